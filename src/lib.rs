@@ -1,0 +1,28 @@
+//! Deletes expired documents from MongoDB as a TTL index would, where a person wants to see, cap, pace and account for what goes.
+//!
+//! One way for the data:
+//!
+//! ```text
+//! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
+//! ```
+//!
+//! [`policy`], [`expiry`], [`index`], [`plan`], [`pace`] and [`report`] are values in, values out. [`run`] leads a run through
+//! [`server`], which talks to MongoDB, and [`sweep`], which deletes.
+
+pub mod cli;
+pub mod exit;
+pub mod expiry;
+pub mod facts;
+pub mod failure;
+pub mod index;
+pub mod log;
+pub mod output;
+pub mod pace;
+pub mod plan;
+pub mod policy;
+pub mod progress;
+pub mod report;
+pub mod run;
+pub mod server;
+pub mod stop;
+pub mod sweep;

@@ -1,0 +1,137 @@
+//! Namespaces (`database.collection`) and the patterns of a policy that stand for them.
+
+use std::fmt;
+
+use wildmatch::WildMatchPattern;
+
+/// A database and a collection. The collection may hold dots, blanks and any letter but NUL.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Namespace {
+    pub database: String,
+    pub collection: String,
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}.{}", self.database, self.collection)
+    }
+}
+
+/// A namespace of a policy; `*` stands for any run of characters, in the database's or the collection's part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespacePattern {
+    pub database: String,
+    pub collection: String,
+}
+
+impl NamespacePattern {
+    /// Splits at the first dot, as MongoDB does.
+    ///
+    /// Errors: what is wrong with the text and what was expected. System databases and collections are refused here, so that
+    /// no policy that parses can name one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((database, collection)) = text.split_once('.') else {
+            return Err(format!(
+                "namespace {text:?} has no collection; expected `database.collection`"
+            ));
+        };
+        if database.is_empty() || collection.is_empty() {
+            return Err(format!(
+                "namespace {text:?} has an empty {}; expected `database.collection`",
+                if database.is_empty() { "database" } else { "collection" }
+            ));
+        }
+        if let Some(bad) = database.chars().find(|c| "/\\ \"$<>:|?\0".contains(*c)) {
+            return Err(format!("namespace {text:?}: a database name cannot hold {bad:?}"));
+        }
+        if collection.contains('\0') || (collection.contains('$') && !collection.starts_with("oplog.$")) {
+            return Err(format!("namespace {text:?}: a collection name cannot hold `$` or NUL"));
+        }
+        if let Some(why) = why_never_swept(database, collection) {
+            return Err(format!("namespace {text:?}: {why}"));
+        }
+        Ok(Self {
+            database: database.to_owned(),
+            collection: collection.to_owned(),
+        })
+    }
+
+    /// Whether one pattern can stand for several namespaces.
+    pub fn is_glob(&self) -> bool {
+        self.database.contains('*') || self.collection.contains('*')
+    }
+
+    pub fn matches(&self, namespace: &Namespace) -> bool {
+        glob(&self.database, &namespace.database) && glob(&self.collection, &namespace.collection)
+    }
+}
+
+impl fmt::Display for NamespacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}.{}", self.database, self.collection)
+    }
+}
+
+/// Says why a namespace is out of bounds for every policy, or `None` where it is not.
+pub fn why_never_swept(database: &str, collection: &str) -> Option<&'static str> {
+    if ["admin", "config", "local"].contains(&database) {
+        Some("the databases `admin`, `config` and `local` belong to the server and are never swept")
+    } else if collection.starts_with("system.") {
+        Some("`system.*` collections belong to the server and are never swept")
+    } else {
+        None
+    }
+}
+
+/// Matches `text` against a pattern in which only `*` is special.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    // The second parameter is the one-character wildcard, which is not part of our language: NUL cannot occur in a name.
+    WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        let namespace = |text: &str| {
+            let (database, collection) = text.split_once('.').unwrap();
+            Namespace {
+                database: database.into(),
+                collection: collection.into(),
+            }
+        };
+        for (pattern, text, expected) in [
+            ("app.sessions", "app.sessions", true),
+            ("app.sessions", "app.sessions2", false),
+            ("tenant_*.sessions", "tenant_1.sessions", true),
+            ("tenant_*.sessions", "tenant_.sessions", true),
+            ("tenant_*.sessions", "tenant_1.sessions.old", false),
+            ("app.*", "app.a.b c", true),
+            ("*.s?", "x.s?", true),
+            ("*.s?", "x.sx", false),
+            ("app.[a]", "app.[a]", true),
+            ("app.Ünï*", "app.Ünïcode", true),
+        ] {
+            assert_eq!(
+                NamespacePattern::parse(pattern).unwrap().matches(&namespace(text)),
+                expected,
+                "{pattern} {text}"
+            );
+        }
+        for (text, part) in [
+            ("app", "has no collection"),
+            ("app.", "empty collection"),
+            (".x", "empty database"),
+            ("admin.x", "never swept"),
+            ("local.oplog.rs", "never swept"),
+            ("app.system.views", "never swept"),
+            ("a b.c", "cannot hold ' '"),
+            ("app.a$b", "cannot hold"),
+        ] {
+            let message = NamespacePattern::parse(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The YAML of a policy as a tree that keeps what a map would lose (duplicate keys, the order), and the place of any node in the text.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{
+    DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+/// One node of the document. Aliases are already followed; merge keys (`<<`) are ordinary keys.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    Null,
+    Bool(bool),
+    /// Any whole number that fits `i64`, however it was written: `16`, `0x10`, `0o20`.
+    Int(i64),
+    /// A whole number beyond `i64`, in decimal digits.
+    BigInt(String),
+    /// A number with a fraction or an exponent, `.inf` and `.nan`.
+    Float(f64),
+    Str(String),
+    Seq(Vec<Node>),
+    /// Entries in the order of the text, duplicates included.
+    Map(Vec<(Node, Node)>),
+    /// A value with an application tag such as `!secret`; holds the tag.
+    Tagged(String),
+}
+
+impl Node {
+    /// Describes the node for "found ..." in a message: the kind, and the value where it is short.
+    pub fn describe(&self) -> String {
+        match self {
+            Node::Null => "nothing (null)".into(),
+            Node::Bool(b) => format!("the boolean {b}"),
+            Node::Int(n) => format!("the number {n}"),
+            Node::BigInt(n) => format!("the number {n}"),
+            Node::Float(n) if n.is_nan() => "the number .nan".into(),
+            Node::Float(n) => format!("the number {n:?}"),
+            Node::Str(s) if s.is_empty() => "an empty string".into(),
+            Node::Str(s) if s.chars().count() <= 60 => format!("the string {s:?}"),
+            Node::Str(_) => "a long string".into(),
+            Node::Seq(_) => "a list".into(),
+            Node::Map(_) => "a mapping".into(),
+            Node::Tagged(tag) => format!("a value tagged `{tag}`"),
+        }
+    }
+}
+
+/// One step from a node to a node inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The n-th item of a list.
+    Item(usize),
+    /// The key of the n-th entry of a mapping.
+    Key(usize),
+    /// The value of the n-th entry of a mapping.
+    Value(usize),
+}
+
+/// A place in the text, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// Parses one YAML document.
+///
+/// Errors: the parser's message without its position, and the position where it has one.
+pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
+    if is_too_deep(text) {
+        return Err((format!("nested more than {MOST_OPEN} levels deep"), None));
+    }
+    serde_yaml::from_str(text).map_err(|error| {
+        let place = place_of(&error);
+        let mut message = error.to_string();
+        if let Some(cut) = message.rfind(" at line ") {
+            message.truncate(cut);
+        }
+        (message, place)
+    })
+}
+
+/// The parser's time grows with the square of the brackets that are open at once.
+const MOST_OPEN: i32 = 1000;
+
+/// Counts brackets without looking at quotes or comments: no honest policy comes near the limit either way.
+fn is_too_deep(text: &str) -> bool {
+    let mut open = 0;
+    text.bytes().any(|byte| {
+        open += match byte {
+            b'[' | b'{' => 1,
+            b']' | b'}' => -1,
+            _ => 0,
+        };
+        open > MOST_OPEN
+    })
+}
+
+/// Finds where the node at the end of `path` stands in `text`.
+///
+/// serde_yaml gives positions only with errors, so this fails on purpose when it has reached the node. One pass over the text for each call.
+pub fn locate(text: &str, path: &[Step]) -> Option<Place> {
+    let deserializer = serde_yaml::Deserializer::from_str(text);
+    place_of(&Walk(path).deserialize(deserializer).err()?)
+}
+
+fn place_of(error: &serde_yaml::Error) -> Option<Place> {
+    error.location().map(|location| Place {
+        line: location.line(),
+        column: location.column(),
+    })
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("any YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    // What serde_yaml calls a document without any node.
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Int(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(i64::try_from(value).map_or_else(|_| Node::BigInt(value.to_string()), Node::Int))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Node, E> {
+        Ok(Node::BigInt(value.to_string()))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Node, E> {
+        Ok(Node::BigInt(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Str(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::Seq(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Node::Map(entries))
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Node, A::Error> {
+        let (tag, content) = data.variant::<String>()?;
+        content.newtype_variant::<IgnoredAny>()?;
+        Ok(Node::Tagged(format!("!{tag}")))
+    }
+}
+
+struct Walk<'a>(&'a [Step]);
+
+const ARRIVED: &str = "arrived";
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(ARRIVED)
+    }
+
+    // Scalars have no visit method here: the default ones fail, which is to have arrived.
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Some((Step::Item(wanted), rest)) = self.0.split_first() else {
+            return Err(A::Error::custom(ARRIVED));
+        };
+        for _ in 0..*wanted {
+            seq.next_element::<IgnoredAny>()?;
+        }
+        seq.next_element_seed(Walk(rest))?;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (wanted, to_key, rest) = match self.0.split_first() {
+            Some((Step::Key(wanted), rest)) => (*wanted, true, rest),
+            Some((Step::Value(wanted), rest)) => (*wanted, false, rest),
+            _ => return Err(A::Error::custom(ARRIVED)),
+        };
+        for _ in 0..wanted {
+            map.next_entry::<IgnoredAny, IgnoredAny>()?;
+        }
+        if to_key {
+            map.next_key_seed(Walk(&[]))?;
+        } else {
+            map.next_key::<IgnoredAny>()?;
+            map.next_value_seed(Walk(rest))?;
+        }
+        Ok(())
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        Err(A::Error::custom(ARRIVED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Node {
+        let Ok(Node::Map(entries)) = parse(&format!("k: {text}")) else {
+            panic!("{text} did not parse to a mapping");
+        };
+        entries.into_iter().next().unwrap().1
+    }
+
+    #[test]
+    fn scalars_have_their_yaml_1_2_meaning() {
+        for (text, expected) in [
+            ("3600", Node::Int(3600)),
+            ("0x10", Node::Int(16)),
+            ("0o20", Node::Int(16)),
+            ("-1", Node::Int(-1)),
+            ("0600", Node::Str("0600".into())),
+            ("1_000", Node::Str("1_000".into())),
+            ("1e3", Node::Float(1000.0)),
+            ("1.0", Node::Float(1.0)),
+            ("yes", Node::Str("yes".into())),
+            ("~", Node::Null),
+            ("", Node::Null),
+            ("18446744073709551615", Node::BigInt("18446744073709551615".into())),
+            ("!!str 5", Node::Str("5".into())),
+            ("!secret x", Node::Tagged("!secret".into())),
+        ] {
+            assert_eq!(value(text), expected, "{text}");
+        }
+        assert!(matches!(value(".nan"), Node::Float(n) if n.is_nan()));
+    }
+
+    #[test]
+    fn duplicate_keys_are_kept() {
+        let Node::Map(entries) = parse("a: 1\na: 2\n").unwrap() else {
+            panic!("not a mapping");
+        };
+        assert_eq!(entries.len(), 2);
+    }
+
+    #[test]
+    fn what_is_no_single_document_is_an_error_with_a_place() {
+        let (message, place) = parse("a: 1\n\tb: 2\n").unwrap_err();
+        assert!(message.contains("cannot start any token") || !message.is_empty(), "{message}");
+        assert_eq!(place.unwrap().line, 2);
+        let (message, _) = parse("a: 1\n---\nb: 2\n").unwrap_err();
+        assert!(message.contains("more than one document"), "{message}");
+        let (message, _) = parse(&"[".repeat(100_000)).unwrap_err();
+        assert!(!message.is_empty());
+        let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n";
+        let (message, _) = parse(bomb).unwrap_err();
+        assert!(message.contains("repetition limit"), "{message}");
+    }
+
+    #[test]
+    fn nodes_are_located_by_line_and_column() {
+        let text = "version: 1\ncollections:\n  - name: a\n    field: x\n  - name: b\n    field: [1,\n      2]\n";
+        let at = |path: &[Step]| locate(text, path).map(|p| (p.line, p.column));
+        use Step::*;
+        assert_eq!(at(&[Key(1)]), Some((2, 1)));
+        assert_eq!(at(&[Value(1), Item(1)]), Some((5, 5)));
+        assert_eq!(at(&[Value(1), Item(1), Key(1)]), Some((6, 5)));
+        assert_eq!(at(&[Value(1), Item(0), Value(1)]), Some((4, 12)));
+        assert_eq!(at(&[Value(1), Item(1), Value(1), Item(1)]), Some((7, 7)));
+    }
+}
