@@ -1,0 +1,183 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bson::DateTime;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::log::LogFormat;
+use crate::policy::duration;
+use crate::report::Format;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all done, also when there was nothing to delete
+  1    could not run: no connection, no authority, report not writable
+  2    usage or policy is wrong; nothing was contacted
+  3    ran, and at least one rule failed (the others were swept)
+  4    stopped by a limit (maxDeletes, maxDuration): expired documents remain
+  5    a guard refused at least one rule: nothing deleted there
+  130  SIGINT: the batch in flight ended, the report was written
+  143  SIGTERM: the same
+  When several apply: 3 before 5 before 4. A dry run reports what a guard
+  would refuse and exits 0.";
+
+const EXAMPLES: &str = "\
+Examples:
+  sweeper check -p sweeper.yaml               is the policy right?
+  sweeper check --connect                     and does it fit the deployment?
+  sweeper sweep --dry-run                     what would go?
+  sweeper sweep                               delete, after asking
+  sweeper sweep --only sessions --max-deletes 100000 --rate 2000
+  sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
+";
+
+/// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
+#[derive(Debug, Parser)]
+#[command(name = "sweeper", version, about, after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Delete what the policy says has expired, or show it with --dry-run
+    ///
+    /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
+    /// The report goes to standard output, everything else to standard error.
+    #[command(after_help = EXIT_CODES)]
+    Sweep(SweepArgs),
+    /// Validate the policy, and with --connect hold it against the deployment; never writes
+    #[command(after_help = EXIT_CODES)]
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct Common {
+    /// The policy; `-` is standard input
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "SWEEPER_POLICY",
+        default_value = "sweeper.yaml",
+        global = true
+    )]
+    pub policy: PathBuf,
+    /// Connection string; wins over the policy's
+    #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, global = true)]
+    pub uri: Option<String>,
+    /// Only rules whose name or namespace matches; `*` stands for anything; repeatable
+    #[arg(long, value_name = "GLOB", global = true)]
+    pub only: Vec<String>,
+    /// Write the report to a file, replaced as a whole at the end
+    #[arg(short, long, value_name = "FILE", global = true)]
+    pub output: Option<PathBuf>,
+    /// How to show the report [default: by the output file's extension, else table]
+    #[arg(long, value_name = "FORMAT", global = true)]
+    pub format: Option<Format>,
+    /// How to write the log on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
+    pub log_format: LogFormat,
+    /// Say what is being done; twice: name every command that is sent
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// Print nothing when all went well, and one line with the reason when not
+    #[arg(short, long, conflicts_with = "verbose", global = true)]
+    pub quiet: bool,
+    /// Show progress on standard error: a bar on a terminal, else a line every 10 s
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub progress: When,
+    /// Colour the table
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub color: When,
+}
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Count and stop before the first delete
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take this instant for now, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
+    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+    /// Stop after so many documents, over all rules
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_deletes: Option<u64>,
+    /// Stop after this time, such as 90m; wins over the policy's run.maxDuration
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub max_duration: Option<Duration>,
+    /// Documents per second at most, over all rules; wins over the policy's run.rate
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Run although the clocks of this machine and of the server are more than 5 minutes apart; the server's decides
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Hold the policy against the deployment as well: existence, kind, index, privileges, guards
+    #[arg(long)]
+    pub connect: bool,
+    /// As for sweep
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+impl When {
+    /// Decides by whether there is a terminal, where it is left open.
+    pub fn decide(self, on_terminal: bool) -> bool {
+        match self {
+            When::Auto => on_terminal,
+            When::Always => true,
+            When::Never => false,
+        }
+    }
+}
+
+fn parse_instant(text: &str) -> Result<DateTime, String> {
+    let instant = chrono::DateTime::parse_from_rfc3339(text)
+        .map_err(|_| "expected an instant such as 2026-01-31T02:00:00Z, with its offset from UTC".to_owned())?;
+    Ok(DateTime::from_millis(instant.timestamp_millis()))
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        0 => Err("expected at least 1s".into()),
+        seconds => Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn instants_need_an_offset() {
+        assert_eq!(parse_instant("1970-01-01T01:00:00.5+01:00"), Ok(DateTime::from_millis(500)));
+        assert!(parse_instant("2026-01-31").is_err());
+        assert!(parse_instant("2026-01-31T02:00:00").is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Which documents have expired: the whole predicate of a rule, as one filter document. Every delete carries it, and every count asks with it.
+
+mod earliest;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+
+use crate::policy::DateFormat;
+
+/// Epoch numbers below this magnitude are seconds, from it on milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
+const SECONDS_OR_MILLIS: i64 = 100_000_000_000;
+
+/// The earliest instant of ECMAScript's dates, in milliseconds: an epoch number before it is no date that anyone stored.
+const EARLIEST_MILLIS: i64 = -8_640_000_000_000_000;
+
+/// Decides which documents of one collection have expired at `as_of`.
+///
+/// Date rule: as mongod's TTL monitor, `src/mongo/db/ttl`: any BSON Date that an index on `field` would hold and that is at or
+/// before the threshold. Per-document rule: as Azure Cosmos DB reads `ttl`, with the date in `field` in place of `_ts`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expiry {
+    pub field: String,
+    pub format: DateFormat,
+    /// `None`: only documents with a ttl of their own expire.
+    pub expire_after_seconds: Option<u32>,
+    pub ttl_field: Option<String>,
+    /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
+    pub not_before_1970: bool,
+    /// A further predicate, ANDed.
+    pub filter: Option<Document>,
+    /// What the run calls now.
+    pub as_of: DateTime,
+}
+
+impl Expiry {
+    /// The instant at or before which a date counts as expired for documents without a ttl of their own; `None` where those never expire.
+    pub fn threshold(&self) -> Option<DateTime> {
+        self.expire_after_seconds
+            .map(|seconds| self.minus_seconds(i64::from(seconds)))
+    }
+
+    /// The latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of its own.
+    pub fn latest(&self) -> DateTime {
+        let own = self.ttl_field.as_ref().map(|_| self.minus_seconds(1));
+        // Without either the rule expires nothing; the policy does not allow it.
+        self.threshold().max(own).unwrap_or(DateTime::MIN)
+    }
+
+    /// The whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
+    pub fn predicate(&self) -> Document {
+        let mut all = vec![self.dated(self.latest())];
+        if let Some(mut none_of) = self.wrong_unit() {
+            // A Decimal128 is no epoch number here, but would compare as one.
+            none_of.push(doc! { &self.field: { "$type": "decimal" } });
+            all.push(doc! { "$nor": none_of });
+        }
+        if let Some(ttl_field) = &self.ttl_field {
+            let own = doc! { ttl_field: { "$exists": true }, "$expr": self.own_ttl_expired(ttl_field) };
+            all.push(match self.threshold() {
+                Some(threshold) => {
+                    let mut rest = doc! { ttl_field: { "$exists": false } };
+                    rest.extend(self.dated(threshold));
+                    doc! { "$or": [rest, own] }
+                }
+                None => own,
+            });
+        }
+        all.extend(self.filter.clone());
+        if all.len() == 1 {
+            all.remove(0)
+        } else {
+            doc! { "$and": all }
+        }
+    }
+
+    /// Documents that would expire by their date, but whose ttl is 0 or a negative other than -1: kept, and worth knowing of.
+    pub fn ttl_not_positive(&self) -> Option<Document> {
+        let ttl_field = self.ttl_field.as_ref()?;
+        let ttl = || Bson::from(format!("${ttl_field}"));
+        let mut all = vec![
+            self.dated(self.latest()),
+            doc! { "$expr": { "$let": {
+                "vars": { "ttl": whole_int32(ttl()) },
+                // A null ttl compares below every number: the type is asked for as well.
+                "in": { "$and": [
+                    { "$ne": ["$$ttl", Bson::Null] },
+                    { "$lte": ["$$ttl", 0] },
+                    { "$ne": ["$$ttl", -1] },
+                ] },
+            } } },
+        ];
+        all.extend(self.filter.clone());
+        Some(doc! { "$and": all })
+    }
+
+    /// Documents with an epoch number that is seconds where the rule says milliseconds, or the reverse: never deleted.
+    pub fn implausible_epoch(&self) -> Option<Document> {
+        let mut all = vec![doc! { "$or": self.wrong_unit()? }];
+        all.extend(self.filter.clone());
+        Some(doc! { "$and": all })
+    }
+
+    /// An aggregation expression for the earliest date of a document in the unit of the format, null where it has none.
+    pub fn earliest(&self) -> Bson {
+        earliest::earliest(&self.field, element_types(self.format))
+    }
+
+    /// Reads a value of [`Self::earliest`] as an instant.
+    pub fn instant(&self, earliest: &Bson) -> Option<DateTime> {
+        let number = match earliest {
+            Bson::DateTime(date) => return Some(*date),
+            Bson::ObjectId(id) => return Some(id.timestamp()),
+            Bson::Int32(n) => f64::from(*n),
+            Bson::Int64(n) => *n as f64,
+            Bson::Double(n) => *n,
+            _ => return None,
+        };
+        let millis = if self.format == DateFormat::EpochSeconds {
+            number * 1000.0
+        } else {
+            number
+        };
+        // A cast from float saturates; NaN does not get here, for it never compares as expired.
+        Some(DateTime::from_millis(millis.floor() as i64))
+    }
+
+    /// `{field: at or before the instant}`, in the unit of the format. Matches through arrays as an index on the field would hold them.
+    ///
+    /// Never `$expr`: its comparison is not bracketed by type and would take documents without a date at all.
+    fn dated(&self, at: DateTime) -> Document {
+        let millis = at.timestamp_millis();
+        let condition = match self.format {
+            DateFormat::Date if self.not_before_1970 => doc! { "$gte": DateTime::from_millis(0), "$lte": at },
+            DateFormat::Date => doc! { "$lte": at },
+            DateFormat::EpochMillis => doc! { "$lte": millis },
+            DateFormat::EpochSeconds if millis % 1000 == 0 => doc! { "$lte": millis / 1000 },
+            DateFormat::EpochSeconds => doc! { "$lte": millis as f64 / 1000.0 },
+            DateFormat::ObjectId => match u32::try_from(millis.div_euclid(1000)) {
+                Ok(seconds) => doc! { "$lte": last_object_id(seconds) },
+                // Before 1970 no ObjectId was made; after 2106 none can be.
+                Err(_) if millis < 0 => doc! { "$in": [] },
+                Err(_) => doc! { "$lte": last_object_id(u32::MAX) },
+            },
+        };
+        doc! { &self.field: condition }
+    }
+
+    /// Predicates for epoch numbers that cannot be meant in the rule's unit. In an array one such element is enough: when unsure, the
+    /// document is kept.
+    fn wrong_unit(&self) -> Option<Vec<Document>> {
+        let field = &self.field;
+        match self.format {
+            DateFormat::EpochSeconds => Some(vec![
+                doc! { field: { "$gte": SECONDS_OR_MILLIS } },
+                doc! { field: { "$lte": -SECONDS_OR_MILLIS } },
+            ]),
+            DateFormat::EpochMillis => Some(vec![
+                doc! { field: { "$gt": -SECONDS_OR_MILLIS, "$lt": SECONDS_OR_MILLIS } },
+                doc! { field: { "$lt": EARLIEST_MILLIS } },
+            ]),
+            DateFormat::Date | DateFormat::ObjectId => None,
+        }
+    }
+
+    /// Whether a document with a value in its ttl field has expired, as an aggregation expression that cannot fail on any value.
+    fn own_ttl_expired(&self, ttl_field: &str) -> Document {
+        let default = self
+            .expire_after_seconds
+            .map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
+        let (now, per_second, earliest) = match self.format {
+            DateFormat::Date => (Bson::from(self.as_of), 1000, self.earliest()),
+            DateFormat::EpochMillis => (Bson::from(self.as_of.timestamp_millis()), 1000, self.earliest()),
+            DateFormat::EpochSeconds => (Bson::from(self.as_of.timestamp_millis() as f64 / 1000.0), 1, self.earliest()),
+            DateFormat::ObjectId => (Bson::from(self.as_of), 1000, doc! { "$toDate": self.earliest() }.into()),
+        };
+        doc! { "$let": {
+            "vars": { "ttl": whole_int32(Bson::from(format!("${ttl_field}"))), "earliest": earliest },
+            "in": { "$let": {
+                "vars": { "after": { "$switch": {
+                    "branches": [
+                        { "case": { "$eq": ["$$ttl", Bson::Null] }, "then": default },
+                        { "case": { "$gt": ["$$ttl", 0] }, "then": "$$ttl" },
+                    ],
+                    "default": Bson::Null,
+                } } },
+                "in": { "$and": [
+                    { "$ne": ["$$after", Bson::Null] },
+                    { "$ne": [{ "$ifNull": ["$$earliest", Bson::Null] }, Bson::Null] },
+                    { "$lte": ["$$earliest", { "$subtract": [now, { "$multiply": ["$$after", per_second] }] }] },
+                ] },
+            } },
+        } }
+    }
+
+    fn minus_seconds(&self, seconds: i64) -> DateTime {
+        DateTime::from_millis(self.as_of.timestamp_millis().saturating_sub(seconds.saturating_mul(1000)))
+    }
+}
+
+/// The value if it is a whole number that fits int32 (int32, int64 or double), else null.
+///
+/// Source: Azure Cosmos DB for MongoDB, "Time to live": other types are stored but are no meaningful ttl.
+fn whole_int32(value: Bson) -> Bson {
+    let is_type = |name: &str| doc! { "$eq": [{ "$type": value.clone() }, name] };
+    // Nested conditions, for the branches of `$cond` alone are sure not to be evaluated: `$trunc` fails on a string.
+    doc! { "$cond": [
+        { "$or": [is_type("int"), is_type("long"), is_type("double")] },
+        { "$cond": [
+            { "$and": [
+                { "$gte": [value.clone(), i32::MIN] },
+                { "$lte": [value.clone(), i32::MAX] },
+                { "$eq": [{ "$trunc": value.clone() }, value.clone()] },
+            ] },
+            value.clone(),
+            Bson::Null,
+        ] },
+        Bson::Null,
+    ] }
+    .into()
+}
+
+/// The types that count as a date in a format, by their `$type` names.
+fn element_types(format: DateFormat) -> &'static [&'static str] {
+    match format {
+        DateFormat::Date => &["date"],
+        DateFormat::EpochSeconds | DateFormat::EpochMillis => &["int", "long", "double"],
+        DateFormat::ObjectId => &["objectId"],
+    }
+}
+
+/// The greatest ObjectId made in a second.
+fn last_object_id(seconds: u32) -> ObjectId {
+    let mut bytes = [0xff; 12];
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}

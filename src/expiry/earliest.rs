@@ -1,0 +1,95 @@
+//! The earliest date at a field path as an aggregation expression, reached exactly as an index on the path reaches its keys.
+//!
+//! Aggregation paths (`$a.b`) cannot be used as they are: they flatten arrays in arrays, which an index does not, and they know no
+//! positions (`a.0`). So the path is walked one name at a time.
+
+use bson::{Bson, Document, doc};
+
+/// Gives the least element of one of `types` at `path`, or null.
+///
+/// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
+/// numeric name is also a position in an array; an array at the end gives its elements, but not when it was reached by a position.
+pub fn earliest(path: &str, types: &[&str]) -> Bson {
+    let names: Vec<&str> = path.split('.').collect();
+    let walk = Walk { types };
+    walk.value(format!("${}", names[0]).into(), &names[1..])
+}
+
+struct Walk<'a> {
+    types: &'a [&'a str],
+}
+
+impl Walk<'_> {
+    /// The earliest date below a value that was reached by name.
+    fn value(&self, value: Bson, rest: &[&str]) -> Bson {
+        if !rest.is_empty() {
+            return self.inside(value, rest);
+        }
+        let elements = doc! { "$filter": { "input": "$$v", "as": "e", "cond": self.is_date("$$e") } };
+        let_v(
+            value,
+            doc! { "$cond": [
+                { "$isArray": ["$$v"] },
+                { "$min": elements },
+                { "$cond": [self.is_date("$$v"), "$$v", Bson::Null] },
+            ] },
+        )
+    }
+
+    /// The earliest date below a value of which the path goes on.
+    fn inside(&self, value: Bson, rest: &[&str]) -> Bson {
+        let (name, below) = (rest[0], &rest[1..]);
+        let documents = doc! { "$filter": { "input": "$$v", "as": "e", "cond": is_type("$$e", "object") } };
+        let through: Bson = doc! { "$min": { "$map": {
+            "input": documents, "as": "e", "in": self.value(format!("$$e.{name}").into(), below),
+        } } }
+        .into();
+        let array = match position(name) {
+            Some(index) => doc! { "$min": [through, self.at(doc! { "$arrayElemAt": ["$$v", index] }.into(), below)] }.into(),
+            None => through,
+        };
+        let_v(
+            value,
+            doc! { "$switch": {
+                "branches": [
+                    { "case": is_type("$$v", "object"), "then": self.value(format!("$$v.{name}").into(), below) },
+                    { "case": { "$isArray": ["$$v"] }, "then": array },
+                ],
+                "default": Bson::Null,
+            } },
+        )
+    }
+
+    /// The earliest date below a value that was reached by its position in an array.
+    fn at(&self, value: Bson, rest: &[&str]) -> Bson {
+        if rest.is_empty() {
+            let_v(value, doc! { "$cond": [self.is_date("$$v"), "$$v", Bson::Null] })
+        } else {
+            self.inside(value, rest)
+        }
+    }
+
+    fn is_date(&self, value: &str) -> Document {
+        let any: Vec<Document> = self.types.iter().map(|name| is_type(value, name)).collect();
+        if self.types.contains(&"double") {
+            // NaN sorts below every number and would be the earliest.
+            doc! { "$and": [{ "$or": any }, { "$gte": [value, f64::NEG_INFINITY] }] }
+        } else {
+            doc! { "$or": any }
+        }
+    }
+}
+
+fn is_type(value: &str, name: &str) -> Document {
+    doc! { "$eq": [{ "$type": value }, name] }
+}
+
+fn let_v(value: Bson, body: Document) -> Bson {
+    doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
+}
+
+/// A name that MongoDB also takes as a position: decimal digits without a leading zero.
+fn position(name: &str) -> Option<i32> {
+    let plain = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
+    if plain { name.parse().ok() } else { None }
+}

@@ -1,0 +1,52 @@
+//! Errors that end a run, worded for the person who has to act on them.
+
+use std::fmt;
+
+use crate::exit;
+
+/// `what was being done: why`, what to do about it, and the exit code. Lower case, no full stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub message: String,
+    pub hint: Option<String>,
+    pub exit_code: u8,
+}
+
+impl Failure {
+    /// The run could not take place.
+    pub fn cannot_run(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: None,
+            exit_code: exit::CANNOT_RUN,
+        }
+    }
+
+    /// The command line or the policy is wrong; nothing was contacted.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            hint: None,
+            exit_code: exit::USAGE,
+        }
+    }
+
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What the table and Markdown share: the cells, the notes below them and the last line.
+
+use super::text::{bytes, clean, count, duration, plural};
+use super::{Command, Report, RuleReport, Status};
+
+pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
+
+/// Columns from this one on hold numbers.
+pub const FIRST_NUMBER: usize = 2;
+
+/// Rules that had nothing to do are folded into one line when there are more of them than this.
+const MOST_QUIET: usize = 10;
+
+/// What a note is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    Warning,
+    Error,
+}
+
+/// Says what ran, on what, and what it called now.
+pub fn head(report: &Report) -> Vec<String> {
+    let mode = if report.dry_run { "dry run" } else { "sweep" };
+    let mut lines = vec![format!("sweeper {mode}, as of {}", report.as_of.as_deref().unwrap_or("-"))];
+    if let Some(server) = &report.server {
+        let name = server
+            .name
+            .as_deref()
+            .map(|name| format!(" {}", clean(name)))
+            .unwrap_or_default();
+        lines.push(format!(
+            "server {} {}, {}{name}",
+            server.flavor,
+            clean(&server.version),
+            server.topology
+        ));
+    }
+    let sha256 = &report.policy.sha256;
+    lines.push(format!(
+        "policy {} (sha256 {}), run {}",
+        clean(&report.policy.path),
+        &sha256[..sha256.len().min(12)],
+        report.run_id
+    ));
+    lines
+}
+
+/// The rules that get a row, and how many quiet ones do not.
+pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
+    let quiet = report.rules.iter().filter(|rule| is_quiet(rule)).count();
+    if quiet <= MOST_QUIET {
+        return (report.rules.iter().collect(), 0);
+    }
+    (report.rules.iter().filter(|rule| !is_quiet(rule)).collect(), quiet)
+}
+
+fn is_quiet(rule: &RuleReport) -> bool {
+    matches!(rule.status, Status::Complete | Status::Skipped)
+        && rule.expired_count.unwrap_or(0) == 0
+        && rule.deleted_count == 0
+        && rule.warnings.is_empty()
+        && !rule.uncertain
+        && rule
+            .never_expires
+            .as_ref()
+            .is_none_or(|counts| counts.values().all(|n| *n == 0))
+}
+
+/// One row, in the order of [`COLUMNS`].
+pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
+    let deleted = format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
+    [
+        title(report, rule),
+        rule.status.word().to_owned(),
+        number(rule.expired_count),
+        number(rule.document_count),
+        rule.expired_percent
+            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+        deleted,
+        if rule.status == Status::Skipped {
+            "-".to_owned()
+        } else {
+            duration(rule.duration_ms)
+        },
+    ]
+}
+
+/// The rule's name; the namespace with it where several namespaces share the rule.
+fn title(report: &Report, rule: &RuleReport) -> String {
+    let shared = report.rules.iter().filter(|other| other.name == rule.name).nth(1).is_some();
+    if shared && rule.name != rule.namespace {
+        format!("{} {}", clean(&rule.name), clean(&rule.namespace))
+    } else {
+        clean(&rule.name)
+    }
+}
+
+/// What stands below the rows: for each rule what it means in dates, and whatever needs words.
+pub fn notes(report: &Report) -> Vec<(Tone, String)> {
+    let (rules, quiet) = shown(report);
+    let mut notes = Vec::new();
+    for rule in rules.iter().filter(|rule| !is_quiet(rule)) {
+        let title = title(report, rule);
+        if rule.strategy.is_some() {
+            notes.push((Tone::Plain, format!("{title}: {}", facts(rule))));
+        }
+        for (reason, number) in rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0) {
+            notes.push((
+                Tone::Warning,
+                format!("{title}: kept {}: {reason}", plural(*number, "document")),
+            ));
+        }
+        for warning in &rule.warnings {
+            notes.push((Tone::Warning, format!("{title}: {}", clean(warning))));
+        }
+        let why = [rule.reason.as_deref(), rule.error.as_deref()]
+            .into_iter()
+            .flatten()
+            .map(clean)
+            .collect::<Vec<_>>()
+            .join(": ");
+        let tone = match rule.status {
+            Status::Failed => Tone::Error,
+            Status::Refused | Status::Partial => Tone::Warning,
+            Status::Complete | Status::Skipped => Tone::Plain,
+        };
+        if !why.is_empty() && rule.status != Status::Skipped {
+            notes.push((tone, format!("{title}: {}: {why}", rule.status.word())));
+        }
+        if rule.uncertain {
+            notes.push((
+                Tone::Warning,
+                format!(
+                    "{title}: a reply was lost; at least {} deleted",
+                    plural(rule.deleted_count, "document")
+                ),
+            ));
+        }
+    }
+    if quiet > 0 {
+        notes.push((
+            Tone::Plain,
+            format!("{} more with nothing expired", plural(quiet as u64, "rule")),
+        ));
+    }
+    notes
+}
+
+fn facts(rule: &RuleReport) -> String {
+    let mut facts = vec![if rule.name == rule.namespace {
+        clean(&rule.field)
+    } else {
+        format!("{} {}", clean(&rule.namespace), clean(&rule.field))
+    }];
+    if let Some(threshold) = &rule.threshold {
+        facts.push(format!("at or before {threshold}"));
+    }
+    if let Some(ttl_field) = &rule.ttl_field {
+        facts.push(format!("or by its own `{}`", clean(ttl_field)));
+    }
+    if let Some(oldest) = &rule.oldest_expired {
+        facts.push(format!("oldest {oldest}"));
+    }
+    if let Some(size) = rule.estimated_bytes {
+        facts.push(format!("about {}", bytes(size)));
+    }
+    facts.push(match &rule.index {
+        Some(index) => format!("index {}", clean(index)),
+        None => "collection scan".to_owned(),
+    });
+    if rule.batches > 0 {
+        facts.push(plural(rule.batches, "batch").replace("batchs", "batches"));
+    }
+    facts.join(", ")
+}
+
+/// Says what happened and why it ended.
+pub fn last(report: &Report) -> (Tone, String) {
+    let totals = &report.totals;
+    let ran = report
+        .rules
+        .iter()
+        .filter(|rule| matches!(rule.status, Status::Complete | Status::Partial))
+        .count();
+    let mut parts = Vec::new();
+    if report.dry_run {
+        let ready: Option<u64> = report
+            .rules
+            .iter()
+            .filter(|rule| rule.status == Status::Complete)
+            .map(|rule| rule.expired_count)
+            .sum();
+        let number = ready.map_or_else(|| "an unknown number of documents".to_owned(), |n| plural(n, "document"));
+        parts.push(format!("would delete {number} by {}", plural(ran as u64, "rule")));
+    } else if report.command == Command::Sweep {
+        let least = if report.rules.iter().any(|rule| rule.uncertain) {
+            "at least "
+        } else {
+            ""
+        };
+        parts.push(format!(
+            "deleted {least}{} by {}",
+            plural(totals.deleted_count, "document"),
+            plural(ran as u64, "rule")
+        ));
+    }
+    for (status, word) in [
+        (Status::Partial, "partial"),
+        (Status::Refused, "refused"),
+        (Status::Failed, "failed"),
+        (Status::Skipped, "skipped"),
+    ] {
+        let of_status: Vec<_> = report.rules.iter().filter(|rule| rule.status == status).collect();
+        if of_status.is_empty() {
+            continue;
+        }
+        let mut reasons: Vec<&str> = of_status.iter().filter_map(|rule| rule.reason.as_deref()).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        let why = if reasons.is_empty() || status == Status::Skipped {
+            String::new()
+        } else {
+            format!(" ({})", reasons.join(", "))
+        };
+        parts.push(format!("{} {word}{why}", of_status.len()));
+    }
+    if report.dry_run {
+        parts.push("nothing was deleted (dry run)".into());
+    }
+    let tone = match report.status {
+        Status::Failed => Tone::Error,
+        Status::Partial | Status::Refused => Tone::Warning,
+        Status::Complete | Status::Skipped => Tone::Plain,
+    };
+    (
+        tone,
+        format!(
+            "{}: {}, in {}",
+            report.status.word(),
+            parts.join("; "),
+            duration(report.duration_ms)
+        ),
+    )
+}

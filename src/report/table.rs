@@ -1,0 +1,64 @@
+//! The report as aligned text: narrow enough for a mail from cron.
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::Report;
+use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown};
+
+pub fn render(report: &Report, colored: bool) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(COLUMNS);
+    for rule in shown(report).0 {
+        table.add_row(cells(report, rule));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index >= FIRST_NUMBER {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut out = head(report).join("\n");
+    out.push_str("\n\n");
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    let notes = notes(report);
+    if !notes.is_empty() {
+        out.push('\n');
+    }
+    for (tone, note) in notes {
+        out.push_str(&paint(&format!("{}{note}", prefix(tone)), tone, colored));
+        out.push('\n');
+    }
+    let (tone, line) = last(report);
+    out.push('\n');
+    out.push_str(&paint(&line, tone, colored));
+    out.push('\n');
+    out
+}
+
+pub fn prefix(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "",
+        Tone::Warning => "warning: ",
+        Tone::Error => "error: ",
+    }
+}
+
+fn paint(text: &str, tone: Tone, colored: bool) -> String {
+    let style = match tone {
+        Tone::Warning => AnsiColor::Yellow.on_default(),
+        Tone::Error => AnsiColor::Red.on_default(),
+        Tone::Plain => Style::new(),
+    };
+    if colored {
+        format!("{style}{text}{style:#}")
+    } else {
+        text.to_owned()
+    }
+}

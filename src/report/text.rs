@@ -1,0 +1,66 @@
+//! Numbers, durations and names as a person reads them.
+
+use indicatif::{BinaryBytes, HumanCount};
+
+/// Groups digits: `1,234,567`.
+pub fn count(number: u64) -> String {
+    HumanCount(number).to_string()
+}
+
+/// A size in binary units: `1.50 GiB`.
+pub fn bytes(number: u64) -> String {
+    BinaryBytes(number).to_string()
+}
+
+/// A duration: `840 ms`, `12.3 s`, `5m 10s`, `2h 03m`.
+pub fn duration(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match seconds {
+        0 => format!("{millis} ms"),
+        1..60 => format!("{seconds}.{} s", millis % 1000 / 100),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// A count with its noun: `1 rule`, `2 rules`.
+pub fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Makes a name from outside safe to print: control and direction characters are shown as escapes.
+pub fn clean(name: &str) -> String {
+    let unsafe_char = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    };
+    name.chars().fold(String::with_capacity(name.len()), |mut out, c| {
+        if unsafe_char(c) {
+            out.extend(c.escape_unicode())
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names() {
+        assert_eq!(count(1_234_567), "1,234,567");
+        for (millis, text) in [
+            (840, "840 ms"),
+            (12_345, "12.3 s"),
+            (310_000, "5m 10s"),
+            (7_385_000, "2h 03m"),
+        ] {
+            assert_eq!(duration(millis), text);
+        }
+        assert_eq!(plural(1, "rule"), "1 rule");
+        assert_eq!(plural(0, "rule"), "0 rules");
+        assert_eq!(clean("a\u{1b}[31m\u{202e}é"), "a\\u{1b}[31m\\u{202e}é");
+    }
+}

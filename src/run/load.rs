@@ -1,0 +1,61 @@
+//! Reads the policy and finds the connection string.
+
+use std::io::Read;
+
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::policy::parse::MAX_BYTES;
+use crate::policy::{Policy, parse};
+
+/// The connection string, where there is one.
+pub struct Uri {
+    given: Option<String>,
+    policy: String,
+}
+
+impl Uri {
+    /// Errors: neither the command line nor the environment nor the policy has one.
+    pub fn require(self) -> Result<String, Failure> {
+        self.given.ok_or_else(|| {
+            Failure::usage(format!(
+                "connecting: policy `{}` has no `connection.uri`; nothing was contacted",
+                self.policy
+            ))
+            .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
+        })
+    }
+}
+
+/// Reads and validates the policy. `--uri` and `MONGODB_URI` win over its connection string.
+///
+/// Errors: it cannot be read, or something in it is wrong: all of that at once.
+pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
+    let path = common.policy.display().to_string();
+    let text = read(common).map_err(|cause| {
+        Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted"))
+            .hint("name the file with --policy FILE; `-` reads standard input")
+    })?;
+    let given = common.uri.clone().filter(|uri| !uri.is_empty());
+    let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())?;
+    let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
+    Ok((policy, Uri { given, policy: path }))
+}
+
+/// Reads one byte more than a policy may have at most: enough to tell, whatever stands behind the path.
+fn read(common: &Common) -> std::io::Result<String> {
+    let limit = MAX_BYTES as u64 + 1;
+    let mut bytes = Vec::new();
+    if common.policy.as_os_str() == "-" {
+        std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(&common.policy)?.take(limit).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() > MAX_BYTES {
+        // The cut may go through a character; what is too long is refused anyway.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    String::from_utf8(bytes).map_err(|cause| {
+        let at = cause.utf8_error().valid_up_to();
+        std::io::Error::other(format!("not UTF-8 from byte {at} on"))
+    })
+}

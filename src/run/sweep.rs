@@ -1,0 +1,308 @@
+//! `sweeper sweep`, dry or not: one plan, one report.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+use tracing::warn;
+
+use super::{Run, confirm};
+use crate::cli::{Common, SweepArgs, When};
+use crate::exit;
+use crate::failure::Failure;
+use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, RunFacts, Selection};
+use crate::policy::Rule;
+use crate::policy::namespace::glob;
+use crate::progress::{Progress, Show};
+use crate::report::{Command, Report, RuleReport, RunRecord, Status};
+use crate::server::grant::{Consent, DeleteGrant};
+use crate::server::{Deployment, connect, count, error, inspect};
+use crate::sweep::{self, End, Job, Outcome, RunBudget, StopReason};
+
+/// Rules that are counted at the same time.
+const COUNTED_AT_ONCE: usize = 4;
+
+pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+    refuse_unsupported(run, args)?;
+    let rules = selected(run, common)?;
+    let (deployment, plan) = tokio::select! {
+        prepared = prepare(run, args, uri, &rules) => prepared?,
+        () = run.stop.asked() => {
+            let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
+            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted before the first rule; nothing was deleted") }.into());
+        }
+    };
+
+    let asks = !args.dry_run && confirm::can_ask(args.yes);
+    let count_all = args.dry_run || asks;
+    let mut reports = measure(run, &deployment, &plan, count_all).await;
+    let consent = if asks && !run.stop.is_asked() {
+        confirm::ask(&reports)?
+    } else {
+        Consent::NotAsked
+    };
+    if consent == Consent::Refused {
+        return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
+    }
+    if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
+        let progress = Progress::new(show(common));
+        let grant = Arc::new(grant);
+        let limits = &run.policy.run;
+        let mut budget = RunBudget::new(
+            run.begun,
+            args.max_duration.or(limits.max_duration),
+            args.max_deletes,
+            args.rate.or(limits.rate),
+            limits.concurrency,
+        );
+        for (planned, report) in plan.rules.iter().zip(&mut reports) {
+            let Decision::Sweep(selection) = &planned.decision else {
+                continue;
+            };
+            if report.status != Status::Complete {
+                continue;
+            }
+            let begun = Instant::now();
+            progress.begin(&report.namespace, report.expired_count);
+            let job = Job {
+                deployment: &deployment,
+                planned,
+                selection,
+                grant: &grant,
+                progress: &progress,
+                stop: &run.stop,
+            };
+            let outcome = sweep::sweep(&job, &mut budget).await;
+            progress.end();
+            enter(report, outcome);
+            warn_if_field_unseen(&deployment, planned, report).await;
+            report.duration_ms += millis(begun);
+        }
+    }
+    let record = RunRecord {
+        command: Command::Sweep,
+        dry_run: args.dry_run,
+        run_id: run.id.clone(),
+        as_of: Some(plan.as_of),
+        started_at: run.started_at,
+        duration_ms: millis(run.begun),
+        signal_exit: run.stop.exit_code(),
+        policy: &run.policy,
+        server: Some(&deployment.facts),
+    };
+    let report = Report::new(record, reports);
+    // Ends the sessions on the server; that it cannot is no trouble of the run.
+    let shutdown = deployment.client.clone().shutdown();
+    if tokio::time::timeout(std::time::Duration::from_secs(5), shutdown)
+        .await
+        .is_err()
+    {
+        warn!("the connection did not close in time");
+    }
+    Ok(report)
+}
+
+/// What the policy asks for and this version cannot do: a lock that is not taken would let two runs believe they are alone.
+fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
+    let path = &run.policy.path;
+    if run.policy.lock.is_some() && !args.dry_run {
+        return Err(Failure::usage(format!(
+            "policy `{path}`: `lock` is not yet supported by this version; nothing was contacted"
+        ))
+        .hint("leave `lock` out, and see to it that only one machine runs this policy"));
+    }
+    if run.policy.history.is_some() {
+        warn!("policy `{path}`: `history` is not yet supported by this version; the run is not recorded");
+    }
+    Ok(())
+}
+
+/// The rules that `--only` leaves.
+pub fn selected<'a>(run: &'a Run, common: &Common) -> Result<Vec<&'a Rule>, Failure> {
+    let is_meant = |rule: &&Rule| {
+        common.only.is_empty()
+            || common
+                .only
+                .iter()
+                .any(|pattern| glob(pattern, &rule.name) || glob(pattern, &rule.namespace.to_string()))
+    };
+    let rules: Vec<&Rule> = run.policy.rules.iter().filter(is_meant).collect();
+    if rules.is_empty() {
+        let names: Vec<_> = run.policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+        return Err(Failure::usage(format!(
+            "--only matches no rule; the policy has {}; nothing was contacted",
+            names.join(", ")
+        )));
+    }
+    Ok(rules)
+}
+
+async fn prepare(run: &Run, args: &SweepArgs, uri: &str, rules: &[&Rule]) -> Result<(Deployment, Plan), Failure> {
+    let connection = &run.policy.connection;
+    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+    let targets = inspect::targets(&deployment, rules)
+        .await
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
+    let facts = RunFacts {
+        server: &deployment.facts,
+        expect: &connection.expect,
+        as_of: args.as_of.unwrap_or(deployment.facts.local_time),
+        allow_clock_skew: args.allow_clock_skew,
+    };
+    let plan = plan::plan(&facts, targets);
+    Ok((deployment, plan))
+}
+
+/// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
+async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<RuleReport> {
+    stream::iter(&plan.rules)
+        .map(|planned| async move {
+            let mut report = begin(planned);
+            let selection = match &planned.decision {
+                Decision::Sweep(selection) => Some(selection),
+                Decision::Refuse { countable, .. } => countable.as_ref().filter(|_| count_all),
+                _ => None,
+            };
+            if let Some(selection) = selection {
+                let begun = Instant::now();
+                tokio::select! {
+                    () = count(deployment, planned, selection, count_all, &mut report) => {}
+                    () = run.stop.asked() => {
+                        report.status = Status::Partial;
+                        report.reason = Some(StopReason::Interrupted.word().to_owned());
+                    }
+                }
+                report.duration_ms = millis(begun);
+            }
+            report
+        })
+        .buffered(COUNTED_AT_ONCE)
+        .collect()
+        .await
+}
+
+/// What the plan alone says of a rule.
+pub fn begin(planned: &PlannedRule) -> RuleReport {
+    let mut report = RuleReport::new(planned);
+    match &planned.decision {
+        Decision::Sweep(selection) => describe(&mut report, selection),
+        Decision::Skip(reason) => {
+            report.status = Status::Skipped;
+            report.reason = Some(reason.clone());
+        }
+        Decision::Refuse { refusal, countable } => {
+            refuse(&mut report, refusal);
+            if let Some(selection) = countable {
+                describe(&mut report, selection);
+            }
+        }
+        Decision::Fail { error } => {
+            report.status = Status::Failed;
+            report.error = Some(error.clone());
+        }
+    }
+    report
+}
+
+fn describe(report: &mut RuleReport, selection: &Selection) {
+    report.document_count = Some(selection.document_count);
+    report.strategy = Some(if selection.index.is_some() {
+        "index"
+    } else {
+        "collectionScan"
+    });
+    report.index = selection.index.as_ref().map(|index| index.name.clone());
+}
+
+fn refuse(report: &mut RuleReport, refusal: &Refusal) {
+    report.status = Status::Refused;
+    report.reason = Some(refusal.guard.to_owned());
+    report.error = Some(refusal.detail.clone());
+}
+
+/// Counts what has expired where the run needs it: always in a dry run or before a question, and for the share guard.
+async fn count(deployment: &Deployment, planned: &PlannedRule, selection: &Selection, count_all: bool, report: &mut RuleReport) {
+    let counted = async {
+        if count_all || planned.rule.max_delete_percent.is_some() {
+            let expired = count::expired(deployment, planned, selection).await?;
+            report.set_expired(expired.count, selection.average_bytes);
+            report.oldest_expired = expired.oldest.map(crate::report::rfc3339);
+            if let Some(refusal) = plan::share_guard(&planned.rule, expired.count, selection.document_count)
+                && report.status == Status::Complete
+            {
+                refuse(report, &refusal);
+            }
+            if expired.count == 0 && selection.document_count > 0 && count_all {
+                note_unseen_field(
+                    report,
+                    planned,
+                    count::has_field(deployment, &planned.namespace, &planned.rule.field).await?,
+                );
+            }
+        }
+        report.never_expires = count::never_expires(deployment, planned, selection).await?;
+        Ok::<_, mongodb::error::Error>(())
+    };
+    if let Err(cause) = counted.await {
+        report.status = Status::Failed;
+        report.error = Some(format!("counting: {}; nothing was deleted there", error::explain(&cause)));
+    }
+}
+
+fn enter(report: &mut RuleReport, outcome: Outcome) {
+    report.deleted_count = outcome.deleted;
+    report.batches = outcome.batches;
+    report.uncertain = outcome.uncertain;
+    match outcome.end {
+        End::Complete => {}
+        End::Partial(reason) => {
+            report.status = Status::Partial;
+            report.reason = Some(reason.word().to_owned());
+        }
+        End::Failed(why) => {
+            report.status = Status::Failed;
+            let least = if outcome.uncertain { "at least " } else { "" };
+            report.error = Some(format!(
+                "deleting: {why}; {least}{} documents were deleted before",
+                outcome.deleted
+            ));
+        }
+    }
+}
+
+/// A rule that deletes nothing may name a field that does not exist.
+async fn warn_if_field_unseen(deployment: &Deployment, planned: &PlannedRule, report: &mut RuleReport) {
+    let idle =
+        report.status == Status::Complete && report.deleted_count == 0 && report.document_count.is_some_and(|count| count > 0);
+    if idle && report.expired_count.is_none() {
+        // The sweep is over; a question that cannot be answered is not worth an error.
+        if let Ok(seen) = count::has_field(deployment, &planned.namespace, &planned.rule.field).await {
+            note_unseen_field(report, planned, seen);
+        }
+    }
+}
+
+fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: bool) {
+    if !seen {
+        report.warnings.push(format!(
+            "none of the first 1000 documents has the field `{}`; is its name right?",
+            planned.rule.field
+        ));
+    }
+}
+
+fn show(common: &Common) -> Show {
+    let on_terminal = std::io::stderr().is_terminal();
+    match common.progress {
+        When::Never => Show::Nothing,
+        When::Auto if common.quiet => Show::Nothing,
+        When::Auto | When::Always if on_terminal => Show::Bar,
+        When::Auto | When::Always => Show::Lines,
+    }
+}
+
+/// Milliseconds since an instant.
+pub fn millis(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,38 @@
+//! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
+
+pub mod connect;
+pub mod count;
+pub mod delete;
+pub mod error;
+pub mod grant;
+pub mod inspect;
+pub mod privileges;
+pub mod uri;
+
+use bson::{Bson, Document};
+use mongodb::{Client, Database};
+
+use crate::facts::ServerFacts;
+use crate::policy::namespace::Namespace;
+
+/// One connection to one deployment, for one run.
+#[derive(Clone)]
+pub struct Deployment {
+    pub client: Client,
+    pub facts: ServerFacts,
+    /// What every command carries, so that the server's log and profiler name the run.
+    pub comment: String,
+    /// Write concern of every delete: the connection string's, or majority.
+    pub write_concern: Document,
+}
+
+impl Deployment {
+    pub fn database(&self, namespace: &Namespace) -> Database {
+        self.client.database(&namespace.database)
+    }
+
+    /// The comment for commands, where the server takes one.
+    pub fn comment(&self) -> Option<Bson> {
+        self.facts.has_delete_hint().then(|| Bson::from(self.comment.clone()))
+    }
+}

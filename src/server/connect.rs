@@ -1,0 +1,193 @@
+//! Opens the connection and asks the server who it is.
+
+use std::time::{Duration, SystemTime};
+
+use bson::{Bson, DateTime, Document, doc};
+use mongodb::Client;
+use mongodb::event::EventHandler;
+use mongodb::event::command::CommandEvent;
+use mongodb::options::{Acknowledgment, ClientOptions, Credential, ServerAddress, WriteConcern};
+use tracing::{debug, warn};
+
+use super::{Deployment, error, uri};
+use crate::facts::{ServerFacts, Topology};
+use crate::failure::Failure;
+use crate::policy::Flavor;
+
+/// Connects, checks that the server answers and is one this version can sweep.
+///
+/// Errors: why not, with the hosts but without user, password or options of the connection string.
+pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deployment, Failure> {
+    if matches!(flavor, Flavor::CosmosRu | Flavor::DocumentDb) {
+        return Err(Failure::cannot_run(
+            "`flavor`: Azure Cosmos DB and DocumentDB are not yet supported by this version; nothing was contacted",
+        ));
+    }
+    let shown = uri::redacted(given);
+    let prepared = uri::prepare(given).map_err(|why| {
+        Failure::usage(format!(
+            "reading the connection string `{shown}`: {why}; nothing was contacted"
+        ))
+    })?;
+    for warning in &prepared.warnings {
+        warn!("{warning}");
+    }
+    let mut options = ClientOptions::parse(&prepared.uri)
+        .await
+        .map_err(|cause| unreadable(&shown, given, &cause))?;
+    if options.app_name.is_none() {
+        options.app_name = Some("sweeper".into());
+    }
+    if options.max_idle_time.is_none() {
+        // Load balancers in front of cloud services drop connections that are idle for some four minutes.
+        options.max_idle_time = Some(Duration::from_secs(120));
+    }
+    options.command_event_handler = Some(EventHandler::callback(log_command));
+    let write_concern = write_concern(options.write_concern.as_ref()).map_err(|why| {
+        Failure::usage(format!(
+            "reading the connection string `{shown}`: {why}; nothing was contacted"
+        ))
+    })?;
+    let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
+    let user = options
+        .credential
+        .as_ref()
+        .and_then(|credential: &Credential| credential.username.clone());
+
+    let client = Client::with_options(options).map_err(|cause| unreadable(&shown, given, &cause))?;
+    let facts = ask(&client, seeds)
+        .await
+        .map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
+    debug!("connected to {shown}: version {}, {}", facts.version, facts.topology.name());
+    Ok(Deployment {
+        client,
+        facts,
+        comment: format!("sweeper {run_id}"),
+        write_concern,
+    })
+}
+
+async fn ask(client: &Client, seeds: Vec<String>) -> mongodb::error::Result<ServerFacts> {
+    let admin = client.database("admin");
+    // The first command opens the connection; the second one's round trip is what the clocks are compared by.
+    let build = admin.run_command(doc! { "buildInfo": 1 }).await?;
+    let before = SystemTime::now();
+    let hello = match admin.run_command(doc! { "hello": 1 }).await {
+        // MongoDB 4.2 knows only the older name.
+        Err(cause) if error::code(&cause) == Some(59) => admin.run_command(doc! { "isMaster": 1 }).await?,
+        answer => answer?,
+    };
+    let middle = before + before.elapsed().unwrap_or_default() / 2;
+    let local_time = hello
+        .get_datetime("localTime")
+        .copied()
+        .unwrap_or_else(|_| DateTime::from_system_time(middle));
+    let set_name = hello.get_str("setName").ok().map(str::to_owned);
+    let hosts: Vec<String> = ["hosts", "passives", "arbiters"]
+        .iter()
+        .flat_map(|key| strings(&hello, key))
+        .map(|host| host.to_lowercase())
+        .collect();
+    Ok(ServerFacts {
+        version: build.get_str("version").unwrap_or("unknown").to_owned(),
+        wire_version: number(&hello, "maxWireVersion")
+            .and_then(|n| i32::try_from(n).ok())
+            .unwrap_or(0),
+        topology: match (&set_name, hello.get_str("msg")) {
+            (Some(_), _) => Topology::ReplicaSet,
+            (None, Ok("isdbgrid")) => Topology::Sharded,
+            _ => Topology::Standalone,
+        },
+        set_name,
+        hosts: if hosts.is_empty() { seeds } else { hosts },
+        local_time,
+        clock_skew_ms: DateTime::from_system_time(middle).timestamp_millis() - local_time.timestamp_millis(),
+    })
+}
+
+fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    document.get_array(key).into_iter().flatten().filter_map(Bson::as_str)
+}
+
+/// A whole number of a server's reply, whichever numeric type it came in.
+pub fn number(document: &Document, key: &str) -> Option<i64> {
+    match document.get(key)? {
+        Bson::Int32(n) => Some(i64::from(*n)),
+        Bson::Int64(n) => Some(*n),
+        // A cast from float saturates.
+        Bson::Double(n) => Some(*n as i64),
+        _ => None,
+    }
+}
+
+/// The write concern that every delete carries: majority where the connection string names none.
+fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
+    let mut document = doc! { "w": "majority" };
+    let Some(concern) = from_uri else { return Ok(document) };
+    match &concern.w {
+        Some(Acknowledgment::Nodes(0)) => {
+            return Err("`w=0`: deletes that are not acknowledged cannot be counted; leave `w` out for majority".into());
+        }
+        Some(Acknowledgment::Nodes(nodes)) => document.insert("w", i64::from(*nodes)),
+        Some(Acknowledgment::Custom(tag)) => document.insert("w", tag),
+        _ => None,
+    };
+    if let Some(journal) = concern.journal {
+        document.insert("j", journal);
+    }
+    if let Some(limit) = concern.w_timeout {
+        document.insert("wtimeout", i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    }
+    Ok(document)
+}
+
+fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failure {
+    let why = error::explain(cause);
+    // The driver's words should not quote the string's secrets; if they quote any of it, they are not shown.
+    let user_info = given
+        .split_once("://")
+        .map_or(given, |(_, rest)| rest)
+        .rsplit_once('@')
+        .map(|(user, _)| user);
+    let quotes = user_info.is_some_and(|user| user.split(':').any(|part| part.len() > 2 && why.contains(part)));
+    let why = if quotes {
+        "it is not valid (user and password must be percent-encoded)"
+    } else {
+        &why
+    };
+    Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was deleted"))
+}
+
+fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -> Failure {
+    let failure = Failure::cannot_run(format!(
+        "connecting to `{shown}`: {}; nothing was deleted",
+        error::explain(cause)
+    ));
+    let text = failure.message.clone();
+    if text.contains("wire version") {
+        failure
+            .hint("the server is older than MongoDB 4.2; for Azure Cosmos DB, upgrade the account's API version to 4.2 or later")
+    } else if text.contains("uthentication failed") || error::code(cause) == Some(18) {
+        failure.hint("check user, password and `authSource` of the connection string")
+    } else if error::code(cause) == Some(13) && !with_user {
+        failure.hint("the server asks for a user; name one in the connection string")
+    } else if text.contains("UnknownIssuer") || text.contains("invalid peer certificate") {
+        failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
+    } else {
+        failure
+    }
+}
+
+/// Names each command in the log, without its body: bodies hold filters and documents.
+fn log_command(event: CommandEvent) {
+    match event {
+        CommandEvent::Started(event) => {
+            let target = event.command.get_str(&event.command_name).unwrap_or_default();
+            debug!(target: "sweeper::command", "command {} {}.{target}", event.command_name, event.db);
+        }
+        CommandEvent::Failed(event) => {
+            debug!(target: "sweeper::command", "command {} failed: {}", event.command_name, error::explain(&event.failure))
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,130 @@
+//! Counts without changing anything: how many documents a rule would delete, how old the oldest is, and what it leaves alone.
+
+use std::collections::BTreeMap;
+
+use bson::{Bson, DateTime, Document, doc};
+use futures_util::TryStreamExt;
+use mongodb::error::Result;
+use mongodb::options::Hint;
+
+use super::Deployment;
+use super::connect::number;
+use crate::plan::{PlannedRule, Selection};
+use crate::policy::namespace::Namespace;
+
+/// Documents at the head of a collection in which a field is looked for.
+const FIELD_SAMPLE: i64 = 1000;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expired {
+    pub count: u64,
+    /// The earliest date of any expired document; `None` where there is none.
+    pub oldest: Option<DateTime>,
+}
+
+/// Counts the expired documents of a rule, along its index where it has one, else in one pass over the collection.
+pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Expired> {
+    let namespace = &planned.namespace;
+    let matching = doc! { "$match": selection.predicate.clone() };
+    let earliest = planned.expiry.earliest();
+    let Some(index) = &selection.index else {
+        let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } } };
+        let found = one(deployment, namespace, selection, vec![matching, group]).await?;
+        return Ok(read(planned, found.as_ref()));
+    };
+    let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
+    let found = one(deployment, namespace, selection, vec![matching.clone(), group]).await?;
+    let mut expired = read(planned, found.as_ref());
+    if expired.count > 0 {
+        // Along an ascending index the first match has the earliest date of all; a descending one has to be gone through.
+        let project = doc! { "$project": { "_id": 0, "oldest": &earliest } };
+        let stages = if index.descending {
+            vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
+        } else {
+            vec![matching, doc! { "$limit": 1 }, project]
+        };
+        let found = one(deployment, namespace, selection, stages).await?;
+        expired.oldest = read(planned, found.as_ref()).oldest;
+    }
+    Ok(expired)
+}
+
+fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
+    let count = found
+        .and_then(|found| number(found, "count"))
+        .and_then(|count| u64::try_from(count).ok());
+    let oldest = found
+        .and_then(|found| found.get("oldest"))
+        .and_then(|oldest| planned.expiry.instant(oldest));
+    Expired {
+        count: count.unwrap_or(0),
+        oldest,
+    }
+}
+
+/// Counts documents that the rule keeps although something about them says that they were meant to go; `None` for rules that know none.
+pub async fn never_expires(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    selection: &Selection,
+) -> Result<Option<BTreeMap<&'static str, u64>>> {
+    let expiry = &planned.expiry;
+    let reasons = [
+        ("ttlNotPositive", expiry.ttl_not_positive()),
+        ("implausibleEpoch", expiry.implausible_epoch()),
+    ];
+    let mut counts = BTreeMap::new();
+    for (reason, predicate) in reasons {
+        let Some(predicate) = predicate else { continue };
+        let stages = vec![
+            doc! { "$match": predicate },
+            doc! { "$group": { "_id": null, "count": { "$sum": 1 } } },
+        ];
+        let found = one(deployment, &planned.namespace, selection, stages).await?;
+        counts.insert(reason, read(planned, found.as_ref()).count);
+    }
+    Ok((!counts.is_empty()).then_some(counts))
+}
+
+/// Whether one of the first documents of the collection has the field.
+pub async fn has_field(deployment: &Deployment, namespace: &Namespace, field: &str) -> Result<bool> {
+    let stages = vec![
+        doc! { "$limit": FIELD_SAMPLE },
+        doc! { "$match": { field: { "$exists": true } } },
+        doc! { "$limit": 1 },
+    ];
+    let plain = Selection {
+        predicate: Document::new(),
+        collation: None,
+        index: None,
+        document_count: 0,
+        average_bytes: None,
+    };
+    Ok(one(deployment, namespace, &plain, stages).await?.is_some())
+}
+
+/// The first document that an aggregation gives.
+async fn one(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    selection: &Selection,
+    stages: Vec<Document>,
+) -> Result<Option<Document>> {
+    let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
+    let mut aggregate = collection.aggregate(stages);
+    if let Some(index) = &selection.index {
+        aggregate = aggregate.hint(Hint::Name(index.name.clone()));
+    }
+    if let Some(collation) = &selection.collation {
+        aggregate = aggregate.collation(as_options(collation)?);
+    }
+    if let Some(comment) = deployment.comment() {
+        aggregate = aggregate.comment(comment);
+    }
+    aggregate.await?.try_next().await
+}
+
+/// The driver's type for a collation.
+pub fn as_options(collation: &Document) -> Result<mongodb::options::Collation> {
+    Ok(bson::deserialize_from_bson(Bson::Document(collation.clone()))?)
+}

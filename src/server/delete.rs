@@ -1,0 +1,188 @@
+//! The one place from which documents are deleted.
+
+use bson::raw::RawBson;
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+
+use super::connect::number;
+use super::grant::DeleteGrant;
+use super::{Deployment, error};
+use crate::plan::Selection;
+use crate::policy::namespace::Namespace;
+
+/// What became of one delete command.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    /// The server's `n`: what is known to have been deleted.
+    pub deleted: u64,
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a delete command did not do all it was asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trouble {
+    pub why: String,
+    /// Whether the same command can be sent again.
+    pub retryable: bool,
+    /// Whether it may have deleted more than `Reply::deleted`.
+    pub reply_lost: bool,
+}
+
+/// Deletes those of the documents with these `_id`s that still match the whole predicate of their rule.
+///
+/// The predicate is repeated beside the `_id`s: a document whose date, ttl or filter field has moved since it was found survives, and a
+/// document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
+pub async fn delete(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    selection: &Selection,
+    ids: &RawArrayBuf,
+    _grant: &DeleteGrant,
+) -> Reply {
+    let command = match command(deployment, namespace, selection, ids) {
+        Ok(command) => command,
+        Err(why) => return failed(format!("building the delete command: {why}"), false, false),
+    };
+    match deployment.database(namespace).run_raw_command(command).await {
+        Ok(reply) => read(&reply),
+        Err(cause) => {
+            let why = error::explain(&cause);
+            let why = match error::code(&cause) {
+                Some(13) => format!("{why}; the user needs `remove` on this collection"),
+                _ => why,
+            };
+            failed(why, error::is_retryable(&cause), error::is_reply_lost(&cause))
+        }
+    }
+}
+
+fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
+    Reply {
+        deleted: 0,
+        trouble: Some(Trouble {
+            why,
+            retryable,
+            reply_lost,
+        }),
+    }
+}
+
+/// Built raw: the `_id`s go from the server's reply to the command without being decoded.
+fn command(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    selection: &Selection,
+    ids: &RawArrayBuf,
+) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut of_batch = RawDocumentBuf::new();
+    of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
+    let mut by_id = RawDocumentBuf::new();
+    by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+    let mut all = RawArrayBuf::new();
+    all.push(RawBson::Document(by_id));
+    all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
+    let mut query = RawDocumentBuf::new();
+    query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
+
+    let mut statement = RawDocumentBuf::new();
+    statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
+    statement.append(bson::raw::cstr!("limit"), 0);
+    if deployment.facts.has_delete_hint() {
+        // Without it the planner may take the index on the date and walk all that has expired, for every batch.
+        statement.append(
+            bson::raw::cstr!("hint"),
+            RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?),
+        );
+    }
+    if let Some(collation) = &selection.collation {
+        statement.append(
+            bson::raw::cstr!("collation"),
+            RawBson::Document(RawDocumentBuf::try_from(collation)?),
+        );
+    }
+    let mut statements = RawArrayBuf::new();
+    statements.push(RawBson::Document(statement));
+
+    let mut command = RawDocumentBuf::new();
+    command.append(bson::raw::cstr!("delete"), namespace.collection.as_str());
+    command.append(bson::raw::cstr!("deletes"), RawBson::Array(statements));
+    command.append(bson::raw::cstr!("ordered"), true);
+    command.append(
+        bson::raw::cstr!("writeConcern"),
+        RawBson::Document(RawDocumentBuf::try_from(&deployment.write_concern)?),
+    );
+    if let Some(Bson::String(comment)) = deployment.comment() {
+        command.append(bson::raw::cstr!("comment"), comment);
+    }
+    Ok(command)
+}
+
+/// Reads `n` whatever else the reply says: a command that failed half-way has deleted the first half.
+fn read(reply: &Document) -> Reply {
+    let deleted = number(reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let first = reply
+        .get_array("writeErrors")
+        .ok()
+        .and_then(|errors| errors.first())
+        .and_then(Bson::as_document);
+    let trouble = if let Some(write) = first {
+        let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let why = error::coded(
+            write.get_str("errmsg").unwrap_or("write error"),
+            code,
+            write.get_str("codeName").unwrap_or_default(),
+        );
+        Some(Trouble {
+            why,
+            retryable: error::is_retryable_code(code),
+            reply_lost: false,
+        })
+    } else if let Ok(concern) = reply.get_document("writeConcernError") {
+        let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let why = error::coded(
+            concern.get_str("errmsg").unwrap_or("write concern error"),
+            code,
+            concern.get_str("codeName").unwrap_or_default(),
+        );
+        let why = format!(
+            "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {why}"
+        );
+        Some(Trouble {
+            why,
+            retryable: error::is_retryable_code(code),
+            reply_lost: false,
+        })
+    } else {
+        None
+    };
+    Reply { deleted, trouble }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n_counts_in_every_reply() {
+        let plain = read(&doc! { "n": 3, "ok": 1.0 });
+        assert_eq!(
+            plain,
+            Reply {
+                deleted: 3,
+                trouble: None
+            }
+        );
+        let half = read(&doc! { "n": 2.0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 189, "errmsg": "stepped down" }] });
+        assert_eq!(half.deleted, 2);
+        let trouble = half.trouble.unwrap();
+        assert_eq!((trouble.why.as_str(), trouble.retryable), ("stepped down (code 189)", true));
+        let weak = read(
+            &doc! { "n": 7_i64, "ok": 1.0, "writeConcernError": { "code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting" } },
+        );
+        assert_eq!(weak.deleted, 7);
+        let trouble = weak.trouble.unwrap();
+        assert!(
+            trouble.why.contains("WriteConcernTimeout") && !trouble.retryable,
+            "{trouble:?}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! The driver's errors in words: what a person needs, without the driver's debug text and without what documents hold.
+
+use mongodb::error::{Error, ErrorKind, WriteFailure};
+
+/// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
+///
+/// Source: the driver specification "Retryable Reads", list of retryable errors.
+const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
+
+/// Says why a command failed.
+pub fn explain(error: &Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => coded(&command.message, command.code, &command.code_name),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => {
+            coded(&write.message, write.code, write.code_name.as_deref().unwrap_or_default())
+        }
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => coded(&concern.message, concern.code, &concern.code_name),
+        ErrorKind::Authentication { message, .. } => format!("authentication failed: {}", brief(message)),
+        ErrorKind::Io(io) => format!("network error: {io}"),
+        ErrorKind::ConnectionPoolCleared { .. } => "the connection was given up: the server did not answer its heartbeat".into(),
+        ErrorKind::ServerSelection { message, .. } => selection(message),
+        ErrorKind::DnsResolve { message, .. } => format!("DNS: {}", brief(message)),
+        ErrorKind::InvalidTlsConfig { message, .. } => format!("TLS: {}", brief(message)),
+        ErrorKind::InvalidArgument { message, .. } => brief(message),
+        ErrorKind::IncompatibleServer { message, .. } | ErrorKind::InvalidResponse { message, .. } => brief(message),
+        ErrorKind::SessionsNotSupported => "the server has no sessions".into(),
+        _ => "an unexpected error of the driver".into(),
+    }
+}
+
+/// The server's own code for an error, where it has one.
+pub fn code(error: &Error) -> Option<i32> {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => Some(command.code),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => Some(concern.code),
+        _ => None,
+    }
+}
+
+/// Whether nobody knows if the command was carried out.
+pub fn is_reply_lost(error: &Error) -> bool {
+    matches!(
+        error.kind.as_ref(),
+        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. }
+    ) || code(error).is_some_and(is_retryable_code)
+}
+
+/// Whether the command can be sent again.
+pub fn is_retryable(error: &Error) -> bool {
+    matches!(
+        error.kind.as_ref(),
+        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. }
+    ) || error.contains_label("RetryableWriteError")
+        || code(error).is_some_and(is_retryable_code)
+}
+
+pub fn is_retryable_code(code: i32) -> bool {
+    RETRYABLE.contains(&code)
+}
+
+/// Puts a server's message and code together.
+pub fn coded(message: &str, code: i32, code_name: &str) -> String {
+    match code_name {
+        "" => format!("{} (code {code})", brief(message)),
+        name => format!("{} (code {code}, {name})", brief(message)),
+    }
+}
+
+/// The part of a server's message that says why. Planner errors quote the whole query before it, with the values it holds.
+fn brief(message: &str) -> String {
+    let why = message.rsplit("caused by :: ").next().unwrap_or(message);
+    let line = why.lines().next().unwrap_or_default().trim().trim_end_matches('.');
+    let line = line.split(". labels: ").next().unwrap_or(line);
+    match line.char_indices().nth(300) {
+        Some((cut, _)) => format!("{}...", &line[..cut]),
+        None => line.to_owned(),
+    }
+}
+
+/// Takes the causes out of the driver's picture of the topology: `... Error: Kind: I/O error: Connection refused (os error 111), labels: ...`.
+fn selection(message: &str) -> String {
+    let mut causes: Vec<&str> = message
+        .split("Kind: ")
+        .skip(1)
+        .map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim())
+        .collect();
+    causes.sort_unstable();
+    causes.dedup();
+    match causes.as_slice() {
+        [] => "no suitable server answered in time".into(),
+        causes => format!("no suitable server answered in time: {}", brief(&causes.join("; "))),
+    }
+}

@@ -1,0 +1,242 @@
+//! Looks at the collections a policy names: which there are, of what kind, with which indexes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Bson, Document, doc};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use mongodb::error::{Error, Result};
+
+use super::connect::number;
+use super::{Deployment, error};
+use crate::facts::{CollectionFacts, IndexFacts, Seen, Target};
+use crate::policy::Rule;
+use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+
+/// Collections that are looked at at the same time.
+const AT_ONCE: usize = 8;
+
+/// The type and the options of a collection, as listCollections shows them.
+type Listed = BTreeMap<String, (String, Document)>;
+
+/// Finds the namespaces that each rule stands for and looks at them; in the order of the rules, then by name.
+///
+/// Trouble with one namespace is part of what was seen there and does not keep the others from being looked at.
+///
+/// Errors: the databases cannot be listed although a rule has a `*` in its database.
+pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Target>> {
+    let enabled: Vec<&Rule> = rules.iter().copied().filter(|rule| rule.enabled).collect();
+    let databases = databases(deployment, &enabled).await?;
+    let listings: BTreeMap<String, std::result::Result<Listed, String>> = stream::iter(databases)
+        .map(|database| async move {
+            let listed = list_collections(deployment, &database, &enabled_names(rules, &database)).await;
+            let listed = listed.map_err(|cause| unlistable(&database, &cause));
+            (database, listed)
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+
+    let found = rules.iter().flat_map(|rule| {
+        namespaces(rule, &listings)
+            .into_iter()
+            .map(|(namespace, seen)| (*rule, namespace, seen))
+    });
+    let targets = stream::iter(found.collect::<Vec<_>>())
+        .map(|(rule, namespace, seen)| async move {
+            let seen = match seen {
+                Seen::Collection(listed) => look(deployment, &namespace, listed).await,
+                other => other,
+            };
+            Target {
+                rule: rule.clone(),
+                namespace,
+                seen,
+            }
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    Ok(targets)
+}
+
+/// The databases that the rules can mean.
+async fn databases(deployment: &Deployment, rules: &[&Rule]) -> Result<BTreeSet<String>> {
+    let (globs, exact): (Vec<&str>, Vec<&str>) = rules
+        .iter()
+        .map(|rule| rule.namespace.database.as_str())
+        .partition(|name| name.contains('*'));
+    let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
+    if !globs.is_empty() {
+        let names = deployment.client.list_database_names().authorized_databases(true).await?;
+        let matching = names
+            .into_iter()
+            .filter(|name| globs.iter().any(|pattern| glob(pattern, name)));
+        databases.extend(matching.filter(|name| why_never_swept(name, "").is_none()));
+    }
+    Ok(databases)
+}
+
+/// The collections that the rules name in a database; `None` where a glob asks for all.
+fn enabled_names(rules: &[&Rule], database: &str) -> Option<Vec<String>> {
+    let patterns = rules
+        .iter()
+        .filter(|rule| rule.enabled && glob(&rule.namespace.database, database))
+        .map(|rule| &rule.namespace);
+    patterns
+        .map(|pattern| (!pattern.collection.contains('*')).then(|| pattern.collection.clone()))
+        .collect()
+}
+
+async fn list_collections(deployment: &Deployment, database: &str, names: &Option<Vec<String>>) -> Result<Listed> {
+    let filter = names
+        .as_ref()
+        .map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
+    let mut command = doc! { "listCollections": 1, "filter": filter };
+    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let cursor = deployment.client.database(database).run_cursor_command(command).await?;
+    let entries: Vec<Document> = cursor.try_collect().await?;
+    Ok(entries
+        .into_iter()
+        .filter_map(|entry| {
+            let name = entry.get_str("name").ok()?.to_owned();
+            let kind = entry.get_str("type").unwrap_or("collection").to_owned();
+            Some((name, (kind, entry.get_document("options").cloned().unwrap_or_default())))
+        })
+        .collect())
+}
+
+/// The namespaces of a rule, with what the listing alone says of them.
+fn namespaces(rule: &Rule, listings: &BTreeMap<String, std::result::Result<Listed, String>>) -> Vec<(Namespace, Seen)> {
+    let pattern = &rule.namespace;
+    let as_written = Namespace {
+        database: pattern.database.clone(),
+        collection: pattern.collection.clone(),
+    };
+    if !rule.enabled {
+        return vec![(as_written, Seen::NotLookedFor)];
+    }
+    let mut found = Vec::new();
+    for (database, listing) in listings.iter().filter(|(database, _)| glob(&pattern.database, database)) {
+        match listing {
+            Err(error) => {
+                let namespace = Namespace {
+                    database: database.clone(),
+                    collection: pattern.collection.clone(),
+                };
+                found.push((namespace, Seen::Unreadable { error: error.clone() }));
+            }
+            Ok(listed) => found.extend(listed.iter().filter_map(|(collection, (kind, options))| {
+                let namespace = Namespace {
+                    database: database.clone(),
+                    collection: collection.clone(),
+                };
+                is_meant(rule, &namespace).then(|| (namespace, listed_as(kind, options)))
+            })),
+        }
+    }
+    if found.is_empty() {
+        found.push((as_written, Seen::Missing));
+    }
+    found
+}
+
+fn is_meant(rule: &Rule, namespace: &Namespace) -> bool {
+    rule.namespace.matches(namespace)
+        && why_never_swept(&namespace.database, &namespace.collection).is_none()
+        && !rule
+            .exclude
+            .iter()
+            .any(|pattern: &NamespacePattern| pattern.matches(namespace))
+}
+
+fn listed_as(kind: &str, options: &Document) -> Seen {
+    match kind {
+        "view" => Seen::View,
+        "timeseries" => Seen::TimeSeries,
+        _ => Seen::Collection(CollectionFacts {
+            capped: options.get_bool("capped").unwrap_or(false),
+            // `true` on servers that show it as a flag, a document with the key on the others.
+            clustered: !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))),
+            collation: options.get_document("collation").ok().cloned(),
+            ..CollectionFacts::default()
+        }),
+    }
+}
+
+async fn look(deployment: &Deployment, namespace: &Namespace, listed: CollectionFacts) -> Seen {
+    match look_closer(deployment, namespace, listed).await {
+        Ok(facts) => Seen::Collection(facts),
+        // It was dropped since it was listed.
+        Err(cause) if error::code(&cause) == Some(26) => Seen::Missing,
+        Err(cause) => Seen::Unreadable {
+            error: format!(
+                "looking at `{namespace}`: {}; nothing was deleted there",
+                error::explain(&cause)
+            ),
+        },
+    }
+}
+
+async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: CollectionFacts) -> Result<CollectionFacts> {
+    let database = deployment.database(namespace);
+    // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
+    let mut command = doc! { "listIndexes": &namespace.collection };
+    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
+    let document_count = database
+        .collection::<Document>(&namespace.collection)
+        .estimated_document_count()
+        .await?;
+    let average_bytes = if document_count == 0 {
+        None
+    } else {
+        average_bytes(deployment, namespace).await?
+    };
+    Ok(CollectionFacts {
+        document_count,
+        average_bytes,
+        indexes: indexes.iter().filter_map(index).collect(),
+        ..listed
+    })
+}
+
+/// Mean size of a document; `None` where the user may not ask.
+async fn average_bytes(deployment: &Deployment, namespace: &Namespace) -> Result<Option<f64>> {
+    let command = doc! { "collStats": &namespace.collection };
+    match deployment.database(namespace).run_command(command).await {
+        Ok(stats) => Ok(number(&stats, "avgObjSize").map(|n| n as f64)),
+        Err(cause) if is_refusal(&cause) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Whether the server says that it does not do this, or not for this user.
+fn is_refusal(cause: &Error) -> bool {
+    matches!(error::code(cause), Some(13 | 59 | 115))
+}
+
+fn index(spec: &Document) -> Option<IndexFacts> {
+    Some(IndexFacts {
+        name: spec.get_str("name").ok()?.to_owned(),
+        key: spec
+            .get_document("key")
+            .ok()?
+            .iter()
+            .map(|(name, direction)| (name.clone(), direction.clone()))
+            .collect(),
+        partial: spec.get_document("partialFilterExpression").ok().cloned(),
+        hidden: spec.get_bool("hidden").unwrap_or(false),
+        collation: spec.get_document("collation").ok().cloned(),
+        expire_after_seconds: spec.get("expireAfterSeconds").cloned(),
+    })
+}
+
+fn unlistable(database: &str, cause: &Error) -> String {
+    let why = error::explain(cause);
+    let hint = if error::code(cause) == Some(13) {
+        "; the user needs `listCollections` on this database"
+    } else {
+        ""
+    };
+    format!("listing the collections of `{database}`: {why}{hint}; nothing was deleted there")
+}

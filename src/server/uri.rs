@@ -1,0 +1,144 @@
+//! Connection strings as people have them: options that other drivers take and this one refuses are dropped with a warning, or explained.
+
+/// A connection string that the driver can be given.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Prepared {
+    pub uri: String,
+    /// What was dropped or changed, and why; without any value of the string.
+    pub warnings: Vec<String>,
+}
+
+/// What becomes of an option.
+enum Fate {
+    Drop(&'static str),
+    Replace(&'static str, &'static str),
+    Refuse(&'static str),
+}
+
+/// Makes a connection string fit for the driver.
+///
+/// Errors: why it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
+pub fn prepare(uri: &str) -> Result<Prepared, String> {
+    if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
+        return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
+    }
+    let Some((base, query)) = uri.split_once('?') else {
+        return Ok(Prepared {
+            uri: uri.to_owned(),
+            warnings: Vec::new(),
+        });
+    };
+    let mut warnings = Vec::new();
+    let mut kept: Vec<String> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match fate(&key.to_lowercase(), &value.to_lowercase()) {
+            None if kept.iter().any(|other| other == pair) => {
+                warnings.push("connection string: an option is repeated; used once".into())
+            }
+            None => kept.push(pair.to_owned()),
+            Some(Fate::Drop(why)) => warnings.push(format!("connection string: `{key}` is ignored: {why}")),
+            Some(Fate::Replace(with, why)) => {
+                warnings.push(format!("connection string: `{key}` is read as `{with}`: {why}"));
+                kept.push(with.to_owned());
+            }
+            Some(Fate::Refuse(why)) => return Err(format!("`{key}`: {why}")),
+        }
+    }
+    let uri = if kept.is_empty() {
+        base.to_owned()
+    } else {
+        format!("{base}?{}", kept.join("&"))
+    };
+    Ok(Prepared { uri, warnings })
+}
+
+/// Options that the Rust driver 3.8 does not take, by their lower-case names.
+fn fate(key: &str, value: &str) -> Option<Fate> {
+    use Fate::{Drop, Refuse, Replace};
+    Some(match (key, value) {
+        ("timeoutms" | "sockettimeoutms", _) => Drop(
+            "this driver has no such time limit; `--max-duration` bounds a run, and a dead server is noticed by its heartbeat",
+        ),
+        ("waitqueuetimeoutms" | "waitqueuemultiple", _) => Drop("the pool's queue is not limited"),
+        ("uuidrepresentation", _) => Drop("it does not concern deletes"),
+        ("tlsdisableocspendpointcheck" | "tlsdisablecertificaterevocationcheck", _) => {
+            Drop("certificate revocation is not checked")
+        }
+        ("sslinvalidhostnameallowed" | "tlsallowinvalidhostnames", "true") => {
+            Refuse("this driver always checks the host name; use a certificate for the name you connect to")
+        }
+        ("sslinvalidhostnameallowed" | "tlsallowinvalidhostnames", _) => Drop("the host name is always checked"),
+        ("ssl_cert_reqs", "cert_none") => Replace("tlsAllowInvalidCertificates=true", "that is its name today"),
+        ("ssl_cert_reqs", _) => Drop("certificates are checked"),
+        ("ssl_ca_certs" | "sslcertificateauthorityfile", _) => Refuse("write `tlsCAFile`, its name today"),
+        ("ssl_certfile" | "ssl_keyfile" | "sslclientcertificatekeyfile", _) => {
+            Refuse("write `tlsCertificateKeyFile`, its name today")
+        }
+        ("connect", "direct") => Replace("directConnection=true", "that is its name today"),
+        ("connect", _) => Drop("the topology is found by asking"),
+        ("slaveok", _) => Drop("it has long been replaced by `readPreference`"),
+        ("usenewurlparser" | "useunifiedtopology" | "usecreateindex" | "autoreconnect" | "keepalive", _) => {
+            Drop("it belongs to the Node.js driver")
+        }
+        ("maxstalenessseconds", "-1") => Drop("-1 is the default"),
+        _ => return None,
+    })
+}
+
+/// The scheme and the hosts: what may be shown of a connection string. Where it is not sure what the hosts are, they are not shown.
+pub fn redacted(uri: &str) -> String {
+    let Some((scheme, rest)) = uri.split_once("://") else {
+        return "<redacted>".to_owned();
+    };
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((_, hosts)) => format!("{scheme}://<redacted>@{hosts}"),
+        // An `@` further on: perhaps a password that was not escaped.
+        None if rest.contains('@') => format!("{scheme}://<redacted>"),
+        None => format!("{scheme}://{authority}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_drivers_are_dropped_replaced_or_explained() {
+        let prepared =
+            prepare("mongodb://u:p%40ss@h:1/db?timeoutMS=5&w=1&retryWrites=true&socketTimeoutMS=9&connect=direct&w=1").unwrap();
+        assert_eq!(
+            prepared.uri,
+            "mongodb://u:p%40ss@h:1/db?w=1&retryWrites=true&directConnection=true"
+        );
+        assert_eq!(prepared.warnings.len(), 4);
+        assert!(prepared.warnings.iter().all(|warning| !warning.contains("p%40ss")));
+        let prepared = prepare("mongodb://a:b@h:10255/?ssl=true&appName=@acct@&uuidRepresentation=standard").unwrap();
+        assert_eq!(prepared.uri, "mongodb://a:b@h:10255/?ssl=true&appName=@acct@");
+        assert_eq!(prepare("mongodb://h?timeoutMS=1").unwrap().uri, "mongodb://h");
+        assert!(
+            prepare("mongodb://h/?tlsAllowInvalidHostnames=true")
+                .unwrap_err()
+                .contains("host name")
+        );
+        assert!(prepare("localhost:27017").unwrap_err().contains("mongodb://"));
+    }
+
+    #[test]
+    fn only_hosts_are_shown() {
+        for (uri, shown) in [
+            ("mongodb://u:secret@h1:1,h2:2/db?x=1", "mongodb://<redacted>@h1:1,h2:2"),
+            ("mongodb+srv://u:se/cr?et@h/db", "mongodb+srv://<redacted>"),
+            ("mongodb://u:se?cr@et@h/db", "mongodb://<redacted>"),
+            ("mongodb://h", "mongodb://h"),
+            (
+                "mongodb://a:b@h:10255/?ssl=true&appName=@acct@",
+                "mongodb://<redacted>@h:10255",
+            ),
+            ("secret", "<redacted>"),
+        ] {
+            assert_eq!(redacted(uri), shown, "{uri}");
+        }
+    }
+}
