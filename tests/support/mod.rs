@@ -1,0 +1,7 @@
+//! What the server tests share: a real mongod, and the real `sweeper` as a process.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+pub mod mongod;
+pub mod sweeper;
