@@ -32,23 +32,23 @@ impl NamespacePattern {
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((database, collection)) = text.split_once('.') else {
             return Err(format!(
-                "namespace {text:?} has no collection; expected `database.collection`"
+                "{text:?} has no collection; expected `database.collection`"
             ));
         };
         if database.is_empty() || collection.is_empty() {
             return Err(format!(
-                "namespace {text:?} has an empty {}; expected `database.collection`",
+                "{text:?} has an empty {}; expected `database.collection`",
                 if database.is_empty() { "database" } else { "collection" }
             ));
         }
         if let Some(bad) = database.chars().find(|c| "/\\ \"$<>:|?\0".contains(*c)) {
-            return Err(format!("namespace {text:?}: a database name cannot hold {bad:?}"));
+            return Err(format!("{text:?}: a database name cannot hold {bad:?}"));
         }
         if collection.contains('\0') || (collection.contains('$') && !collection.starts_with("oplog.$")) {
-            return Err(format!("namespace {text:?}: a collection name cannot hold `$` or NUL"));
+            return Err(format!("{text:?}: a collection name cannot hold `$` or NUL"));
         }
         if let Some(why) = why_never_swept(database, collection) {
-            return Err(format!("namespace {text:?}: {why}"));
+            return Err(format!("{text:?}: {why}"));
         }
         Ok(Self {
             database: database.to_owned(),

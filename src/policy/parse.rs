@@ -192,7 +192,7 @@ fn read_collection(map: &Mapping) -> Option<String> {
     map.parsed("collection", |text| {
         let pattern = NamespacePattern::parse(text)?;
         if pattern.is_glob() {
-            return Err(format!("namespace {text:?} has a `*`; expected one collection"));
+            return Err(format!("{text:?} has a `*`; expected one collection"));
         }
         Ok(pattern.to_string())
     })

@@ -169,6 +169,7 @@ impl<'a> Mapping<'a> {
         let entry = self.get(key)?;
         match entry.node {
             Node::Int(value) if (low..=high).contains(value) => Some(*value),
+            _ if low == high => self.unexpected(&entry, &low.to_string()),
             _ => self.unexpected(&entry, &format!("a whole number from {low} to {high}")),
         }
     }

@@ -37,12 +37,8 @@ pub fn head(report: &Report) -> Vec<String> {
         ));
     }
     let sha256 = &report.policy.sha256;
-    lines.push(format!(
-        "policy {} (sha256 {}), run {}",
-        clean(&report.policy.path),
-        &sha256[..sha256.len().min(12)],
-        report.run_id
-    ));
+    lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));
+    lines.push(format!("run {}", report.run_id));
     lines
 }
 
@@ -171,7 +167,7 @@ fn facts(rule: &RuleReport) -> String {
         None => "collection scan".to_owned(),
     });
     if rule.batches > 0 {
-        facts.push(plural(rule.batches, "batch").replace("batchs", "batches"));
+        facts.push(plural(rule.batches, "delete command"));
     }
     facts.join(", ")
 }

@@ -32,14 +32,24 @@ pub fn render(report: &Report, colored: bool) -> String {
         out.push('\n');
     }
     for (tone, note) in notes {
-        out.push_str(&paint(&format!("{}{note}", prefix(tone)), tone, colored));
+        out.push_str(&paint(&fold(&format!("{}{note}", prefix(tone))), tone, colored));
         out.push('\n');
     }
     let (tone, line) = last(report);
     out.push('\n');
-    out.push_str(&paint(&line, tone, colored));
+    out.push_str(&paint(&fold(&line), tone, colored));
     out.push('\n');
     out
+}
+
+/// Breaks a line where a mail or an 80-column terminal would; names and instants stay whole.
+fn fold(text: &str) -> String {
+    let options = textwrap::Options::new(80)
+        .subsequent_indent("  ")
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }
 
 pub fn prefix(tone: Tone) -> &'static str {
