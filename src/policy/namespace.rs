@@ -31,9 +31,7 @@ impl NamespacePattern {
     /// no policy that parses can name one.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((database, collection)) = text.split_once('.') else {
-            return Err(format!(
-                "{text:?} has no collection; expected `database.collection`"
-            ));
+            return Err(format!("{text:?} has no collection; expected `database.collection`"));
         };
         if database.is_empty() || collection.is_empty() {
             return Err(format!(

@@ -37,7 +37,11 @@ pub fn head(report: &Report) -> Vec<String> {
         ));
     }
     let sha256 = &report.policy.sha256;
-    lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));
+    lines.push(format!(
+        "policy {} (sha256 {})",
+        clean(&report.policy.path),
+        &sha256[..sha256.len().min(12)]
+    ));
     lines.push(format!("run {}", report.run_id));
     lines
 }
@@ -105,7 +109,7 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         for (reason, number) in rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0) {
             notes.push((
                 Tone::Warning,
-                format!("{title}: kept {}: {reason}", plural(*number, "document")),
+                format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason)),
             ));
         }
         for warning in &rule.warnings {
@@ -142,6 +146,15 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         ));
     }
     notes
+}
+
+/// A reason of `neverExpires` in words.
+fn kept_because(reason: &str) -> String {
+    match reason {
+        "ttlNotPositive" => "whose ttl is 0 or a negative other than -1 (ttlNotPositive)".to_owned(),
+        "implausibleEpoch" => "whose number is no plausible date in the rule's unit (implausibleEpoch)".to_owned(),
+        other => format!("({other})"),
+    }
 }
 
 fn facts(rule: &RuleReport) -> String {
