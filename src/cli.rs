@@ -59,14 +59,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Common {
     /// The policy; `-` is standard input
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        env = "SWEEPER_POLICY",
-        default_value = "sweeper.yaml",
-        global = true
-    )]
+    #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]
     pub policy: PathBuf,
     /// Connection string; wins over the policy's
     #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, global = true)]

@@ -35,8 +35,7 @@ pub struct Expiry {
 impl Expiry {
     /// The instant at or before which a date counts as expired for documents without a ttl of their own; `None` where those never expire.
     pub fn threshold(&self) -> Option<DateTime> {
-        self.expire_after_seconds
-            .map(|seconds| self.minus_seconds(i64::from(seconds)))
+        self.expire_after_seconds.map(|seconds| self.minus_seconds(i64::from(seconds)))
     }
 
     /// The latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of its own.
@@ -115,11 +114,7 @@ impl Expiry {
             Bson::Double(n) => *n,
             _ => return None,
         };
-        let millis = if self.format == DateFormat::EpochSeconds {
-            number * 1000.0
-        } else {
-            number
-        };
+        let millis = if self.format == DateFormat::EpochSeconds { number * 1000.0 } else { number };
         // A cast from float saturates; NaN does not get here, for it never compares as expired.
         Some(DateTime::from_millis(millis.floor() as i64))
     }
@@ -150,10 +145,9 @@ impl Expiry {
     fn wrong_unit(&self) -> Option<Vec<Document>> {
         let field = &self.field;
         match self.format {
-            DateFormat::EpochSeconds => Some(vec![
-                doc! { field: { "$gte": SECONDS_OR_MILLIS } },
-                doc! { field: { "$lte": -SECONDS_OR_MILLIS } },
-            ]),
+            DateFormat::EpochSeconds => {
+                Some(vec![doc! { field: { "$gte": SECONDS_OR_MILLIS } }, doc! { field: { "$lte": -SECONDS_OR_MILLIS } }])
+            }
             DateFormat::EpochMillis => Some(vec![
                 doc! { field: { "$gt": -SECONDS_OR_MILLIS, "$lt": SECONDS_OR_MILLIS } },
                 doc! { field: { "$lt": EARLIEST_MILLIS } },
@@ -164,9 +158,7 @@ impl Expiry {
 
     /// Whether a document with a value in its ttl field has expired, as an aggregation expression that cannot fail on any value.
     fn own_ttl_expired(&self, ttl_field: &str) -> Document {
-        let default = self
-            .expire_after_seconds
-            .map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
+        let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let (now, per_second, earliest) = match self.format {
             DateFormat::Date => (Bson::from(self.as_of), 1000, self.earliest()),
             DateFormat::EpochMillis => (Bson::from(self.as_of.timestamp_millis()), 1000, self.earliest()),

@@ -57,19 +57,11 @@ impl ServerFacts {
         if let Some(expected) = &expect.replica_set
             && self.set_name.as_ref() != Some(expected)
         {
-            let found = self
-                .set_name
-                .as_ref()
-                .map_or_else(|| "no replica set".to_owned(), |name| format!("`{name}`"));
-            return Some(format!(
-                "the policy expects the replica set `{expected}`; connected to {found}"
-            ));
+            let found = self.set_name.as_ref().map_or_else(|| "no replica set".to_owned(), |name| format!("`{name}`"));
+            return Some(format!("the policy expects the replica set `{expected}`; connected to {found}"));
         }
         let absent = expect.hosts.iter().find(|host| !self.hosts.contains(host))?;
-        Some(format!(
-            "the policy expects the host `{absent}`; connected to {}",
-            self.hosts.join(", ")
-        ))
+        Some(format!("the policy expects the host `{absent}`; connected to {}", self.hosts.join(", ")))
     }
 }
 

@@ -15,27 +15,16 @@ pub struct Failure {
 impl Failure {
     /// The run could not take place.
     pub fn cannot_run(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-            exit_code: exit::CANNOT_RUN,
-        }
+        Self { message: message.into(), hint: None, exit_code: exit::CANNOT_RUN }
     }
 
     /// The command line or the policy is wrong; nothing was contacted.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-            exit_code: exit::USAGE,
-        }
+        Self { message: message.into(), hint: None, exit_code: exit::USAGE }
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        Self { hint: Some(hint.into()), ..self }
     }
 }
 

@@ -24,20 +24,13 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
     if let Some(hint) = &rule.hint {
         let Some(index) = indexes.iter().find(|index| index.name == *hint) else {
             let names: Vec<_> = indexes.iter().map(|index| format!("`{}`", index.name)).collect();
-            return Err(format!(
-                "the hinted index `{hint}` does not exist; found {}",
-                names.join(", ")
-            ));
+            return Err(format!("the hinted index `{hint}` does not exist; found {}", names.join(", ")));
         };
         if index.hidden {
-            return Err(format!(
-                "the hinted index `{hint}` is hidden; the server takes no hidden index as a hint"
-            ));
+            return Err(format!("the hinted index `{hint}` is hidden; the server takes no hidden index as a hint"));
         }
         if let Some(kind) = index.key.iter().find_map(|(_, direction)| direction.as_str()) {
-            return Err(format!(
-                "the hinted index `{hint}` is of the kind `{kind}`, which serves no range of dates"
-            ));
+            return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which serves no range of dates"));
         }
         if !covers_rule(index, rule, collation) {
             return Err(format!(
@@ -48,30 +41,18 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
         return Ok(Some(choice(index)));
     }
     let usable = indexes.iter().filter(|index| {
-        index
-            .key
-            .first()
-            .is_some_and(|(name, direction)| *name == rule.field && is_number(direction))
+        index.key.first().is_some_and(|(name, direction)| *name == rule.field && is_number(direction))
             && index.key.iter().all(|(_, direction)| is_number(direction))
             && !index.hidden
             && covers_rule(index, rule, collation)
     });
     // Ascending first, for a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
-    Ok(usable
-        .min_by_key(|index| (choice(index).descending, index.key.len()))
-        .map(choice))
+    Ok(usable.min_by_key(|index| (choice(index).descending, index.key.len())).map(choice))
 }
 
 fn choice(index: &IndexFacts) -> IndexChoice {
-    let descending = index
-        .key
-        .first()
-        .and_then(|(_, direction)| number(direction))
-        .is_some_and(|n| n < 0.0);
-    IndexChoice {
-        name: index.name.clone(),
-        descending,
-    }
+    let descending = index.key.first().and_then(|(_, direction)| number(direction)).is_some_and(|n| n < 0.0);
+    IndexChoice { name: index.name.clone(), descending }
 }
 
 /// Whether every document that the rule selects is in the index: a partial one must have each of its terms in the rule's filter, read
@@ -83,20 +64,12 @@ fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) ->
     };
     let terms = terms(filter);
     spelled_out(index.collation.as_ref()) == spelled_out(collation)
-        && partial
-            .iter()
-            .all(|(key, value)| terms.iter().any(|(k, v)| *k == key && *v == value))
+        && partial.iter().all(|(key, value)| terms.iter().any(|(k, v)| *k == key && *v == value))
 }
 
 /// The terms of a filter that all must hold: those at its top and those in a top-level `$and`.
 fn terms(filter: &Document) -> Vec<(&String, &Bson)> {
-    let nested = filter
-        .get_array("$and")
-        .ok()
-        .into_iter()
-        .flatten()
-        .filter_map(Bson::as_document)
-        .flat_map(terms);
+    let nested = filter.get_array("$and").ok().into_iter().flatten().filter_map(Bson::as_document).flat_map(terms);
     filter.iter().chain(nested).collect()
 }
 
@@ -117,12 +90,7 @@ fn spelled_out(collation: Option<&Document>) -> Option<Document> {
     all.remove("version");
     // Keys in one order, whole numbers of one type, so that documents can be compared.
     let sorted: BTreeMap<_, _> = all.into_iter().collect();
-    Some(
-        sorted
-            .into_iter()
-            .map(|(key, value)| (key, number(&value).map_or(value, Bson::Double)))
-            .collect(),
-    )
+    Some(sorted.into_iter().map(|(key, value)| (key, number(&value).map_or(value, Bson::Double))).collect())
 }
 
 fn is_number(direction: &Bson) -> bool {

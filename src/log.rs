@@ -31,19 +31,12 @@ pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
         (false, _) => LevelFilter::DEBUG,
     };
     let progress = if quiet { LevelFilter::OFF } else { LevelFilter::INFO };
-    let targets = Targets::new()
-        .with_target("ttl_sweeper", level)
-        .with_target("sweeper", level)
-        .with_target("sweeper::progress", progress);
+    let targets =
+        Targets::new().with_target("ttl_sweeper", level).with_target("sweeper", level).with_target("sweeper::progress", progress);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let layer = match format {
         LogFormat::Text => layer.event_format(Plain).boxed(),
-        LogFormat::Json => layer
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .with_span_list(false)
-            .boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed(),
     };
     tracing_subscriber::registry().with(layer.with_filter(targets)).init();
 }

@@ -11,10 +11,7 @@ use ttl_sweeper::{exit, log, run};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let result = runtime.block_on(run::run(cli));
         // A command that hangs must not keep the process alive.

@@ -39,15 +39,10 @@ impl Target {
             // Replacing asks for the directory's permission only; a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
-        let directory = path
-            .parent()
-            .filter(|directory| !directory.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // The permissions that any new file gets: the umask is taken off.
-        let temporary = tempfile::Builder::new()
-            .prefix(".sweeper-")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)?;
+        let temporary =
+            tempfile::Builder::new().prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
         Ok(Target::Replace { temporary, path })
     }
 

@@ -16,11 +16,7 @@ pub struct BatchSize {
 impl BatchSize {
     /// `most` is never exceeded; `target` is the latency of one delete command to come close to.
     pub fn new(most: u32, target: Duration) -> Self {
-        Self {
-            size: FIRST_BATCH.min(most),
-            most,
-            target,
-        }
+        Self { size: FIRST_BATCH.min(most), most, target }
     }
 
     /// Documents that the next batch may take at most; at least 1.
@@ -53,10 +49,7 @@ pub struct RateLimit {
 impl RateLimit {
     /// `rate` is in documents per second.
     pub fn new(rate: u32) -> Self {
-        Self {
-            rate,
-            free_at: Duration::ZERO,
-        }
+        Self { rate, free_at: Duration::ZERO }
     }
 
     /// Documents a batch may take at most, so that batches come several times a second.
@@ -83,15 +76,7 @@ mod tests {
     fn batches_grow_while_fast_and_shrink_at_once_when_slow() {
         let mut size = BatchSize::new(2000, MS(200));
         let mut sizes = vec![size.next()];
-        for (documents, latency) in [
-            (500, 20),
-            (1000, 40),
-            (2000, 90),
-            (2000, 400),
-            (1000, 150),
-            (1000, 10_000),
-            (20, 1),
-        ] {
+        for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 10_000), (20, 1)] {
             size.observe(documents, MS(latency));
             sizes.push(size.next());
         }

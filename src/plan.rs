@@ -60,10 +60,7 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(guard: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            guard,
-            detail: detail.into(),
-        }
+        Self { guard, detail: detail.into() }
     }
 }
 
@@ -89,10 +86,7 @@ pub struct RunFacts<'a> {
 /// Decides everything that can be decided without counting expired documents.
 pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
     let run_guard = run_guard(run);
-    let rules = targets
-        .into_iter()
-        .map(|target| plan_rule(run, target, run_guard.as_ref()))
-        .collect();
+    let rules = targets.into_iter().map(|target| plan_rule(run, target, run_guard.as_ref())).collect();
     Plan { as_of: run.as_of, rules }
 }
 
@@ -124,18 +118,10 @@ fn run_guard(run: &RunFacts) -> Option<Refusal> {
 
 fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> PlannedRule {
     let Target { rule, namespace, seen } = target;
-    let facts = if let Seen::Collection(facts) = &seen {
-        Some(facts)
-    } else {
-        None
-    };
+    let facts = if let Seen::Collection(facts) = &seen { Some(facts) } else { None };
     let clustered = facts.is_some_and(|facts| facts.clustered);
     let is_id = rule.field == "_id";
-    let format = rule.date_format.unwrap_or(if is_id && !clustered {
-        DateFormat::ObjectId
-    } else {
-        DateFormat::Date
-    });
+    let format = rule.date_format.unwrap_or(if is_id && !clustered { DateFormat::ObjectId } else { DateFormat::Date });
     let expiry = Expiry {
         field: rule.field.clone(),
         format,
@@ -152,35 +138,23 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
             warnings.push(format!("no such namespace: `{namespace}`"));
             Decision::Skip("no such namespace".into())
         }
-        Seen::View => refuse(
-            "view",
-            "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
-        ),
-        Seen::TimeSeries => refuse(
-            "timeSeries",
-            "time-series collections are not yet supported by this version; put it under `exclude`",
-        ),
+        Seen::View => {
+            refuse("view", "a view holds no documents of its own; name the collection behind it, or put it under `exclude`")
+        }
+        Seen::TimeSeries => {
+            refuse("timeSeries", "time-series collections are not yet supported by this version; put it under `exclude`")
+        }
         Seen::Unreadable { error } => Decision::Fail { error: error.clone() },
-        Seen::Collection(facts) if facts.capped => refuse(
-            "capped",
-            "a capped collection drops its oldest documents by itself; put it under `exclude`",
-        ),
+        Seen::Collection(facts) if facts.capped => {
+            refuse("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`")
+        }
         Seen::Collection(facts) => plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings),
     };
-    PlannedRule {
-        rule,
-        namespace,
-        expiry,
-        decision,
-        warnings,
-    }
+    PlannedRule { rule, namespace, expiry, decision, warnings }
 }
 
 fn refuse(guard: &'static str, detail: &str) -> Decision {
-    Decision::Refuse {
-        refusal: Refusal::new(guard, detail),
-        countable: None,
-    }
+    Decision::Refuse { refusal: Refusal::new(guard, detail), countable: None }
 }
 
 fn plan_collection(
@@ -207,17 +181,11 @@ fn plan_collection(
     let index = match index::choose(rule, facts) {
         Ok(index) => index,
         Err(reason) => {
-            return Decision::Refuse {
-                refusal: Refusal::new("hint", reason),
-                countable: Some(selection(None)),
-            };
+            return Decision::Refuse { refusal: Refusal::new("hint", reason), countable: Some(selection(None)) };
         }
     };
     if let Some(refusal) = run_guard {
-        return Decision::Refuse {
-            refusal: refusal.clone(),
-            countable: Some(selection(index)),
-        };
+        return Decision::Refuse { refusal: refusal.clone(), countable: Some(selection(index)) };
     }
     if index.is_none() && facts.document_count > SCAN_GUARD_DOCUMENTS && !rule.allow_collection_scan {
         let detail = format!(
@@ -228,10 +196,7 @@ fn plan_collection(
             database = namespace.database,
             collection = namespace.collection,
         );
-        return Decision::Refuse {
-            refusal: Refusal::new("collectionScan", detail),
-            countable: Some(selection(None)),
-        };
+        return Decision::Refuse { refusal: Refusal::new("collectionScan", detail), countable: Some(selection(None)) };
     }
     Decision::Sweep(selection(index))
 }
@@ -243,10 +208,7 @@ fn native_ttl(rule: &Rule, facts: &CollectionFacts) -> Option<String> {
         .iter()
         .find(|index| index.expire_after_seconds.is_some() && index.key.len() == 1 && index.key[0].0 == rule.field)?;
     let seconds = index.expire_after_seconds.as_ref()?;
-    Some(format!(
-        "the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well",
-        index.name
-    ))
+    Some(format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name))
 }
 
 /// Refuses a rule whose expired documents are too great a share of the collection.

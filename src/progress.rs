@@ -35,17 +35,8 @@ struct State {
 impl Progress {
     pub fn new(show: Show) -> Self {
         let now = Instant::now();
-        let state = State {
-            title: String::new(),
-            bar: ProgressBar::hidden(),
-            deleted: 0,
-            begun: now,
-            last_line: now,
-        };
-        Self {
-            show,
-            state: Mutex::new(state),
-        }
+        let state = State { title: String::new(), bar: ProgressBar::hidden(), deleted: 0, begun: now, last_line: now };
+        Self { show, state: Mutex::new(state) }
     }
 
     /// A rule begins; `expected` is how many documents it counted before, if it did.
@@ -56,10 +47,7 @@ impl Progress {
         state.begun = Instant::now();
         if self.show == Show::Bar {
             let (bar, template) = match expected {
-                Some(expected) => (
-                    ProgressBar::new(expected),
-                    "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}",
-                ),
+                Some(expected) => (ProgressBar::new(expected), "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}"),
                 None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} deleted, {per_sec}"),
             };
             // The templates are constants, and a bar without style still counts.

@@ -91,12 +91,7 @@ pub struct ServerReport {
 
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
-        Self {
-            flavor: "mongodb",
-            version: facts.version.clone(),
-            topology: facts.topology.name(),
-            name: facts.set_name.clone(),
-        }
+        Self { flavor: "mongodb", version: facts.version.clone(), topology: facts.topology.name(), name: facts.set_name.clone() }
     }
 }
 
@@ -170,10 +165,7 @@ impl RuleReport {
     /// Enters what was counted, and what follows from it.
     pub fn set_expired(&mut self, expired_count: u64, average_bytes: Option<f64>) {
         self.expired_count = Some(expired_count);
-        self.expired_percent = self
-            .document_count
-            .and_then(|whole| percent(expired_count, whole))
-            .map(two_decimals);
+        self.expired_percent = self.document_count.and_then(|whole| percent(expired_count, whole)).map(two_decimals);
         // A cast from float saturates.
         self.estimated_bytes = average_bytes.map(|average| (average * expired_count as f64).round() as u64);
     }
@@ -226,12 +218,8 @@ pub struct RunRecord<'a> {
 
 impl Report {
     pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
-        let status = rules
-            .iter()
-            .map(|rule| rule.status)
-            .max()
-            .filter(|status| *status > Status::Complete)
-            .unwrap_or(Status::Complete);
+        let status =
+            rules.iter().map(|rule| rule.status).max().filter(|status| *status > Status::Complete).unwrap_or(Status::Complete);
         let exit_code = run.signal_exit.unwrap_or(match status {
             Status::Skipped | Status::Complete => exit::DONE,
             Status::Partial => exit::LIMIT,
@@ -249,10 +237,7 @@ impl Report {
             duration_ms: run.duration_ms,
             exit_code,
             status,
-            policy: PolicyReport {
-                path: run.policy.path.clone(),
-                sha256: run.policy.sha256.clone(),
-            },
+            policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
             server: run.server.map(ServerReport::from),
             totals: Totals::of(&rules),
             rules,
@@ -298,18 +283,8 @@ impl Format {
 
 /// One line that says what happened and, where something is wrong, what: all that a quiet run prints.
 pub fn reason(report: &Report) -> String {
-    let worst = report
-        .rules
-        .iter()
-        .filter(|rule| rule.status > Status::Complete)
-        .max_by_key(|rule| rule.status);
-    let why = worst.and_then(|rule| {
-        Some(format!(
-            "; {}: {}",
-            text::clean(&rule.namespace),
-            text::clean(rule.error.as_ref()?)
-        ))
-    });
+    let worst = report.rules.iter().filter(|rule| rule.status > Status::Complete).max_by_key(|rule| rule.status);
+    let why = worst.and_then(|rule| Some(format!("; {}: {}", text::clean(&rule.namespace), text::clean(rule.error.as_ref()?))));
     format!("{}{}", lines::last(report).1, why.unwrap_or_default())
 }
 

@@ -3,6 +3,8 @@
 mod check;
 mod confirm;
 mod load;
+mod only;
+mod prepare;
 mod sweep;
 
 use std::io::IsTerminal;
@@ -39,24 +41,17 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Ok(target) => target,
         Err(cause) => {
             let path = common.output.unwrap_or_default();
-            return Err(Failure::cannot_run(format!(
-                "creating the report `{}`: {cause}; nothing was deleted",
-                path.display()
-            ))
-            .into());
+            return Err(
+                Failure::cannot_run(format!("creating the report `{}`: {cause}; nothing was deleted", path.display())).into()
+            );
         }
     };
-    let run = Run {
-        id: Uuid::new().to_string(),
-        begun: Instant::now(),
-        started_at: DateTime::now(),
-        policy,
-        stop: Stop::listen()?,
-    };
+    let run =
+        Run { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop: Stop::listen()? };
     let report = match command {
         Command::Sweep(args) => sweep::sweep(&run, &common, &args, &uri.require()?).await?,
         Command::Check(args) if args.connect => check::connected(&run, &common, &args, &uri.require()?).await?,
-        Command::Check(_) => check::offline(&run),
+        Command::Check(_) => check::offline(&run, &common)?,
     };
     Ok(deliver(&common, &report, target, format))
 }
@@ -65,11 +60,7 @@ fn format(common: &Common) -> Result<Format, Failure> {
     if let Some(format) = common.format {
         return Ok(format);
     }
-    let Some(extension) = common
-        .output
-        .as_ref()
-        .and_then(|path| path.extension()?.to_str().map(str::to_owned))
-    else {
+    let Some(extension) = common.output.as_ref().and_then(|path| path.extension()?.to_str().map(str::to_owned)) else {
         return Ok(Format::Table);
     };
     Format::of_extension(&extension).ok_or_else(|| {
@@ -87,10 +78,7 @@ fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> 
     if !(to_stdout && common.quiet)
         && let Err(cause) = target.write(&text)
     {
-        let place = common
-            .output
-            .as_ref()
-            .map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()));
+        let place = common.output.as_ref().map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()));
         let deleted = plural(report.totals.deleted_count, "document");
         error!("writing the report to {place}: {cause}; the run itself is over, {deleted} deleted");
         if !to_stdout && output::to_stdout(&text).is_ok() {

@@ -9,11 +9,17 @@ pub mod inspect;
 pub mod privileges;
 pub mod uri;
 
+use std::time::Duration;
+
 use bson::{Bson, Document};
 use mongodb::{Client, Database};
+use tracing::debug;
 
 use crate::facts::ServerFacts;
 use crate::policy::namespace::Namespace;
+
+/// How long the end of a run waits for the server to be told.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// One connection to one deployment, for one run.
 #[derive(Clone)]
@@ -29,6 +35,13 @@ pub struct Deployment {
 impl Deployment {
     pub fn database(&self, namespace: &Namespace) -> Database {
         self.client.database(&namespace.database)
+    }
+
+    /// Ends the sessions on the server. That it cannot is no trouble of the run.
+    pub async fn close(self) {
+        if tokio::time::timeout(CLOSE_LIMIT, self.client.shutdown()).await.is_err() {
+            debug!("the connection did not close in time");
+        }
     }
 
     /// The comment for commands, where the server takes one.

@@ -84,12 +84,7 @@ struct Landed {
 /// Never fails as a whole: what was deleted before an error is in the outcome beside it.
 pub async fn sweep(job: &Job<'_>, budget: &mut RunBudget) -> Outcome {
     let rule = &job.planned.rule;
-    let mut outcome = Outcome {
-        deleted: 0,
-        batches: 0,
-        uncertain: false,
-        end: End::Complete,
-    };
+    let mut outcome = Outcome { deleted: 0, batches: 0, uncertain: false, end: End::Complete };
     let mut size = BatchSize::new(rule.batch_size, rule.target_batch);
     let mut rate = rule.rate.map(RateLimit::new);
     let mut allowance = rule.max_deletes;
@@ -102,12 +97,8 @@ pub async fn sweep(job: &Job<'_>, budget: &mut RunBudget) -> Outcome {
             outcome.end = End::Partial(reason);
             break;
         }
-        let most = [
-            Some(u64::from(size.next())),
-            rate.as_ref().map(|rate| rate.batch_limit().into()),
-            budget.batch_limit(),
-            allowance,
-        ];
+        let most =
+            [Some(u64::from(size.next())), rate.as_ref().map(|rate| rate.batch_limit().into()), budget.batch_limit(), allowance];
         let most = most.into_iter().flatten().min().unwrap_or(0);
         if in_flight.len() >= concurrency || (most == 0 && !in_flight.is_empty()) {
             // What was asked for and not deleted comes back to the allowance, so a spent one is not the end yet.
@@ -131,10 +122,9 @@ pub async fn sweep(job: &Job<'_>, budget: &mut RunBudget) -> Outcome {
             outcome.end = End::Partial(StopReason::MaxDeletes);
             break;
         };
-        let wait = budget.reserve(asked).max(
-            rate.as_mut()
-                .map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(asked), budget.elapsed())),
-        );
+        let wait = budget
+            .reserve(asked)
+            .max(rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(asked), budget.elapsed())));
         if !wait.is_zero() && !pause(job, budget, wait).await {
             outcome.end = End::Partial(stop_reason(job, budget).unwrap_or(StopReason::Interrupted));
             break;
@@ -159,10 +149,7 @@ pub async fn sweep(job: &Job<'_>, budget: &mut RunBudget) -> Outcome {
             outcome.end = End::Failed(why);
         }
     }
-    info!(
-        "{}: {} deleted in {} batches",
-        job.planned.namespace, outcome.deleted, outcome.batches
-    );
+    info!("{}: {} deleted in {} batches", job.planned.namespace, outcome.deleted, outcome.batches);
     outcome
 }
 
@@ -212,11 +199,7 @@ async fn land(
     progress.deleted(deleted);
     size.observe(asked_u32(landed.asked), landed.latency);
     // After a lost reply nobody knows how many went: none of them come back to the allowance.
-    let back = if landed.uncertain {
-        0
-    } else {
-        landed.asked.saturating_sub(deleted)
-    };
+    let back = if landed.uncertain { 0 } else { landed.asked.saturating_sub(deleted) };
     *allowance = allowance.map(|left| left + back);
     budget.give_back(back);
     match landed.reply.trouble {
@@ -235,15 +218,7 @@ async fn run_batch(
     grant: Arc<DeleteGrant>,
 ) -> Landed {
     let begun = Instant::now();
-    let mut landed = Landed {
-        asked,
-        latency: Duration::ZERO,
-        reply: Reply {
-            deleted: 0,
-            trouble: None,
-        },
-        uncertain: false,
-    };
+    let mut landed = Landed { asked, latency: Duration::ZERO, reply: Reply { deleted: 0, trouble: None }, uncertain: false };
     let mut waits = RETRY_WAITS.iter();
     loop {
         let reply = delete::delete(&deployment, &planned.namespace, &selection, &ids, &grant).await;
@@ -251,12 +226,7 @@ async fn run_batch(
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
         landed.reply.trouble = reply.trouble;
         match (&landed.reply.trouble, waits.next()) {
-            (
-                Some(Trouble {
-                    why, retryable: true, ..
-                }),
-                Some(wait),
-            ) => {
+            (Some(Trouble { why, retryable: true, .. }), Some(wait)) => {
                 warn!("{}: {why}; trying again in {} ms", planned.namespace, wait.as_millis());
                 tokio::time::sleep(*wait).await;
             }

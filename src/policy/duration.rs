@@ -30,11 +30,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
         }
         let Some((_, length)) = units.find(|(letter, _)| *letter == unit) else {
             let known = UNITS.iter().any(|(letter, _)| *letter == unit);
-            return Err(wrong(if known {
-                "units out of order or repeated"
-            } else {
-                "an unknown unit"
-            }));
+            return Err(wrong(if known { "units out of order or repeated" } else { "an unknown unit" }));
         };
         seconds = number
             .parse::<i64>()

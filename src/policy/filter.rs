@@ -47,10 +47,7 @@ pub fn parse_collation(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Res
     ];
     let collation = parse_document(node, env)?;
     if let Some(key) = collation.keys().find(|key| !KNOWN.contains(&key.as_str())) {
-        return Err(format!(
-            "unknown key `{key}` in a collation; expected one of {}",
-            KNOWN.join(", ")
-        ));
+        return Err(format!("unknown key `{key}` in a collation; expected one of {}", KNOWN.join(", ")));
     }
     match collation.get("locale") {
         Some(Bson::String(locale)) if !locale.is_empty() => Ok(collation),
@@ -77,9 +74,7 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
             return Err("found .nan or .inf; write {$numberDouble: \"NaN\"} or {$numberDouble: \"Infinity\"}".into());
         }
         Node::BigInt(value) => {
-            return Err(format!(
-                "the number {value} does not fit 64 bits; write {{$numberDecimal: \"...\"}}"
-            ));
+            return Err(format!("the number {value} does not fit 64 bits; write {{$numberDecimal: \"...\"}}"));
         }
         Node::Str(raw) => Value::String(expand(raw, env)?),
         Node::Seq(items) => Value::Array(items.iter().map(|item| to_json(item, env)).collect::<Result<_, _>>()?),
@@ -87,15 +82,10 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
             let mut map = Map::new();
             for (key, value) in entries {
                 let Node::Str(key) = key else {
-                    return Err(format!(
-                        "found {} as a key; expected a field name or an operator",
-                        key.describe()
-                    ));
+                    return Err(format!("found {} as a key; expected a field name or an operator", key.describe()));
                 };
                 if map.insert(key.clone(), to_json(value, env)?).is_some() {
-                    return Err(format!(
-                        "duplicate key `{key}`: the second would replace the first; join them with `$and`"
-                    ));
+                    return Err(format!("duplicate key `{key}`: the second would replace the first; join them with `$and`"));
                 }
             }
             Value::Object(map)
@@ -141,23 +131,14 @@ mod tests {
         for (text, expected) in [
             ("{status: done}", doc! {"status": "done"}),
             ("{status: '${STATE}'}", doc! {"status": "done"}),
-            (
-                "{n: 5, big: 5000000000, f: 1.5, z: null}",
-                doc! {"n": 5, "big": 5_000_000_000_i64, "f": 1.5, "z": Bson::Null},
-            ),
+            ("{n: 5, big: 5000000000, f: 1.5, z: null}", doc! {"n": 5, "big": 5_000_000_000_i64, "f": 1.5, "z": Bson::Null}),
             ("{n: {$numberLong: '5'}}", doc! {"n": 5_i64}),
-            (
-                "{at: {$gt: {$date: '1970-01-01T00:00:01Z'}}}",
-                doc! {"at": {"$gt": bson::DateTime::from_millis(1000)}},
-            ),
+            ("{at: {$gt: {$date: '1970-01-01T00:00:01Z'}}}", doc! {"at": {"$gt": bson::DateTime::from_millis(1000)}}),
             (
                 "{_id: {$oid: 000000000000000000000001}}",
                 doc! {"_id": bson::oid::ObjectId::parse_str("000000000000000000000001").unwrap()},
             ),
-            (
-                "{$or: [{a: 1}, {b: {$exists: false}}]}",
-                doc! {"$or": [{"a": 1}, {"b": {"$exists": false}}]},
-            ),
+            ("{$or: [{a: 1}, {b: {$exists: false}}]}", doc! {"$or": [{"a": 1}, {"b": {"$exists": false}}]}),
         ] {
             assert_eq!(filter(text), Ok(expected), "{text}");
         }

@@ -48,10 +48,7 @@ impl NamespacePattern {
         if let Some(why) = why_never_swept(database, collection) {
             return Err(format!("{text:?}: {why}"));
         }
-        Ok(Self {
-            database: database.to_owned(),
-            collection: collection.to_owned(),
-        })
+        Ok(Self { database: database.to_owned(), collection: collection.to_owned() })
     }
 
     /// Whether one pattern can stand for several namespaces.
@@ -95,10 +92,7 @@ mod tests {
     fn patterns() {
         let namespace = |text: &str| {
             let (database, collection) = text.split_once('.').unwrap();
-            Namespace {
-                database: database.into(),
-                collection: collection.into(),
-            }
+            Namespace { database: database.into(), collection: collection.into() }
         };
         for (pattern, text, expected) in [
             ("app.sessions", "app.sessions", true),
@@ -112,11 +106,7 @@ mod tests {
             ("app.[a]", "app.[a]", true),
             ("app.Ünï*", "app.Ünïcode", true),
         ] {
-            assert_eq!(
-                NamespacePattern::parse(pattern).unwrap().matches(&namespace(text)),
-                expected,
-                "{pattern} {text}"
-            );
+            assert_eq!(NamespacePattern::parse(pattern).unwrap().matches(&namespace(text)), expected, "{pattern} {text}");
         }
         for (text, part) in [
             ("app", "has no collection"),

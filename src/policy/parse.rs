@@ -33,19 +33,13 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
         ));
     }
     let root = yaml::parse(text).map_err(|(message, place)| PolicyError::single(path, place, message))?;
-    let context = Context {
-        env,
-        problems: RefCell::default(),
-    };
+    let context = Context { env, problems: RefCell::default() };
     let policy = read(&context, &root, uri_given);
     let problems = context.problems.into_inner();
     match policy {
         Some(policy) if problems.is_empty() => Ok(Policy {
             path: path.to_owned(),
-            sha256: Sha256::digest(text.as_bytes())
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            sha256: Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect(),
             ..policy
         }),
         _ => Err(PolicyError::new(path, text, &problems)),
@@ -64,9 +58,7 @@ fn read<'a>(context: &'a Context<'a>, root: &'a Node, uri_given: bool) -> Option
     let run = sub(&map, "run", &["maxDuration", "concurrency", "rate"]).map(|map| read_run(&map));
     let lock = sub(&map, "lock", &["collection"]).and_then(|map| read_collection(&map));
     let history = sub(&map, "history", &["collection"]).and_then(|map| read_collection(&map));
-    let defaults = map
-        .get("defaults")
-        .map_or_else(Keys::default, |entry| read_defaults(context, entry.node, entry.path));
+    let defaults = map.get("defaults").map_or_else(Keys::default, |entry| read_defaults(context, entry.node, entry.path));
     let rules = read_rules(&map, &defaults);
     Some(Policy {
         path: String::new(),
@@ -118,10 +110,7 @@ fn read_rules(map: &Mapping, defaults: &Keys) -> Vec<Rule> {
             map.context().add(
                 &path_of(index),
                 Some(&format!("collections[{index}]")),
-                format!(
-                    "the name `{}` is taken by collections[{first}]; expected a `name` of its own",
-                    rule.name
-                ),
+                format!("the name `{}` is taken by collections[{first}]; expected a `name` of its own", rule.name),
             );
         } else {
             taken.insert(rule.name.clone(), index);
@@ -149,10 +138,7 @@ fn read_connection(map: &Mapping, uri_given: bool) -> Connection {
             .unwrap_or_default(),
     });
     if expect.as_ref().is_some_and(|expect| *expect == Expect::default()) {
-        map.problem(
-            &map.key_path("expect"),
-            "`expect` says nothing; expected `replicaSet`, `hosts` or both",
-        );
+        map.problem(&map.key_path("expect"), "`expect` says nothing; expected `replicaSet`, `hosts` or both");
     }
     Connection {
         uri: if uri_given { None } else { map.string("uri") },

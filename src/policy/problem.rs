@@ -28,10 +28,7 @@ const MOST_SHOWN: usize = 25;
 impl PolicyError {
     /// The error of a text that could not be parsed at all.
     pub fn single(path: &str, place: Option<Place>, message: String) -> Self {
-        Self {
-            path: path.to_owned(),
-            problems: vec![(place, message)],
-        }
+        Self { path: path.to_owned(), problems: vec![(place, message)] }
     }
 
     pub fn new(path: &str, text: &str, problems: &[Problem]) -> Self {
@@ -50,10 +47,7 @@ impl PolicyError {
         if problems.len() > MOST_SHOWN {
             located.push((None, format!("and {} more problems", problems.len() - MOST_SHOWN)));
         }
-        Self {
-            path: path.to_owned(),
-            problems: located,
-        }
+        Self { path: path.to_owned(), problems: located }
     }
 }
 
@@ -62,12 +56,7 @@ impl std::error::Error for PolicyError {}
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let count = self.problems.len();
-        write!(
-            f,
-            "invalid policy `{}`: {count} problem{}; nothing was contacted",
-            self.path,
-            if count == 1 { "" } else { "s" }
-        )?;
+        write!(f, "invalid policy `{}`: {count} problem{}; nothing was contacted", self.path, if count == 1 { "" } else { "s" })?;
         for (place, message) in &self.problems {
             match place {
                 Some(Place { line, column }) => write!(f, "\n  {}:{line}:{column}: {message}", self.path)?,

@@ -17,11 +17,7 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     pub fn add(&self, path: &[Step], rule: Option<&str>, message: impl Into<String>) {
-        self.problems.borrow_mut().push(Problem {
-            path: path.to_vec(),
-            rule: rule.map(str::to_owned),
-            message: message.into(),
-        });
+        self.problems.borrow_mut().push(Problem { path: path.to_vec(), rule: rule.map(str::to_owned), message: message.into() });
     }
 }
 
@@ -52,28 +48,16 @@ impl<'a> Mapping<'a> {
         known: &[&str],
     ) -> Option<Self> {
         let Node::Map(entries) = node else {
-            context.add(
-                &path,
-                rule.as_deref(),
-                format!("{what}: expected a mapping, found {}", node.describe()),
-            );
+            context.add(&path, rule.as_deref(), format!("{what}: expected a mapping, found {}", node.describe()));
             return None;
         };
-        let mapping = Self {
-            context,
-            entries,
-            path,
-            rule,
-        };
+        let mapping = Self { context, entries, path, rule };
         let mut seen: HashSet<&str> = HashSet::new();
         for (index, (key, _)) in entries.iter().enumerate() {
             let at = mapping.step(Step::Key(index));
             match key {
                 Node::Str(key) if key == "<<" => {
-                    mapping.problem(
-                        &at,
-                        "merge keys (`<<`) are not supported; put what rules share under `defaults`",
-                    );
+                    mapping.problem(&at, "merge keys (`<<`) are not supported; put what rules share under `defaults`");
                 }
                 Node::Str(key) if seen.contains(key.as_str()) => {
                     mapping.problem(&at, format!("duplicate key `{key}`; expected it once"));
@@ -111,11 +95,7 @@ impl<'a> Mapping<'a> {
     /// The value of a key, where it is there.
     pub fn get(&self, key: &'static str) -> Option<Entry<'a>> {
         let index = self.entries.iter().position(|(k, _)| matches!(k, Node::Str(k) if k == key))?;
-        Some(Entry {
-            key,
-            node: &self.entries[index].1,
-            path: self.step(Step::Value(index)),
-        })
+        Some(Entry { key, node: &self.entries[index].1, path: self.step(Step::Value(index)) })
     }
 
     /// The path of a key itself, for problems that are not about its value.
@@ -139,19 +119,12 @@ impl<'a> Mapping<'a> {
 
     /// One of a few words.
     pub fn one_of<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
-        let expected = words
-            .iter()
-            .map(|(word, _)| format!("`{word}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
+        let expected = words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
         let entry = self.get(key)?;
         let text = self.text(&entry, &expected)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
-            self.problem(
-                &entry.path,
-                format!("`{key}`: found {}; expected one of {expected}", entry.node.describe()),
-            );
+            self.problem(&entry.path, format!("`{key}`: found {}; expected one of {expected}", entry.node.describe()));
         }
         found
     }
@@ -220,10 +193,7 @@ impl<'a> Mapping<'a> {
 
     /// Reports that an entry is not what was expected, and gives `None`.
     pub fn unexpected<T>(&self, entry: &Entry, expected: &str) -> Option<T> {
-        self.problem(
-            &entry.path,
-            format!("`{}`: found {}; expected {expected}", entry.key, entry.node.describe()),
-        );
+        self.problem(&entry.path, format!("`{}`: found {}; expected {expected}", entry.key, entry.node.describe()));
         None
     }
 
@@ -265,12 +235,7 @@ impl<'a> Mapping<'a> {
 fn unknown(key: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&key.to_lowercase(), &candidate.to_lowercase()),
-                candidate,
-            )
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&key.to_lowercase(), &candidate.to_lowercase()), candidate))
         .min()
         .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 4));
     match nearest {

@@ -73,10 +73,7 @@ pub fn read_rule<'a>(
     index: usize,
     defaults: &Keys,
 ) -> Option<(Option<String>, Rule)> {
-    let label = format!(
-        "collections[{index}]{}",
-        title(node).map(|name| format!(" `{name}`")).unwrap_or_default()
-    );
+    let label = format!("collections[{index}]{}", title(node).map(|name| format!(" `{name}`")).unwrap_or_default());
     let known: Vec<&str> = OWN_KEYS.iter().chain(&SHARED_KEYS).copied().collect();
     let before = context.problems.borrow().len();
     let map = Mapping::read(context, node, path, Some(label), "the rule", &known)?;
@@ -115,10 +112,7 @@ pub fn read_rule<'a>(
     if let (Some(field), Some(ttl_field)) = (&field, &ttl_field)
         && field.split('.').next() == Some(ttl_field.as_str())
     {
-        map.problem(
-            &map.key_path("ttlField"),
-            format!("`ttlField`: `{ttl_field}` holds the date itself (`field: {field}`)"),
-        );
+        map.problem(&map.key_path("ttlField"), format!("`ttlField`: `{ttl_field}` holds the date itself (`field: {field}`)"));
     }
     let date_format = own.date_format.or(defaults.date_format);
     let is_id = field.as_deref() == Some("_id");
@@ -149,10 +143,7 @@ pub fn read_rule<'a>(
         rate: small(own.rate.or(defaults.rate)),
         concurrency: small(own.concurrency.or(defaults.concurrency)).unwrap_or(2),
         target_batch: Duration::from_millis(
-            own.target_batch_ms
-                .or(defaults.target_batch_ms)
-                .and_then(|ms| u64::try_from(ms).ok())
-                .unwrap_or(200),
+            own.target_batch_ms.or(defaults.target_batch_ms).and_then(|ms| u64::try_from(ms).ok()).unwrap_or(200),
         ),
         max_request_units: small(own.max_request_units.or(defaults.max_request_units)),
         max_deletes: own.max_deletes.or(defaults.max_deletes).and_then(|n| u64::try_from(n).ok()),
@@ -165,10 +156,7 @@ pub fn read_rule<'a>(
 fn read_keys(map: &Mapping) -> Keys {
     for key in NOT_YET_SUPPORTED {
         if map.has(key) {
-            map.problem(
-                &map.key_path(key),
-                format!("`{key}` is not yet supported by this version; expected it left out"),
-            );
+            map.problem(&map.key_path(key), format!("`{key}` is not yet supported by this version; expected it left out"));
         }
     }
     let context = map.context();
@@ -188,12 +176,8 @@ fn read_keys(map: &Mapping) -> Keys {
         field: map.parsed("field", parse_field),
         expire_after,
         ttl_field: map.parsed("ttlField", parse_ttl_field),
-        filter: map
-            .get("filter")
-            .and_then(|entry| map.accept(&entry, filter::parse_filter(entry.node, context.env))),
-        collation: map
-            .get("collation")
-            .and_then(|entry| map.accept(&entry, filter::parse_collation(entry.node, context.env))),
+        filter: map.get("filter").and_then(|entry| map.accept(&entry, filter::parse_filter(entry.node, context.env))),
+        collation: map.get("collation").and_then(|entry| map.accept(&entry, filter::parse_collation(entry.node, context.env))),
         date_format: map.one_of(
             "dateFormat",
             &[
@@ -224,17 +208,11 @@ fn read_keys(map: &Mapping) -> Keys {
 
 /// A field path as MongoDB reads it: names joined by dots; a numeric name is also a position in an array.
 fn parse_field(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| {
-        Err(format!(
-            "{text:?} {why}; expected a field path such as `lastModified` or `meta.createdAt`"
-        ))
-    };
+    let wrong = |why: &str| Err(format!("{text:?} {why}; expected a field path such as `lastModified` or `meta.createdAt`"));
     if text == "_ts" {
-        return Err(
-            "`_ts` is not visible to MongoDB clients of Azure Cosmos DB; the service's own TTL works on it: \
+        return Err("`_ts` is not visible to MongoDB clients of Azure Cosmos DB; the service's own TTL works on it: \
                     set it with `createIndex({_ts: 1}, {expireAfterSeconds: ...})`, or name a date field of the documents"
-                .into(),
-        );
+            .into());
     }
     if text.split('.').any(str::is_empty) {
         return wrong("has an empty part");
@@ -250,9 +228,7 @@ fn parse_field(text: &str) -> Result<String, String> {
 
 fn parse_ttl_field(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['.', '\0']) || text.starts_with('$') || text == "_id" {
-        return Err(format!(
-            "{text:?} is not a root-level field name; expected one such as `ttl`, without a dot"
-        ));
+        return Err(format!("{text:?} is not a root-level field name; expected one such as `ttl`, without a dot"));
     }
     Ok(text.to_owned())
 }

@@ -106,10 +106,7 @@ pub fn locate(text: &str, path: &[Step]) -> Option<Place> {
 }
 
 fn place_of(error: &serde_yaml::Error) -> Option<Place> {
-    error.location().map(|location| Place {
-        line: location.line(),
-        column: location.column(),
-    })
+    error.location().map(|location| Place { line: location.line(), column: location.column() })
 }
 
 impl<'de> Deserialize<'de> for Node {

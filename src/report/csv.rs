@@ -36,12 +36,9 @@ const HEADER: [&str; 28] = [
 pub fn render(report: &Report) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail, and all records are of one length.
-    let wrote = writer.write_record(HEADER).and_then(|()| {
-        report
-            .rules
-            .iter()
-            .try_for_each(|rule| writer.write_record(record(report, rule)))
-    });
+    let wrote = writer
+        .write_record(HEADER)
+        .and_then(|()| report.rules.iter().try_for_each(|rule| writer.write_record(record(report, rule))));
     wrote.expect("records of one length go to memory");
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
 }
@@ -52,10 +49,8 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         value.map(|value| value.to_string()).unwrap_or_default()
     }
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let never: Option<Vec<_>> = rule
-        .never_expires
-        .as_ref()
-        .map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
+    let never: Option<Vec<_>> =
+        rule.never_expires.as_ref().map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
     vec![
         report.run_id.clone(),
         format!("{:?}", report.command).to_lowercase(),

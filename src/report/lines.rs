@@ -24,24 +24,11 @@ pub fn head(report: &Report) -> Vec<String> {
     let mode = if report.dry_run { "dry run" } else { "sweep" };
     let mut lines = vec![format!("sweeper {mode}, as of {}", report.as_of.as_deref().unwrap_or("-"))];
     if let Some(server) = &report.server {
-        let name = server
-            .name
-            .as_deref()
-            .map(|name| format!(" {}", clean(name)))
-            .unwrap_or_default();
-        lines.push(format!(
-            "server {} {}, {}{name}",
-            server.flavor,
-            clean(&server.version),
-            server.topology
-        ));
+        let name = server.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
+        lines.push(format!("server {} {}, {}{name}", server.flavor, clean(&server.version), server.topology));
     }
     let sha256 = &report.policy.sha256;
-    lines.push(format!(
-        "policy {} (sha256 {})",
-        clean(&report.policy.path),
-        &sha256[..sha256.len().min(12)]
-    ));
+    lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));
     lines.push(format!("run {}", report.run_id));
     lines
 }
@@ -61,10 +48,7 @@ fn is_quiet(rule: &RuleReport) -> bool {
         && rule.deleted_count == 0
         && rule.warnings.is_empty()
         && !rule.uncertain
-        && rule
-            .never_expires
-            .as_ref()
-            .is_none_or(|counts| counts.values().all(|n| *n == 0))
+        && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
 }
 
 /// One row, in the order of [`COLUMNS`].
@@ -76,14 +60,9 @@ pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
         rule.status.word().to_owned(),
         number(rule.expired_count),
         number(rule.document_count),
-        rule.expired_percent
-            .map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+        rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
         deleted,
-        if rule.status == Status::Skipped {
-            "-".to_owned()
-        } else {
-            duration(rule.duration_ms)
-        },
+        if rule.status == Status::Skipped { "-".to_owned() } else { duration(rule.duration_ms) },
     ]
 }
 
@@ -107,20 +86,12 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
             notes.push((Tone::Plain, format!("{title}: {}", facts(rule))));
         }
         for (reason, number) in rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0) {
-            notes.push((
-                Tone::Warning,
-                format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason)),
-            ));
+            notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
         }
         for warning in &rule.warnings {
             notes.push((Tone::Warning, format!("{title}: {}", clean(warning))));
         }
-        let why = [rule.reason.as_deref(), rule.error.as_deref()]
-            .into_iter()
-            .flatten()
-            .map(clean)
-            .collect::<Vec<_>>()
-            .join(": ");
+        let why = [rule.reason.as_deref(), rule.error.as_deref()].into_iter().flatten().map(clean).collect::<Vec<_>>().join(": ");
         let tone = match rule.status {
             Status::Failed => Tone::Error,
             Status::Refused | Status::Partial => Tone::Warning,
@@ -132,18 +103,12 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         if rule.uncertain {
             notes.push((
                 Tone::Warning,
-                format!(
-                    "{title}: a reply was lost; at least {} deleted",
-                    plural(rule.deleted_count, "document")
-                ),
+                format!("{title}: a reply was lost; at least {} deleted", plural(rule.deleted_count, "document")),
             ));
         }
     }
     if quiet > 0 {
-        notes.push((
-            Tone::Plain,
-            format!("{} more with nothing expired", plural(quiet as u64, "rule")),
-        ));
+        notes.push((Tone::Plain, format!("{} more with nothing expired", plural(quiet as u64, "rule"))));
     }
     notes
 }
@@ -188,39 +153,20 @@ fn facts(rule: &RuleReport) -> String {
 /// Says what happened and why it ended.
 pub fn last(report: &Report) -> (Tone, String) {
     let totals = &report.totals;
-    let ran = report
-        .rules
-        .iter()
-        .filter(|rule| matches!(rule.status, Status::Complete | Status::Partial))
-        .count();
+    let ran = report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)).count();
     let mut parts = Vec::new();
     if report.dry_run {
-        let ready: Option<u64> = report
-            .rules
-            .iter()
-            .filter(|rule| rule.status == Status::Complete)
-            .map(|rule| rule.expired_count)
-            .sum();
+        let ready: Option<u64> =
+            report.rules.iter().filter(|rule| rule.status == Status::Complete).map(|rule| rule.expired_count).sum();
         let number = ready.map_or_else(|| "an unknown number of documents".to_owned(), |n| plural(n, "document"));
         parts.push(format!("would delete {number} by {}", plural(ran as u64, "rule")));
     } else if report.command == Command::Sweep {
-        let least = if report.rules.iter().any(|rule| rule.uncertain) {
-            "at least "
-        } else {
-            ""
-        };
-        parts.push(format!(
-            "deleted {least}{} by {}",
-            plural(totals.deleted_count, "document"),
-            plural(ran as u64, "rule")
-        ));
+        let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
+        parts.push(format!("deleted {least}{} by {}", plural(totals.deleted_count, "document"), plural(ran as u64, "rule")));
     }
-    for (status, word) in [
-        (Status::Partial, "partial"),
-        (Status::Refused, "refused"),
-        (Status::Failed, "failed"),
-        (Status::Skipped, "skipped"),
-    ] {
+    for (status, word) in
+        [(Status::Partial, "partial"), (Status::Refused, "refused"), (Status::Failed, "failed"), (Status::Skipped, "skipped")]
+    {
         let of_status: Vec<_> = report.rules.iter().filter(|rule| rule.status == status).collect();
         if of_status.is_empty() {
             continue;
@@ -228,11 +174,8 @@ pub fn last(report: &Report) -> (Tone, String) {
         let mut reasons: Vec<&str> = of_status.iter().filter_map(|rule| rule.reason.as_deref()).collect();
         reasons.sort_unstable();
         reasons.dedup();
-        let why = if reasons.is_empty() || status == Status::Skipped {
-            String::new()
-        } else {
-            format!(" ({})", reasons.join(", "))
-        };
+        let why =
+            if reasons.is_empty() || status == Status::Skipped { String::new() } else { format!(" ({})", reasons.join(", ")) };
         parts.push(format!("{} {word}{why}", of_status.len()));
     }
     if report.dry_run {
@@ -243,13 +186,5 @@ pub fn last(report: &Report) -> (Tone, String) {
         Status::Partial | Status::Refused => Tone::Warning,
         Status::Complete | Status::Skipped => Tone::Plain,
     };
-    (
-        tone,
-        format!(
-            "{}: {}, in {}",
-            report.status.word(),
-            parts.join("; "),
-            duration(report.duration_ms)
-        ),
-    )
+    (tone, format!("{}: {}, in {}", report.status.word(), parts.join("; "), duration(report.duration_ms)))
 }

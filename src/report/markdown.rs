@@ -8,9 +8,7 @@ pub fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
     lines.push(String::new());
     lines.push(format!("| {} |", COLUMNS.join(" | ")));
-    let rule: Vec<&str> = (0..COLUMNS.len())
-        .map(|index| if index < FIRST_NUMBER { "---" } else { "---:" })
-        .collect();
+    let rule: Vec<&str> = (0..COLUMNS.len()).map(|index| if index < FIRST_NUMBER { "---" } else { "---:" }).collect();
     lines.push(format!("| {} |", rule.join(" | ")));
     for rule in shown(report).0 {
         lines.push(format!("| {} |", cells(report, rule).map(|cell| escape(&cell)).join(" | ")));

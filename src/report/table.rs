@@ -8,9 +8,7 @@ use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown}
 
 pub fn render(report: &Report, colored: bool) -> String {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(COLUMNS);
     for rule in shown(report).0 {
         table.add_row(cells(report, rule));
@@ -66,9 +64,5 @@ fn paint(text: &str, tone: Tone, colored: bool) -> String {
         Tone::Error => AnsiColor::Red.on_default(),
         Tone::Plain => Style::new(),
     };
-    if colored {
-        format!("{style}{text}{style:#}")
-    } else {
-        text.to_owned()
-    }
+    if colored { format!("{style}{text}{style:#}") } else { text.to_owned() }
 }

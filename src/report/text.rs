@@ -51,12 +51,7 @@ mod tests {
     #[test]
     fn numbers_and_names() {
         assert_eq!(count(1_234_567), "1,234,567");
-        for (millis, text) in [
-            (840, "840 ms"),
-            (12_345, "12.3 s"),
-            (310_000, "5m 10s"),
-            (7_385_000, "2h 03m"),
-        ] {
+        for (millis, text) in [(840, "840 ms"), (12_345, "12.3 s"), (310_000, "5m 10s"), (7_385_000, "2h 03m")] {
             assert_eq!(duration(millis), text);
         }
         assert_eq!(plural(1, "rule"), "1 rule");

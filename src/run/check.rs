@@ -1,19 +1,22 @@
 //! `sweeper check`: the policy alone, or held against the deployment. Reads only.
 
 use super::Run;
-use super::sweep::{begin, millis, selected};
+use super::only::Only;
+use super::prepare::{self, At};
+use super::sweep::{begin, millis};
 use crate::cli::{CheckArgs, Common};
 use crate::expiry::Expiry;
 use crate::failure::Failure;
-use crate::plan::{self, Decision, PlannedRule, RunFacts};
+use crate::plan::{Decision, PlannedRule};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Rule};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
-use crate::server::{connect, error, inspect, privileges};
+use crate::server::{error, privileges};
 
 /// What can be said without asking a server. The policy itself was validated when it was read.
-pub fn offline(run: &Run) -> Report {
-    let rules = run.policy.rules.iter().map(|rule| {
+pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
+    let rules = Only(&common.only).rules(&run.policy)?;
+    let rules = rules.into_iter().map(|rule| {
         let expiry = Expiry {
             field: rule.field.clone(),
             format: rule.date_format.unwrap_or(DateFormat::Date),
@@ -23,46 +26,25 @@ pub fn offline(run: &Run) -> Report {
             filter: None,
             as_of: run.started_at,
         };
-        let namespace = Namespace {
-            database: rule.namespace.database.clone(),
-            collection: rule.namespace.collection.clone(),
-        };
+        let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
-        let planned = PlannedRule {
-            rule: rule.clone(),
-            namespace,
-            expiry,
-            decision,
-            warnings: advice(rule),
-        };
-        RuleReport {
-            threshold: None,
-            ..RuleReport::new(&planned)
-        }
+        let planned = PlannedRule { rule: rule.clone(), namespace, expiry, decision, warnings: advice(rule) };
+        RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
-    Report::new(record(run, None), rules)
+    Ok(Report::new(record(run, None), rules))
 }
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
 pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) -> anyhow::Result<Report> {
-    let rules = selected(run, common)?;
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
-    let cannot = |doing: &str, cause: &mongodb::error::Error| Failure::cannot_run(format!("{doing}: {}", error::explain(cause)));
-    let targets = inspect::targets(&deployment, &rules)
-        .await
-        .map_err(|cause| cannot("listing databases", &cause))?;
-    let granted = privileges::ask(&deployment)
-        .await
-        .map_err(|cause| cannot("asking for the user's privileges", &cause))?;
-    let facts = RunFacts {
-        server: &deployment.facts,
-        expect: &connection.expect,
-        as_of: deployment.facts.local_time,
-        allow_clock_skew: args.allow_clock_skew,
+    let at = At { as_of: None, allow_clock_skew: args.allow_clock_skew };
+    let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
+    let granted = tokio::select! {
+        granted = privileges::ask(&deployment) => granted,
+        () = run.stop.asked() => return Err(prepare::interrupted(run).into()),
     };
-    let plan = plan::plan(&facts, targets);
+    let granted =
+        granted.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))?;
     let reports = plan.rules.iter().map(|planned| {
         let mut report = begin(planned);
         report.warnings.extend(advice(&planned.rule));
@@ -75,7 +57,9 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     let reports = reports.collect();
     let mut record = record(run, Some(&deployment.facts));
     record.as_of = Some(plan.as_of);
-    Ok(Report::new(record, reports))
+    let report = Report::new(record, reports);
+    deployment.close().await;
+    Ok(report)
 }
 
 /// What a careful person would ask about a rule that is valid.

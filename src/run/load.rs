@@ -17,11 +17,8 @@ impl Uri {
     /// Errors: neither the command line nor the environment nor the policy has one.
     pub fn require(self) -> Result<String, Failure> {
         self.given.ok_or_else(|| {
-            Failure::usage(format!(
-                "connecting: policy `{}` has no `connection.uri`; nothing was contacted",
-                self.policy
-            ))
-            .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
+            Failure::usage(format!("connecting: policy `{}` has no `connection.uri`; nothing was contacted", self.policy))
+                .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
         })
     }
 }

@@ -7,17 +7,15 @@ use std::time::Instant;
 use futures_util::{StreamExt, stream};
 use tracing::warn;
 
+use super::prepare::{self, At};
 use super::{Run, confirm};
 use crate::cli::{Common, SweepArgs, When};
-use crate::exit;
 use crate::failure::Failure;
-use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, RunFacts, Selection};
-use crate::policy::Rule;
-use crate::policy::namespace::glob;
+use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection};
 use crate::progress::{Progress, Show};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::grant::{Consent, DeleteGrant};
-use crate::server::{Deployment, connect, count, error, inspect};
+use crate::server::{Deployment, count, error};
 use crate::sweep::{self, End, Job, Outcome, RunBudget, StopReason};
 
 /// Rules that are counted at the same time.
@@ -25,23 +23,16 @@ const COUNTED_AT_ONCE: usize = 4;
 
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
-    let rules = selected(run, common)?;
-    let (deployment, plan) = tokio::select! {
-        prepared = prepare(run, args, uri, &rules) => prepared?,
-        () = run.stop.asked() => {
-            let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
-            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted before the first rule; nothing was deleted") }.into());
-        }
-    };
+    let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew };
+    let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
 
     let asks = !args.dry_run && confirm::can_ask(args.yes);
     let count_all = args.dry_run || asks;
     let mut reports = measure(run, &deployment, &plan, count_all).await;
-    let consent = if asks && !run.stop.is_asked() {
-        confirm::ask(&reports)?
-    } else {
-        Consent::NotAsked
-    };
+    let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
+    if consent == Consent::Refused && run.stop.is_asked() {
+        return Err(prepare::interrupted(run).into());
+    }
     if consent == Consent::Refused {
         return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
     }
@@ -65,14 +56,7 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
             }
             let begun = Instant::now();
             progress.begin(&report.namespace, report.expired_count);
-            let job = Job {
-                deployment: &deployment,
-                planned,
-                selection,
-                grant: &grant,
-                progress: &progress,
-                stop: &run.stop,
-            };
+            let job = Job { deployment: &deployment, planned, selection, grant: &grant, progress: &progress, stop: &run.stop };
             let outcome = sweep::sweep(&job, &mut budget).await;
             progress.end();
             enter(report, outcome);
@@ -92,14 +76,7 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
         server: Some(&deployment.facts),
     };
     let report = Report::new(record, reports);
-    // Ends the sessions on the server; that it cannot is no trouble of the run.
-    let shutdown = deployment.client.clone().shutdown();
-    if tokio::time::timeout(std::time::Duration::from_secs(5), shutdown)
-        .await
-        .is_err()
-    {
-        warn!("the connection did not close in time");
-    }
+    deployment.close().await;
     Ok(report)
 }
 
@@ -116,42 +93,6 @@ fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
         warn!("policy `{path}`: `history` is not yet supported by this version; the run is not recorded");
     }
     Ok(())
-}
-
-/// The rules that `--only` leaves.
-pub fn selected<'a>(run: &'a Run, common: &Common) -> Result<Vec<&'a Rule>, Failure> {
-    let is_meant = |rule: &&Rule| {
-        common.only.is_empty()
-            || common
-                .only
-                .iter()
-                .any(|pattern| glob(pattern, &rule.name) || glob(pattern, &rule.namespace.to_string()))
-    };
-    let rules: Vec<&Rule> = run.policy.rules.iter().filter(is_meant).collect();
-    if rules.is_empty() {
-        let names: Vec<_> = run.policy.rules.iter().map(|rule| rule.name.as_str()).collect();
-        return Err(Failure::usage(format!(
-            "--only matches no rule; the policy has {}; nothing was contacted",
-            names.join(", ")
-        )));
-    }
-    Ok(rules)
-}
-
-async fn prepare(run: &Run, args: &SweepArgs, uri: &str, rules: &[&Rule]) -> Result<(Deployment, Plan), Failure> {
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
-    let targets = inspect::targets(&deployment, rules)
-        .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
-    let facts = RunFacts {
-        server: &deployment.facts,
-        expect: &connection.expect,
-        as_of: args.as_of.unwrap_or(deployment.facts.local_time),
-        allow_clock_skew: args.allow_clock_skew,
-    };
-    let plan = plan::plan(&facts, targets);
-    Ok((deployment, plan))
 }
 
 /// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
@@ -207,11 +148,7 @@ pub fn begin(planned: &PlannedRule) -> RuleReport {
 
 fn describe(report: &mut RuleReport, selection: &Selection) {
     report.document_count = Some(selection.document_count);
-    report.strategy = Some(if selection.index.is_some() {
-        "index"
-    } else {
-        "collectionScan"
-    });
+    report.strategy = Some(if selection.index.is_some() { "index" } else { "collectionScan" });
     report.index = selection.index.as_ref().map(|index| index.name.clone());
 }
 
@@ -234,11 +171,7 @@ async fn count(deployment: &Deployment, planned: &PlannedRule, selection: &Selec
                 refuse(report, &refusal);
             }
             if expired.count == 0 && selection.document_count > 0 && count_all {
-                note_unseen_field(
-                    report,
-                    planned,
-                    count::has_field(deployment, &planned.namespace, &planned.rule.field).await?,
-                );
+                note_unseen_field(report, planned, count::has_field(deployment, &planned.namespace, &planned.rule.field).await?);
             }
         }
         report.never_expires = count::never_expires(deployment, planned, selection).await?;
@@ -263,10 +196,7 @@ fn enter(report: &mut RuleReport, outcome: Outcome) {
         End::Failed(why) => {
             report.status = Status::Failed;
             let least = if outcome.uncertain { "at least " } else { "" };
-            report.error = Some(format!(
-                "deleting: {why}; {least}{} documents were deleted before",
-                outcome.deleted
-            ));
+            report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
         }
     }
 }
@@ -285,10 +215,9 @@ async fn warn_if_field_unseen(deployment: &Deployment, planned: &PlannedRule, re
 
 fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: bool) {
     if !seen {
-        report.warnings.push(format!(
-            "none of the first 1000 documents has the field `{}`; is its name right?",
-            planned.rule.field
-        ));
+        report
+            .warnings
+            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.rule.field));
     }
 }
 

@@ -24,17 +24,12 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
         ));
     }
     let shown = uri::redacted(given);
-    let prepared = uri::prepare(given).map_err(|why| {
-        Failure::usage(format!(
-            "reading the connection string `{shown}`: {why}; nothing was contacted"
-        ))
-    })?;
+    let prepared = uri::prepare(given)
+        .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     for warning in &prepared.warnings {
         warn!("{warning}");
     }
-    let mut options = ClientOptions::parse(&prepared.uri)
-        .await
-        .map_err(|cause| unreadable(&shown, given, &cause))?;
+    let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause))?;
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
     }
@@ -43,28 +38,15 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
         options.max_idle_time = Some(Duration::from_secs(120));
     }
     options.command_event_handler = Some(EventHandler::callback(log_command));
-    let write_concern = write_concern(options.write_concern.as_ref()).map_err(|why| {
-        Failure::usage(format!(
-            "reading the connection string `{shown}`: {why}; nothing was contacted"
-        ))
-    })?;
+    let write_concern = write_concern(options.write_concern.as_ref())
+        .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
-    let user = options
-        .credential
-        .as_ref()
-        .and_then(|credential: &Credential| credential.username.clone());
+    let user = options.credential.as_ref().and_then(|credential: &Credential| credential.username.clone());
 
     let client = Client::with_options(options).map_err(|cause| unreadable(&shown, given, &cause))?;
-    let facts = ask(&client, seeds)
-        .await
-        .map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
+    let facts = ask(&client, seeds).await.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
     debug!("connected to {shown}: version {}, {}", facts.version, facts.topology.name());
-    Ok(Deployment {
-        client,
-        facts,
-        comment: format!("sweeper {run_id}"),
-        write_concern,
-    })
+    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern })
 }
 
 async fn ask(client: &Client, seeds: Vec<String>) -> mongodb::error::Result<ServerFacts> {
@@ -78,21 +60,13 @@ async fn ask(client: &Client, seeds: Vec<String>) -> mongodb::error::Result<Serv
         answer => answer?,
     };
     let middle = before + before.elapsed().unwrap_or_default() / 2;
-    let local_time = hello
-        .get_datetime("localTime")
-        .copied()
-        .unwrap_or_else(|_| DateTime::from_system_time(middle));
+    let local_time = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::from_system_time(middle));
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
-    let hosts: Vec<String> = ["hosts", "passives", "arbiters"]
-        .iter()
-        .flat_map(|key| strings(&hello, key))
-        .map(|host| host.to_lowercase())
-        .collect();
+    let hosts: Vec<String> =
+        ["hosts", "passives", "arbiters"].iter().flat_map(|key| strings(&hello, key)).map(|host| host.to_lowercase()).collect();
     Ok(ServerFacts {
         version: build.get_str("version").unwrap_or("unknown").to_owned(),
-        wire_version: number(&hello, "maxWireVersion")
-            .and_then(|n| i32::try_from(n).ok())
-            .unwrap_or(0),
+        wire_version: number(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
         topology: match (&set_name, hello.get_str("msg")) {
             (Some(_), _) => Topology::ReplicaSet,
             (None, Ok("isdbgrid")) => Topology::Sharded,
@@ -144,25 +118,14 @@ fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
 fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failure {
     let why = error::explain(cause);
     // The driver's words should not quote the string's secrets; if they quote any of it, they are not shown.
-    let user_info = given
-        .split_once("://")
-        .map_or(given, |(_, rest)| rest)
-        .rsplit_once('@')
-        .map(|(user, _)| user);
+    let user_info = given.split_once("://").map_or(given, |(_, rest)| rest).rsplit_once('@').map(|(user, _)| user);
     let quotes = user_info.is_some_and(|user| user.split(':').any(|part| part.len() > 2 && why.contains(part)));
-    let why = if quotes {
-        "it is not valid (user and password must be percent-encoded)"
-    } else {
-        &why
-    };
+    let why = if quotes { "it is not valid (user and password must be percent-encoded)" } else { &why };
     Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was deleted"))
 }
 
 fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -> Failure {
-    let failure = Failure::cannot_run(format!(
-        "connecting to `{shown}`: {}; nothing was deleted",
-        error::explain(cause)
-    ));
+    let failure = Failure::cannot_run(format!("connecting to `{shown}`: {}; nothing was deleted", error::explain(cause)));
     let text = failure.message.clone();
     if text.contains("wire version") {
         failure

@@ -50,16 +50,9 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
 }
 
 fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
-    let count = found
-        .and_then(|found| number(found, "count"))
-        .and_then(|count| u64::try_from(count).ok());
-    let oldest = found
-        .and_then(|found| found.get("oldest"))
-        .and_then(|oldest| planned.expiry.instant(oldest));
-    Expired {
-        count: count.unwrap_or(0),
-        oldest,
-    }
+    let count = found.and_then(|found| number(found, "count")).and_then(|count| u64::try_from(count).ok());
+    let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| planned.expiry.instant(oldest));
+    Expired { count: count.unwrap_or(0), oldest }
 }
 
 /// Counts documents that the rule keeps although something about them says that they were meant to go; `None` for rules that know none.
@@ -69,17 +62,11 @@ pub async fn never_expires(
     selection: &Selection,
 ) -> Result<Option<BTreeMap<&'static str, u64>>> {
     let expiry = &planned.expiry;
-    let reasons = [
-        ("ttlNotPositive", expiry.ttl_not_positive()),
-        ("implausibleEpoch", expiry.implausible_epoch()),
-    ];
+    let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
-        let stages = vec![
-            doc! { "$match": predicate },
-            doc! { "$group": { "_id": null, "count": { "$sum": 1 } } },
-        ];
+        let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
         let found = one(deployment, &planned.namespace, selection, stages).await?;
         counts.insert(reason, read(planned, found.as_ref()).count);
     }
@@ -88,18 +75,8 @@ pub async fn never_expires(
 
 /// Whether one of the first documents of the collection has the field.
 pub async fn has_field(deployment: &Deployment, namespace: &Namespace, field: &str) -> Result<bool> {
-    let stages = vec![
-        doc! { "$limit": FIELD_SAMPLE },
-        doc! { "$match": { field: { "$exists": true } } },
-        doc! { "$limit": 1 },
-    ];
-    let plain = Selection {
-        predicate: Document::new(),
-        collation: None,
-        index: None,
-        document_count: 0,
-        average_bytes: None,
-    };
+    let stages = vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { field: { "$exists": true } } }, doc! { "$limit": 1 }];
+    let plain = Selection { predicate: Document::new(), collation: None, index: None, document_count: 0, average_bytes: None };
     Ok(one(deployment, namespace, &plain, stages).await?.is_some())
 }
 

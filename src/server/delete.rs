@@ -56,14 +56,7 @@ pub async fn delete(
 }
 
 fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
-    Reply {
-        deleted: 0,
-        trouble: Some(Trouble {
-            why,
-            retryable,
-            reply_lost,
-        }),
-    }
+    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost }) }
 }
 
 /// Built raw: the `_id`s go from the server's reply to the command without being decoded.
@@ -88,16 +81,10 @@ fn command(
     statement.append(bson::raw::cstr!("limit"), 0);
     if deployment.facts.has_delete_hint() {
         // Without it the planner may take the index on the date and walk all that has expired, for every batch.
-        statement.append(
-            bson::raw::cstr!("hint"),
-            RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?),
-        );
+        statement.append(bson::raw::cstr!("hint"), RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?));
     }
     if let Some(collation) = &selection.collation {
-        statement.append(
-            bson::raw::cstr!("collation"),
-            RawBson::Document(RawDocumentBuf::try_from(collation)?),
-        );
+        statement.append(bson::raw::cstr!("collation"), RawBson::Document(RawDocumentBuf::try_from(collation)?));
     }
     let mut statements = RawArrayBuf::new();
     statements.push(RawBson::Document(statement));
@@ -106,10 +93,7 @@ fn command(
     command.append(bson::raw::cstr!("delete"), namespace.collection.as_str());
     command.append(bson::raw::cstr!("deletes"), RawBson::Array(statements));
     command.append(bson::raw::cstr!("ordered"), true);
-    command.append(
-        bson::raw::cstr!("writeConcern"),
-        RawBson::Document(RawDocumentBuf::try_from(&deployment.write_concern)?),
-    );
+    command.append(bson::raw::cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&deployment.write_concern)?));
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(bson::raw::cstr!("comment"), comment);
     }
@@ -119,23 +103,12 @@ fn command(
 /// Reads `n` whatever else the reply says: a command that failed half-way has deleted the first half.
 fn read(reply: &Document) -> Reply {
     let deleted = number(reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-    let first = reply
-        .get_array("writeErrors")
-        .ok()
-        .and_then(|errors| errors.first())
-        .and_then(Bson::as_document);
+    let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()).and_then(Bson::as_document);
     let trouble = if let Some(write) = first {
         let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let why = error::coded(
-            write.get_str("errmsg").unwrap_or("write error"),
-            code,
-            write.get_str("codeName").unwrap_or_default(),
-        );
-        Some(Trouble {
-            why,
-            retryable: error::is_retryable_code(code),
-            reply_lost: false,
-        })
+        let why =
+            error::coded(write.get_str("errmsg").unwrap_or("write error"), code, write.get_str("codeName").unwrap_or_default());
+        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false })
     } else if let Ok(concern) = reply.get_document("writeConcernError") {
         let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = error::coded(
@@ -146,11 +119,7 @@ fn read(reply: &Document) -> Reply {
         let why = format!(
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {why}"
         );
-        Some(Trouble {
-            why,
-            retryable: error::is_retryable_code(code),
-            reply_lost: false,
-        })
+        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false })
     } else {
         None
     };
@@ -164,13 +133,7 @@ mod tests {
     #[test]
     fn n_counts_in_every_reply() {
         let plain = read(&doc! { "n": 3, "ok": 1.0 });
-        assert_eq!(
-            plain,
-            Reply {
-                deleted: 3,
-                trouble: None
-            }
-        );
+        assert_eq!(plain, Reply { deleted: 3, trouble: None });
         let half = read(&doc! { "n": 2.0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 189, "errmsg": "stepped down" }] });
         assert_eq!(half.deleted, 2);
         let trouble = half.trouble.unwrap();
@@ -180,9 +143,6 @@ mod tests {
         );
         assert_eq!(weak.deleted, 7);
         let trouble = weak.trouble.unwrap();
-        assert!(
-            trouble.why.contains("WriteConcernTimeout") && !trouble.retryable,
-            "{trouble:?}"
-        );
+        assert!(trouble.why.contains("WriteConcernTimeout") && !trouble.retryable, "{trouble:?}");
     }
 }

@@ -40,18 +40,14 @@ pub fn code(error: &Error) -> Option<i32> {
 
 /// Whether nobody knows if the command was carried out.
 pub fn is_reply_lost(error: &Error) -> bool {
-    matches!(
-        error.kind.as_ref(),
-        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. }
-    ) || code(error).is_some_and(is_retryable_code)
+    matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. })
+        || code(error).is_some_and(is_retryable_code)
 }
 
 /// Whether the command can be sent again.
 pub fn is_retryable(error: &Error) -> bool {
-    matches!(
-        error.kind.as_ref(),
-        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. }
-    ) || error.contains_label("RetryableWriteError")
+    matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
+        || error.contains_label("RetryableWriteError")
         || code(error).is_some_and(is_retryable_code)
 }
 
@@ -80,11 +76,8 @@ fn brief(message: &str) -> String {
 
 /// Takes the causes out of the driver's picture of the topology: `... Error: Kind: I/O error: Connection refused (os error 111), labels: ...`.
 fn selection(message: &str) -> String {
-    let mut causes: Vec<&str> = message
-        .split("Kind: ")
-        .skip(1)
-        .map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim())
-        .collect();
+    let mut causes: Vec<&str> =
+        message.split("Kind: ").skip(1).map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim()).collect();
     causes.sort_unstable();
     causes.dedup();
     match causes.as_slice() {

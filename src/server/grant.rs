@@ -11,10 +11,12 @@ pub enum Consent {
     NotAsked,
     Given,
     Refused,
+    /// There was nothing to ask about, so there is nothing to delete either.
+    NothingToDelete,
 }
 
 impl DeleteGrant {
     pub fn new(dry_run: bool, consent: Consent) -> Option<Self> {
-        (!dry_run && consent != Consent::Refused).then_some(Self(()))
+        (!dry_run && matches!(consent, Consent::NotAsked | Consent::Given)).then_some(Self(()))
     }
 }

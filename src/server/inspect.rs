@@ -36,22 +36,15 @@ pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Tar
         .collect()
         .await;
 
-    let found = rules.iter().flat_map(|rule| {
-        namespaces(rule, &listings)
-            .into_iter()
-            .map(|(namespace, seen)| (*rule, namespace, seen))
-    });
+    let found =
+        rules.iter().flat_map(|rule| namespaces(rule, &listings).into_iter().map(|(namespace, seen)| (*rule, namespace, seen)));
     let targets = stream::iter(found.collect::<Vec<_>>())
         .map(|(rule, namespace, seen)| async move {
             let seen = match seen {
                 Seen::Collection(listed) => look(deployment, &namespace, listed).await,
                 other => other,
             };
-            Target {
-                rule: rule.clone(),
-                namespace,
-                seen,
-            }
+            Target { rule: rule.clone(), namespace, seen }
         })
         .buffered(AT_ONCE)
         .collect()
@@ -61,16 +54,12 @@ pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Tar
 
 /// The databases that the rules can mean.
 async fn databases(deployment: &Deployment, rules: &[&Rule]) -> Result<BTreeSet<String>> {
-    let (globs, exact): (Vec<&str>, Vec<&str>) = rules
-        .iter()
-        .map(|rule| rule.namespace.database.as_str())
-        .partition(|name| name.contains('*'));
+    let (globs, exact): (Vec<&str>, Vec<&str>) =
+        rules.iter().map(|rule| rule.namespace.database.as_str()).partition(|name| name.contains('*'));
     let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
     if !globs.is_empty() {
         let names = deployment.client.list_database_names().authorized_databases(true).await?;
-        let matching = names
-            .into_iter()
-            .filter(|name| globs.iter().any(|pattern| glob(pattern, name)));
+        let matching = names.into_iter().filter(|name| globs.iter().any(|pattern| glob(pattern, name)));
         databases.extend(matching.filter(|name| why_never_swept(name, "").is_none()));
     }
     Ok(databases)
@@ -78,19 +67,13 @@ async fn databases(deployment: &Deployment, rules: &[&Rule]) -> Result<BTreeSet<
 
 /// The collections that the rules name in a database; `None` where a glob asks for all.
 fn enabled_names(rules: &[&Rule], database: &str) -> Option<Vec<String>> {
-    let patterns = rules
-        .iter()
-        .filter(|rule| rule.enabled && glob(&rule.namespace.database, database))
-        .map(|rule| &rule.namespace);
-    patterns
-        .map(|pattern| (!pattern.collection.contains('*')).then(|| pattern.collection.clone()))
-        .collect()
+    let patterns =
+        rules.iter().filter(|rule| rule.enabled && glob(&rule.namespace.database, database)).map(|rule| &rule.namespace);
+    patterns.map(|pattern| (!pattern.collection.contains('*')).then(|| pattern.collection.clone())).collect()
 }
 
 async fn list_collections(deployment: &Deployment, database: &str, names: &Option<Vec<String>>) -> Result<Listed> {
-    let filter = names
-        .as_ref()
-        .map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
+    let filter = names.as_ref().map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
     let mut command = doc! { "listCollections": 1, "filter": filter };
     command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     let cursor = deployment.client.database(database).run_cursor_command(command).await?;
@@ -108,10 +91,7 @@ async fn list_collections(deployment: &Deployment, database: &str, names: &Optio
 /// The namespaces of a rule, with what the listing alone says of them.
 fn namespaces(rule: &Rule, listings: &BTreeMap<String, std::result::Result<Listed, String>>) -> Vec<(Namespace, Seen)> {
     let pattern = &rule.namespace;
-    let as_written = Namespace {
-        database: pattern.database.clone(),
-        collection: pattern.collection.clone(),
-    };
+    let as_written = Namespace { database: pattern.database.clone(), collection: pattern.collection.clone() };
     if !rule.enabled {
         return vec![(as_written, Seen::NotLookedFor)];
     }
@@ -119,17 +99,11 @@ fn namespaces(rule: &Rule, listings: &BTreeMap<String, std::result::Result<Liste
     for (database, listing) in listings.iter().filter(|(database, _)| glob(&pattern.database, database)) {
         match listing {
             Err(error) => {
-                let namespace = Namespace {
-                    database: database.clone(),
-                    collection: pattern.collection.clone(),
-                };
+                let namespace = Namespace { database: database.clone(), collection: pattern.collection.clone() };
                 found.push((namespace, Seen::Unreadable { error: error.clone() }));
             }
             Ok(listed) => found.extend(listed.iter().filter_map(|(collection, (kind, options))| {
-                let namespace = Namespace {
-                    database: database.clone(),
-                    collection: collection.clone(),
-                };
+                let namespace = Namespace { database: database.clone(), collection: collection.clone() };
                 is_meant(rule, &namespace).then(|| (namespace, listed_as(kind, options)))
             })),
         }
@@ -143,10 +117,7 @@ fn namespaces(rule: &Rule, listings: &BTreeMap<String, std::result::Result<Liste
 fn is_meant(rule: &Rule, namespace: &Namespace) -> bool {
     rule.namespace.matches(namespace)
         && why_never_swept(&namespace.database, &namespace.collection).is_none()
-        && !rule
-            .exclude
-            .iter()
-            .any(|pattern: &NamespacePattern| pattern.matches(namespace))
+        && !rule.exclude.iter().any(|pattern: &NamespacePattern| pattern.matches(namespace))
 }
 
 fn listed_as(kind: &str, options: &Document) -> Seen {
@@ -168,12 +139,9 @@ async fn look(deployment: &Deployment, namespace: &Namespace, listed: Collection
         Ok(facts) => Seen::Collection(facts),
         // It was dropped since it was listed.
         Err(cause) if error::code(&cause) == Some(26) => Seen::Missing,
-        Err(cause) => Seen::Unreadable {
-            error: format!(
-                "looking at `{namespace}`: {}; nothing was deleted there",
-                error::explain(&cause)
-            ),
-        },
+        Err(cause) => {
+            Seen::Unreadable { error: format!("looking at `{namespace}`: {}; nothing was deleted there", error::explain(&cause)) }
+        }
     }
 }
 
@@ -183,21 +151,9 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     let mut command = doc! { "listIndexes": &namespace.collection };
     command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
-    let document_count = database
-        .collection::<Document>(&namespace.collection)
-        .estimated_document_count()
-        .await?;
-    let average_bytes = if document_count == 0 {
-        None
-    } else {
-        average_bytes(deployment, namespace).await?
-    };
-    Ok(CollectionFacts {
-        document_count,
-        average_bytes,
-        indexes: indexes.iter().filter_map(index).collect(),
-        ..listed
-    })
+    let document_count = database.collection::<Document>(&namespace.collection).estimated_document_count().await?;
+    let average_bytes = if document_count == 0 { None } else { average_bytes(deployment, namespace).await? };
+    Ok(CollectionFacts { document_count, average_bytes, indexes: indexes.iter().filter_map(index).collect(), ..listed })
 }
 
 /// Mean size of a document; `None` where the user may not ask.
@@ -218,12 +174,7 @@ fn is_refusal(cause: &Error) -> bool {
 fn index(spec: &Document) -> Option<IndexFacts> {
     Some(IndexFacts {
         name: spec.get_str("name").ok()?.to_owned(),
-        key: spec
-            .get_document("key")
-            .ok()?
-            .iter()
-            .map(|(name, direction)| (name.clone(), direction.clone()))
-            .collect(),
+        key: spec.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),
         partial: spec.get_document("partialFilterExpression").ok().cloned(),
         hidden: spec.get_bool("hidden").unwrap_or(false),
         collation: spec.get_document("collation").ok().cloned(),
@@ -233,10 +184,6 @@ fn index(spec: &Document) -> Option<IndexFacts> {
 
 fn unlistable(database: &str, cause: &Error) -> String {
     let why = error::explain(cause);
-    let hint = if error::code(cause) == Some(13) {
-        "; the user needs `listCollections` on this database"
-    } else {
-        ""
-    };
+    let hint = if error::code(cause) == Some(13) { "; the user needs `listCollections` on this database" } else { "" };
     format!("listing the collections of `{database}`: {why}{hint}; nothing was deleted there")
 }

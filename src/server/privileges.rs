@@ -16,20 +16,9 @@ pub struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server what the user may do.
 pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
-    let status = deployment
-        .client
-        .database("admin")
-        .run_command(doc! { "connectionStatus": 1, "showPrivileges": true })
-        .await?;
+    let status = deployment.client.database("admin").run_command(doc! { "connectionStatus": 1, "showPrivileges": true }).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
-    let documents = |key| {
-        info.get_array(key)
-            .into_iter()
-            .flatten()
-            .filter_map(Bson::as_document)
-            .cloned()
-            .collect::<Vec<_>>()
-    };
+    let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
     let with_user = !documents("authenticatedUsers").is_empty();
     Ok(Privileges(with_user.then(|| documents("authenticatedUserPrivileges"))))
 }
@@ -40,17 +29,11 @@ impl Privileges {
         let granted = self.0.as_ref()?;
         let allowed: BTreeSet<&str> = granted
             .iter()
-            .filter(|privilege| {
-                privilege
-                    .get_document("resource")
-                    .is_ok_and(|resource| covers(resource, namespace))
-            })
+            .filter(|privilege| privilege.get_document("resource").is_ok_and(|resource| covers(resource, namespace)))
             .flat_map(|privilege| privilege.get_array("actions").into_iter().flatten().filter_map(Bson::as_str))
             .collect();
-        let missing: Vec<&str> = NEEDED
-            .into_iter()
-            .filter(|action| !allowed.contains(action) && !allowed.contains("anyAction"))
-            .collect();
+        let missing: Vec<&str> =
+            NEEDED.into_iter().filter(|action| !allowed.contains(action) && !allowed.contains("anyAction")).collect();
         if missing.is_empty() {
             return None;
         }

@@ -23,10 +23,7 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
         return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
     }
     let Some((base, query)) = uri.split_once('?') else {
-        return Ok(Prepared {
-            uri: uri.to_owned(),
-            warnings: Vec::new(),
-        });
+        return Ok(Prepared { uri: uri.to_owned(), warnings: Vec::new() });
     };
     let mut warnings = Vec::new();
     let mut kept: Vec<String> = Vec::new();
@@ -45,11 +42,7 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
             Some(Fate::Refuse(why)) => return Err(format!("`{key}`: {why}")),
         }
     }
-    let uri = if kept.is_empty() {
-        base.to_owned()
-    } else {
-        format!("{base}?{}", kept.join("&"))
-    };
+    let uri = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
     Ok(Prepared { uri, warnings })
 }
 
@@ -108,20 +101,13 @@ mod tests {
     fn options_of_other_drivers_are_dropped_replaced_or_explained() {
         let prepared =
             prepare("mongodb://u:p%40ss@h:1/db?timeoutMS=5&w=1&retryWrites=true&socketTimeoutMS=9&connect=direct&w=1").unwrap();
-        assert_eq!(
-            prepared.uri,
-            "mongodb://u:p%40ss@h:1/db?w=1&retryWrites=true&directConnection=true"
-        );
+        assert_eq!(prepared.uri, "mongodb://u:p%40ss@h:1/db?w=1&retryWrites=true&directConnection=true");
         assert_eq!(prepared.warnings.len(), 4);
         assert!(prepared.warnings.iter().all(|warning| !warning.contains("p%40ss")));
         let prepared = prepare("mongodb://a:b@h:10255/?ssl=true&appName=@acct@&uuidRepresentation=standard").unwrap();
         assert_eq!(prepared.uri, "mongodb://a:b@h:10255/?ssl=true&appName=@acct@");
         assert_eq!(prepare("mongodb://h?timeoutMS=1").unwrap().uri, "mongodb://h");
-        assert!(
-            prepare("mongodb://h/?tlsAllowInvalidHostnames=true")
-                .unwrap_err()
-                .contains("host name")
-        );
+        assert!(prepare("mongodb://h/?tlsAllowInvalidHostnames=true").unwrap_err().contains("host name"));
         assert!(prepare("localhost:27017").unwrap_err().contains("mongodb://"));
     }
 
@@ -132,10 +118,7 @@ mod tests {
             ("mongodb+srv://u:se/cr?et@h/db", "mongodb+srv://<redacted>"),
             ("mongodb://u:se?cr@et@h/db", "mongodb://<redacted>"),
             ("mongodb://h", "mongodb://h"),
-            (
-                "mongodb://a:b@h:10255/?ssl=true&appName=@acct@",
-                "mongodb://<redacted>@h:10255",
-            ),
+            ("mongodb://a:b@h:10255/?ssl=true&appName=@acct@", "mongodb://<redacted>@h:10255"),
             ("secret", "<redacted>"),
         ] {
             assert_eq!(redacted(uri), shown, "{uri}");

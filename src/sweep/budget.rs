@@ -23,13 +23,7 @@ impl RunBudget {
         concurrency: Option<u32>,
     ) -> Self {
         let rate = rate.map(|rate| (rate, RateLimit::new(rate)));
-        Self {
-            begun,
-            max_duration,
-            deletes_left: max_deletes,
-            rate,
-            concurrency,
-        }
+        Self { begun, max_duration, deletes_left: max_deletes, rate, concurrency }
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -58,19 +52,14 @@ impl RunBudget {
 
     /// The lower of the run's and the rule's rate.
     pub fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
-        [self.rate.as_ref().map(|(rate, _)| *rate), of_rule]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
     }
 
     /// Says how long this many documents have to wait for the run's rate.
     pub fn reserve(&mut self, documents: u64) -> Duration {
         let now = self.elapsed();
         let documents = u32::try_from(documents).unwrap_or(u32::MAX);
-        self.rate
-            .as_mut()
-            .map_or(Duration::ZERO, |(_, limit)| limit.reserve(documents, now))
+        self.rate.as_mut().map_or(Duration::ZERO, |(_, limit)| limit.reserve(documents, now))
     }
 
     /// Takes deletes that are about to be asked for; never more than [`Self::batch_limit`] said.

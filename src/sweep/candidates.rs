@@ -35,14 +35,7 @@ impl<'a> Candidates<'a> {
     pub fn new(job: &'a Job<'a>, rate: Option<u32>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = job.planned.rule.batch_size.min(by_rate).max(1);
-        Self {
-            job,
-            cursor: None,
-            fetch,
-            next: None,
-            exhausted: false,
-            restarts: 0,
-        }
+        Self { job, cursor: None, fetch, next: None, exhausted: false, restarts: 0 }
     }
 
     /// The next `_id`s, at most `most` of them, and how many they are. `None` where there are none, or `most` is 0 and there are some:
@@ -82,11 +75,7 @@ impl<'a> Candidates<'a> {
                 Ok(None) => self.exhausted = true,
                 Err(cause) if can_restart(&cause) && self.restarts < MOST_RESTARTS => {
                     // What is already deleted does not match any more: the new pass goes on where the old one ended.
-                    warn!(
-                        "{}: reading: {}; beginning the pass anew",
-                        self.job.planned.namespace,
-                        error::explain(&cause)
-                    );
+                    warn!("{}: reading: {}; beginning the pass anew", self.job.planned.namespace, error::explain(&cause));
                     self.cursor = None;
                     self.restarts += 1;
                 }
@@ -104,23 +93,13 @@ impl<'a> Candidates<'a> {
         if !cursor.advance().await? {
             return Ok(None);
         }
-        let id = cursor
-            .current()
-            .get("_id")
-            .map_err(|cause| Error::custom(cause.to_string()))?;
+        let id = cursor.current().get("_id").map_err(|cause| Error::custom(cause.to_string()))?;
         Ok(id.map(RawBson::from))
     }
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
-        let Job {
-            deployment,
-            planned,
-            selection,
-            ..
-        } = self.job;
-        let collection = deployment
-            .database(&planned.namespace)
-            .collection::<RawDocumentBuf>(&planned.namespace.collection);
+        let Job { deployment, planned, selection, .. } = self.job;
+        let collection = deployment.database(&planned.namespace).collection::<RawDocumentBuf>(&planned.namespace.collection);
         let mut find = collection
             .find(selection.predicate.clone())
             .projection(doc! { "_id": 1 })
@@ -148,22 +127,15 @@ impl<'a> Candidates<'a> {
     /// Whether a descending index can be walked backwards, so that the oldest dates go first. A multikey one cannot: the server would
     /// sort everything in memory before the first answer.
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool> {
-        let Job {
-            deployment,
-            planned,
-            selection,
-            ..
-        } = self.job;
+        let Job { deployment, planned, selection, .. } = self.job;
         let find = doc! {
             "find": &planned.namespace.collection,
             "filter": &selection.predicate,
             "sort": { &planned.rule.field: 1 },
             "hint": &index.name,
         };
-        let plan = deployment
-            .database(&planned.namespace)
-            .run_command(doc! { "explain": find, "verbosity": "queryPlanner" })
-            .await?;
+        let plan =
+            deployment.database(&planned.namespace).run_command(doc! { "explain": find, "verbosity": "queryPlanner" }).await?;
         Ok(!has_stage(&plan, "SORT"))
     }
 
@@ -186,11 +158,8 @@ fn has_stage(plan: &Document, stage: &str) -> bool {
     plan.iter().any(|(key, value)| {
         (key == "stage" && value.as_str() == Some(stage))
             || value.as_document().is_some_and(|inner| has_stage(inner, stage))
-            || value.as_array().is_some_and(|items| {
-                items
-                    .iter()
-                    .filter_map(|item| item.as_document())
-                    .any(|inner| has_stage(inner, stage))
-            })
+            || value
+                .as_array()
+                .is_some_and(|items| items.iter().filter_map(|item| item.as_document()).any(|inner| has_stage(inner, stage)))
     })
 }

@@ -1,0 +1,42 @@
+//! `--only`: which rules, and which of a rule's namespaces, a run is about.
+
+use crate::facts::Target;
+use crate::failure::Failure;
+use crate::policy::namespace::glob;
+use crate::policy::{Policy, Rule};
+
+/// The patterns of `--only`; none selects everything.
+pub struct Only<'a>(pub &'a [String]);
+
+impl Only<'_> {
+    /// The rules to look at: those whose name or namespace matches, and those with a `*` of which a namespace may.
+    ///
+    /// Errors: no rule can match.
+    pub fn rules<'p>(&self, policy: &'p Policy) -> Result<Vec<&'p Rule>, Failure> {
+        let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| self.is_meant(rule) || rule.namespace.is_glob()).collect();
+        if rules.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(rules) }
+    }
+
+    /// Leaves the targets that match.
+    ///
+    /// Errors: none does.
+    pub fn targets(&self, policy: &Policy, targets: Vec<Target>) -> Result<Vec<Target>, Failure> {
+        let matches = |target: &Target| self.is_meant(&target.rule) || self.any(&target.namespace.to_string());
+        let targets: Vec<Target> = targets.into_iter().filter(matches).collect();
+        if targets.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(targets) }
+    }
+
+    fn is_meant(&self, rule: &Rule) -> bool {
+        self.0.is_empty() || self.any(&rule.name) || self.any(&rule.namespace.to_string())
+    }
+
+    fn any(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| glob(pattern, text))
+    }
+
+    fn matches_nothing(&self, policy: &Policy) -> Failure {
+        let names: Vec<_> = policy.rules.iter().map(|rule| format!("`{}`", rule.name)).collect();
+        Failure::usage(format!("--only {}: no rule or namespace matches; nothing was deleted", self.0.join(" --only ")))
+            .hint(format!("the policy's rules are {}", names.join(", ")))
+    }
+}
