@@ -11,8 +11,8 @@ use crate::policy::Rule;
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexChoice {
     pub name: String,
-    /// Whether the index runs from the newest date to the oldest.
-    pub descending: bool,
+    /// Whether walking the index forward meets the oldest date first.
+    pub oldest_first: bool,
 }
 
 /// Chooses the index for the rule's field, or none. The policy's `hint` stands above the choice.
@@ -38,7 +38,7 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
                  expired documents outside of the index would be left out in silence"
             ));
         }
-        return Ok(Some(choice(index)));
+        return Ok(Some(choice(index, &rule.field)));
     }
     let usable = indexes.iter().filter(|index| {
         index.key.first().is_some_and(|(name, direction)| *name == rule.field && is_number(direction))
@@ -47,12 +47,15 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
             && covers_rule(index, rule, collation)
     });
     // Ascending first, for a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
-    Ok(usable.min_by_key(|index| (choice(index).descending, index.key.len())).map(choice))
+    Ok(usable
+        .map(|index| (choice(index, &rule.field), index.key.len()))
+        .min_by_key(|(choice, length)| (!choice.oldest_first, *length))
+        .map(|(choice, _)| choice))
 }
 
-fn choice(index: &IndexFacts) -> IndexChoice {
-    let descending = index.key.first().and_then(|(_, direction)| number(direction)).is_some_and(|n| n < 0.0);
-    IndexChoice { name: index.name.clone(), descending }
+fn choice(index: &IndexFacts, field: &str) -> IndexChoice {
+    let ascending = |(name, direction): &(String, Bson)| name == field && number(direction).is_some_and(|n| n >= 0.0);
+    IndexChoice { name: index.name.clone(), oldest_first: index.key.first().is_some_and(ascending) }
 }
 
 /// Whether every document that the rule selects is in the index: a partial one must have each of its terms in the rule's filter, read
@@ -103,5 +106,96 @@ fn number(direction: &Bson) -> Option<f64> {
         Bson::Int64(n) => Some(*n as f64),
         Bson::Double(n) => Some(*n),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::parse;
+
+    fn rule(keys: &str) -> Rule {
+        let text = format!("version: 1\ncollections: [{{namespace: a.b, field: at, expireAfter: 1d{keys}}}]");
+        parse::parse("p", &text, &|_| None, true).unwrap().rules.remove(0)
+    }
+
+    fn index(spec: Document) -> IndexFacts {
+        let key = spec.get_document("key").unwrap().clone();
+        let name: Vec<String> =
+            key.iter().map(|(name, direction)| format!("{name}_{}", direction.to_string().replace('"', ""))).collect();
+        IndexFacts {
+            name: name.join("_"),
+            key: key.into_iter().collect(),
+            partial: spec.get_document("partial").ok().cloned(),
+            hidden: spec.get_bool("hidden").unwrap_or(false),
+            collation: spec.get_document("collation").ok().cloned(),
+            expire_after_seconds: None,
+        }
+    }
+
+    fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
+        let facts = CollectionFacts { indexes: specs.iter().cloned().map(index).collect(), ..CollectionFacts::default() };
+        choose(&rule(keys), &facts).map(|choice| choice.map(|choice| choice.name))
+    }
+
+    #[test]
+    fn the_best_index_that_begins_with_the_field_is_chosen() {
+        let name = |name: &str| Ok(Some(name.to_owned()));
+        for (specs, expected) in [
+            (vec![doc! {"key": {"_id": 1}}], Ok(None)),
+            (vec![doc! {"key": {"at": 1}}], name("at_1")),
+            (vec![doc! {"key": {"at": -1}}, doc! {"key": {"at": 1, "x": 1}}], name("at_1_x_1")),
+            (vec![doc! {"key": {"at": 1, "x": 1}}, doc! {"key": {"at": 1}}], name("at_1")),
+            (vec![doc! {"key": {"at": -1}}], name("at_-1")),
+            (vec![doc! {"key": {"x": 1, "at": 1}}], Ok(None)),
+            (vec![doc! {"key": {"at": "hashed"}}], Ok(None)),
+            (vec![doc! {"key": {"at": 1, "place": "2dsphere"}}], Ok(None)),
+            (vec![doc! {"key": {"$**": 1}}], Ok(None)),
+            (vec![doc! {"key": {"at": 1}, "hidden": true}], Ok(None)),
+            (vec![doc! {"key": {"at": 1}, "partial": {"s": "x"}}], Ok(None)),
+            (vec![doc! {"key": {"at": 1.0}}], name("at_1")),
+        ] {
+            assert_eq!(chosen("", &specs), expected, "{specs:?}");
+        }
+    }
+
+    #[test]
+    fn a_partial_index_serves_only_where_the_filter_repeats_it_under_its_collation() {
+        let partial = [doc! {"key": {"at": 1}, "partial": {"s": "x", "n": {"$gt": 1}}}];
+        let folded =
+            [doc! {"key": {"at": 1}, "partial": {"s": "x"}, "collation": {"locale": "en", "strength": 2, "version": "57.1"}}];
+        for (keys, specs, serves) in [
+            (", filter: {s: x, n: {$gt: 1}}", &partial, true),
+            (", filter: {$and: [{s: x}, {n: {$gt: 1}, z: 1}]}", &partial, true),
+            (", filter: {s: x}", &partial, false),
+            (", filter: {s: x, n: {$gt: 0}}", &partial, false),
+            (", filter: {$or: [{s: x, n: {$gt: 1}}, {z: 1}]}", &partial, false),
+            (", filter: {s: x, n: {$gt: 1}}, collation: {locale: en}", &partial, false),
+            (", filter: {s: x}, collation: {locale: en, strength: 2}", &folded, true),
+            (", filter: {s: x}, collation: {locale: en, strength: 1}", &folded, false),
+            (", filter: {s: x}", &folded, false),
+        ] {
+            assert_eq!(chosen(keys, specs).unwrap().is_some(), serves, "{keys}");
+        }
+    }
+
+    #[test]
+    fn a_hint_is_obeyed_or_refused_with_the_reason() {
+        let specs = [
+            doc! {"key": {"s": 1, "at": 1}},
+            doc! {"key": {"at": 1}, "hidden": true},
+            doc! {"key": {"at": "hashed"}},
+            doc! {"key": {"at": -1}, "partial": {"s": 1}},
+        ];
+        assert_eq!(chosen(", hint: s_1_at_1", &specs), Ok(Some("s_1_at_1".to_owned())));
+        for (hint, part) in [
+            ("gone_1", "does not exist; found `s_1_at_1`"),
+            ("at_1", "is hidden"),
+            ("at_hashed", "kind `hashed`"),
+            ("at_-1", "is partial"),
+        ] {
+            let why = chosen(&format!(", hint: '{hint}'"), &specs).unwrap_err();
+            assert!(why.contains(part), "{hint}: {why}");
+        }
     }
 }

@@ -36,12 +36,12 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
     let found = one(deployment, namespace, selection, vec![matching.clone(), group]).await?;
     let mut expired = read(planned, found.as_ref());
     if expired.count > 0 {
-        // Along an ascending index the first match has the earliest date of all; a descending one has to be gone through.
+        // Along an ascending index the first match has the earliest date of all; any other has to be gone through.
         let project = doc! { "$project": { "_id": 0, "oldest": &earliest } };
-        let stages = if index.descending {
-            vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
-        } else {
+        let stages = if index.oldest_first {
             vec![matching, doc! { "$limit": 1 }, project]
+        } else {
+            vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
         };
         let found = one(deployment, namespace, selection, stages).await?;
         expired.oldest = read(planned, found.as_ref()).oldest;

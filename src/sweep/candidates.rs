@@ -110,7 +110,7 @@ impl<'a> Candidates<'a> {
             Some(index) => find.hint(Hint::Name(index.name.clone())),
             None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
         };
-        if let Some(index) = selection.index.as_ref().filter(|index| index.descending)
+        if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first)
             && self.sorts_along(index).await?
         {
             find = find.sort(doc! { &planned.rule.field: 1 });
@@ -124,8 +124,8 @@ impl<'a> Candidates<'a> {
         find.await
     }
 
-    /// Whether a descending index can be walked backwards, so that the oldest dates go first. A multikey one cannot: the server would
-    /// sort everything in memory before the first answer.
+    /// Whether an index that is not ascending can be walked so that the oldest dates go first. A multikey one cannot, nor one that begins
+    /// with another field: the server would sort everything in memory before the first answer.
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool> {
         let Job { deployment, planned, selection, .. } = self.job;
         let find = doc! {
