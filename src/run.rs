@@ -3,6 +3,7 @@
 mod check;
 mod confirm;
 mod load;
+mod measure;
 mod only;
 mod prepare;
 mod sweep;
@@ -90,4 +91,9 @@ fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> 
         error!("{}", report::reason(report));
     }
     report.exit_code
+}
+
+/// Milliseconds since an instant.
+pub fn millis(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

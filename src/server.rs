@@ -11,7 +11,7 @@ pub mod uri;
 
 use std::time::Duration;
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 use mongodb::{Client, Database};
 use tracing::debug;
 
@@ -35,6 +35,12 @@ pub struct Deployment {
 impl Deployment {
     pub fn database(&self, namespace: &Namespace) -> Database {
         self.client.database(&namespace.database)
+    }
+
+    /// Says why the deployment cannot be reached any more, after waiting for it; `None` where it can.
+    pub async fn unreachable(&self) -> Option<String> {
+        let ping = self.client.database("admin").run_command(doc! { "ping": 1 }).await;
+        ping.err().filter(error::is_unreachable).map(|cause| error::explain(&cause))
     }
 
     /// Ends the sessions on the server. That it cannot is no trouble of the run.

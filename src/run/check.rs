@@ -1,9 +1,9 @@
 //! `sweeper check`: the policy alone, or held against the deployment. Reads only.
 
-use super::Run;
+use super::measure::begin;
 use super::only::Only;
 use super::prepare::{self, At};
-use super::sweep::{begin, millis};
+use super::{Run, millis};
 use crate::cli::{CheckArgs, Common};
 use crate::expiry::Expiry;
 use crate::failure::Failure;

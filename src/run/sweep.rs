@@ -4,22 +4,19 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::{StreamExt, stream};
 use tracing::warn;
 
+use super::measure::{measure, not_begun, note_unseen_field};
 use super::prepare::{self, At};
-use super::{Run, confirm};
+use super::{Run, confirm, millis};
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
-use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection};
+use crate::plan::{Decision, PlannedRule};
 use crate::progress::{Progress, Show};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::grant::{Consent, DeleteGrant};
-use crate::server::{Deployment, count, error};
-use crate::sweep::{self, End, Job, Outcome, RunBudget, StopReason};
-
-/// Rules that are counted at the same time.
-const COUNTED_AT_ONCE: usize = 4;
+use crate::server::{Deployment, count};
+use crate::sweep::{self, End, Job, Outcome, RunBudget};
 
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
@@ -47,6 +44,7 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
             args.rate.or(limits.rate),
             limits.concurrency,
         );
+        let mut gone: Option<String> = None;
         for (planned, report) in plan.rules.iter().zip(&mut reports) {
             let Decision::Sweep(selection) = &planned.decision else {
                 continue;
@@ -54,11 +52,19 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
             if report.status != Status::Complete {
                 continue;
             }
+            if let Some(why) = &gone {
+                not_begun(report, why);
+                continue;
+            }
             let begun = Instant::now();
             progress.begin(&report.namespace, report.expired_count);
             let job = Job { deployment: &deployment, planned, selection, grant: &grant, progress: &progress, stop: &run.stop };
             let outcome = sweep::sweep(&job, &mut budget).await;
             progress.end();
+            if matches!(outcome.end, End::Failed(_)) && !run.stop.is_asked() {
+                // Otherwise each further rule would wait for the server anew.
+                gone = deployment.unreachable().await;
+            }
             enter(report, outcome);
             warn_if_field_unseen(&deployment, planned, report).await;
             report.duration_ms += millis(begun);
@@ -95,94 +101,6 @@ fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
-async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<RuleReport> {
-    stream::iter(&plan.rules)
-        .map(|planned| async move {
-            let mut report = begin(planned);
-            let selection = match &planned.decision {
-                Decision::Sweep(selection) => Some(selection),
-                Decision::Refuse { countable, .. } => countable.as_ref().filter(|_| count_all),
-                _ => None,
-            };
-            if let Some(selection) = selection {
-                let begun = Instant::now();
-                tokio::select! {
-                    () = count(deployment, planned, selection, count_all, &mut report) => {}
-                    () = run.stop.asked() => {
-                        report.status = Status::Partial;
-                        report.reason = Some(StopReason::Interrupted.word().to_owned());
-                    }
-                }
-                report.duration_ms = millis(begun);
-            }
-            report
-        })
-        .buffered(COUNTED_AT_ONCE)
-        .collect()
-        .await
-}
-
-/// What the plan alone says of a rule.
-pub fn begin(planned: &PlannedRule) -> RuleReport {
-    let mut report = RuleReport::new(planned);
-    match &planned.decision {
-        Decision::Sweep(selection) => describe(&mut report, selection),
-        Decision::Skip(reason) => {
-            report.status = Status::Skipped;
-            report.reason = Some(reason.clone());
-        }
-        Decision::Refuse { refusal, countable } => {
-            refuse(&mut report, refusal);
-            if let Some(selection) = countable {
-                describe(&mut report, selection);
-            }
-        }
-        Decision::Fail { error } => {
-            report.status = Status::Failed;
-            report.error = Some(error.clone());
-        }
-    }
-    report
-}
-
-fn describe(report: &mut RuleReport, selection: &Selection) {
-    report.document_count = Some(selection.document_count);
-    report.strategy = Some(if selection.index.is_some() { "index" } else { "collectionScan" });
-    report.index = selection.index.as_ref().map(|index| index.name.clone());
-}
-
-fn refuse(report: &mut RuleReport, refusal: &Refusal) {
-    report.status = Status::Refused;
-    report.reason = Some(refusal.guard.to_owned());
-    report.error = Some(refusal.detail.clone());
-}
-
-/// Counts what has expired where the run needs it: always in a dry run or before a question, and for the share guard.
-async fn count(deployment: &Deployment, planned: &PlannedRule, selection: &Selection, count_all: bool, report: &mut RuleReport) {
-    let counted = async {
-        if count_all || planned.rule.max_delete_percent.is_some() {
-            let expired = count::expired(deployment, planned, selection).await?;
-            report.set_expired(expired.count, selection.average_bytes);
-            report.oldest_expired = expired.oldest.map(crate::report::rfc3339);
-            if let Some(refusal) = plan::share_guard(&planned.rule, expired.count, selection.document_count)
-                && report.status == Status::Complete
-            {
-                refuse(report, &refusal);
-            }
-            if expired.count == 0 && selection.document_count > 0 && count_all {
-                note_unseen_field(report, planned, count::has_field(deployment, &planned.namespace, &planned.rule.field).await?);
-            }
-        }
-        report.never_expires = count::never_expires(deployment, planned, selection).await?;
-        Ok::<_, mongodb::error::Error>(())
-    };
-    if let Err(cause) = counted.await {
-        report.status = Status::Failed;
-        report.error = Some(format!("counting: {}; nothing was deleted there", error::explain(&cause)));
-    }
-}
-
 fn enter(report: &mut RuleReport, outcome: Outcome) {
     report.deleted_count = outcome.deleted;
     report.batches = outcome.batches;
@@ -213,14 +131,6 @@ async fn warn_if_field_unseen(deployment: &Deployment, planned: &PlannedRule, re
     }
 }
 
-fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: bool) {
-    if !seen {
-        report
-            .warnings
-            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.rule.field));
-    }
-}
-
 fn show(common: &Common) -> Show {
     let on_terminal = std::io::stderr().is_terminal();
     match common.progress {
@@ -229,9 +139,4 @@ fn show(common: &Common) -> Show {
         When::Auto | When::Always if on_terminal => Show::Bar,
         When::Auto | When::Always => Show::Lines,
     }
-}
-
-/// Milliseconds since an instant.
-pub fn millis(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

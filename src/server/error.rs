@@ -7,6 +7,9 @@ use mongodb::error::{Error, ErrorKind, WriteFailure};
 /// Source: the driver specification "Retryable Reads", list of retryable errors.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
+/// Codes of a server that is no primary.
+const NOT_PRIMARY: [i32; 2] = [10107, 13435];
+
 /// Says why a command failed.
 pub fn explain(error: &Error) -> String {
     match error.kind.as_ref() {
@@ -38,10 +41,15 @@ pub fn code(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether nobody knows if the command was carried out.
+/// Whether nobody knows how much of the command was carried out. A server that is no primary says so before it does anything.
 pub fn is_reply_lost(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. })
-        || code(error).is_some_and(is_retryable_code)
+        || code(error).is_some_and(|code| is_retryable_code(code) && !NOT_PRIMARY.contains(&code))
+}
+
+/// Whether no server is left to talk to, after waiting for one.
+pub fn is_unreachable(error: &Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::ServerSelection { .. })
 }
 
 /// Whether the command can be sent again.

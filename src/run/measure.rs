@@ -1,0 +1,129 @@
+//! What is known of every rule before the first delete: its plan, and its counts where somebody needs them.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use futures_util::{StreamExt, stream};
+
+use super::{Run, millis};
+use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection};
+use crate::report::{RuleReport, Status, rfc3339};
+use crate::server::{Deployment, count, error};
+use crate::sweep::StopReason;
+
+/// Rules that are counted at the same time.
+const COUNTED_AT_ONCE: usize = 4;
+
+/// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
+pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<RuleReport> {
+    let gone: RefCell<Option<String>> = RefCell::new(None);
+    let gone = &gone;
+    stream::iter(&plan.rules)
+        .map(|planned| async move {
+            let mut report = begin(planned);
+            let selection = match &planned.decision {
+                Decision::Sweep(selection) => Some(selection),
+                Decision::Refuse { countable, .. } => countable.as_ref().filter(|_| count_all),
+                _ => None,
+            };
+            let known = gone.borrow().clone();
+            if let (Some(_), Some(why)) = (selection, known) {
+                not_begun(&mut report, &why);
+            } else if let Some(selection) = selection {
+                let begun = Instant::now();
+                tokio::select! {
+                    counted = count(deployment, planned, selection, count_all, &mut report) => {
+                        if let Err(cause) = counted {
+                            let why = error::explain(&cause);
+                            report.status = Status::Failed;
+                            report.error = Some(format!("counting: {why}; nothing was deleted there"));
+                            gone.replace(error::is_unreachable(&cause).then_some(why));
+                        }
+                    }
+                    () = run.stop.asked() => {
+                        report.status = Status::Partial;
+                        report.reason = Some(StopReason::Interrupted.word().to_owned());
+                    }
+                }
+                report.duration_ms = millis(begun);
+            }
+            report
+        })
+        .buffered(COUNTED_AT_ONCE)
+        .collect()
+        .await
+}
+
+/// What the plan alone says of a rule.
+pub fn begin(planned: &PlannedRule) -> RuleReport {
+    let mut report = RuleReport::new(planned);
+    match &planned.decision {
+        Decision::Sweep(selection) => describe(&mut report, selection),
+        Decision::Skip(reason) => {
+            report.status = Status::Skipped;
+            report.reason = Some(reason.clone());
+        }
+        Decision::Refuse { refusal, countable } => {
+            refuse(&mut report, refusal);
+            if let Some(selection) = countable {
+                describe(&mut report, selection);
+            }
+        }
+        Decision::Fail { error } => {
+            report.status = Status::Failed;
+            report.error = Some(error.clone());
+        }
+    }
+    report
+}
+
+fn describe(report: &mut RuleReport, selection: &Selection) {
+    report.document_count = Some(selection.document_count);
+    report.strategy = Some(if selection.index.is_some() { "index" } else { "collectionScan" });
+    report.index = selection.index.as_ref().map(|index| index.name.clone());
+}
+
+fn refuse(report: &mut RuleReport, refusal: &Refusal) {
+    report.status = Status::Refused;
+    report.reason = Some(refusal.guard.to_owned());
+    report.error = Some(refusal.detail.clone());
+}
+
+/// Counts what has expired where the run needs it: always in a dry run or before a question, and for the share guard.
+async fn count(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    selection: &Selection,
+    count_all: bool,
+    report: &mut RuleReport,
+) -> mongodb::error::Result<()> {
+    if count_all || planned.rule.max_delete_percent.is_some() {
+        let expired = count::expired(deployment, planned, selection).await?;
+        report.set_expired(expired.count, selection.average_bytes);
+        report.oldest_expired = expired.oldest.map(rfc3339);
+        if let Some(refusal) = plan::share_guard(&planned.rule, expired.count, selection.document_count)
+            && report.status == Status::Complete
+        {
+            refuse(report, &refusal);
+        }
+        if expired.count == 0 && selection.document_count > 0 && count_all {
+            note_unseen_field(report, planned, count::has_field(deployment, &planned.namespace, &planned.rule.field).await?);
+        }
+    }
+    report.never_expires = count::never_expires(deployment, planned, selection).await?;
+    Ok(())
+}
+
+/// A rule that was not tried because no server is left.
+pub fn not_begun(report: &mut RuleReport, why: &str) {
+    report.status = Status::Failed;
+    report.error = Some(format!("not begun: {why}; nothing was deleted there"));
+}
+
+pub fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: bool) {
+    if !seen {
+        report
+            .warnings
+            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.rule.field));
+    }
+}
