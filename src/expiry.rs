@@ -101,7 +101,7 @@ impl Expiry {
 
     /// An aggregation expression for the earliest date of a document in the unit of the format, null where it has none.
     pub fn earliest(&self) -> Bson {
-        earliest::earliest(&self.field, element_types(self.format))
+        earliest::earliest(&self.field, element_types(self.format), &[])
     }
 
     /// Reads a value of [`Self::earliest`] as an instant.
@@ -143,17 +143,18 @@ impl Expiry {
     /// Predicates for epoch numbers that cannot be meant in the rule's unit. In an array one such element is enough: when unsure, the
     /// document is kept.
     fn wrong_unit(&self) -> Option<Vec<Document>> {
-        let field = &self.field;
-        match self.format {
-            DateFormat::EpochSeconds => {
-                Some(vec![doc! { field: { "$gte": SECONDS_OR_MILLIS } }, doc! { field: { "$lte": -SECONDS_OR_MILLIS } }])
-            }
-            DateFormat::EpochMillis => Some(vec![
-                doc! { field: { "$gt": -SECONDS_OR_MILLIS, "$lt": SECONDS_OR_MILLIS } },
-                doc! { field: { "$lt": EARLIEST_MILLIS } },
-            ]),
-            DateFormat::Date | DateFormat::ObjectId => None,
-        }
+        let ranges: [&[(&str, i64)]; 2] = match self.format {
+            DateFormat::EpochSeconds => [&[("$gte", SECONDS_OR_MILLIS)], &[("$lte", -SECONDS_OR_MILLIS)]],
+            DateFormat::EpochMillis => [&[("$gt", -SECONDS_OR_MILLIS), ("$lt", SECONDS_OR_MILLIS)], &[("$lt", EARLIEST_MILLIS)]],
+            DateFormat::Date | DateFormat::ObjectId => return None,
+        };
+        // Two comparisons on one path may each be met by another element of a list: the expression asks for one element that meets both.
+        let in_range = |range: &[(&str, i64)]| {
+            let bounds: Document = range.iter().map(|(operator, bound)| ((*operator).to_owned(), Bson::from(*bound))).collect();
+            let element = earliest::earliest(&self.field, element_types(self.format), range);
+            doc! { &self.field: bounds, "$expr": { "$ne": [element, Bson::Null] } }
+        };
+        Some(ranges.into_iter().map(in_range).collect())
     }
 
     /// Whether a document with a value in its ttl field has expired, as an aggregation expression that cannot fail on any value.

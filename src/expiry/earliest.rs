@@ -9,14 +9,16 @@ use bson::{Bson, Document, doc};
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end gives its elements, but not when it was reached by a position.
-pub fn earliest(path: &str, types: &[&str]) -> Bson {
+pub fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
     let names: Vec<&str> = path.split('.').collect();
-    let walk = Walk { types };
+    let walk = Walk { types, bounds };
     walk.value(format!("${}", names[0]).into(), &names[1..])
 }
 
 struct Walk<'a> {
     types: &'a [&'a str],
+    /// A further condition on the value, by comparison operator.
+    bounds: &'a [(&'a str, i64)],
 }
 
 impl Walk<'_> {
@@ -73,7 +75,9 @@ impl Walk<'_> {
         let any: Vec<Document> = self.types.iter().map(|name| is_type(value, name)).collect();
         if self.types.contains(&"double") {
             // NaN sorts below every number and would be the earliest.
-            doc! { "$and": [{ "$or": any }, { "$gte": [value, f64::NEG_INFINITY] }] }
+            let mut all = vec![doc! { "$or": any }, doc! { "$gte": [value, f64::NEG_INFINITY] }];
+            all.extend(self.bounds.iter().map(|(operator, bound)| doc! { *operator: [value, *bound] }));
+            doc! { "$and": all }
         } else {
             doc! { "$or": any }
         }
