@@ -45,6 +45,14 @@ impl Expiry {
         self.threshold().max(own).unwrap_or(DateTime::MIN)
     }
 
+    /// The latest date that can have expired, as a document holds it; a value that no document can hold stands for "none can".
+    pub fn latest_key(&self) -> Bson {
+        match self.dated(self.latest()).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
+            Some(key) => key.clone(),
+            None => Bson::MinKey,
+        }
+    }
+
     /// The whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
     pub fn predicate(&self) -> Document {
         let mut all = vec![self.dated(self.latest())];

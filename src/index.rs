@@ -66,7 +66,7 @@ fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) ->
         return partial.is_empty();
     };
     let terms = terms(filter);
-    spelled_out(index.collation.as_ref()) == spelled_out(collation)
+    is_same_collation(index.collation.as_ref(), collation)
         && partial.iter().all(|(key, value)| terms.iter().any(|(k, v)| *k == key && *v == value))
 }
 
@@ -74,6 +74,11 @@ fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) ->
 fn terms(filter: &Document) -> Vec<(&String, &Bson)> {
     let nested = filter.get_array("$and").ok().into_iter().flatten().filter_map(Bson::as_document).flat_map(terms);
     filter.iter().chain(nested).collect()
+}
+
+/// Whether two collations compare strings alike; `None` is the simple one.
+pub fn is_same_collation(a: Option<&Document>, b: Option<&Document>) -> bool {
+    spelled_out(a) == spelled_out(b)
 }
 
 /// A collation with its defaults filled in, as listIndexes shows one; `None` is the simple one.

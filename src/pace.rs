@@ -64,6 +64,11 @@ impl RateLimit {
         self.free_at = start + Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate));
         start - now
     }
+
+    /// Takes back documents that were let through but were not there.
+    pub fn refund(&mut self, documents: u32) {
+        self.free_at = self.free_at.saturating_sub(Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate)));
+    }
 }
 
 #[cfg(test)]

@@ -69,8 +69,11 @@ impl Refusal {
 pub struct Selection {
     pub predicate: Document,
     pub collation: Option<Document>,
+    /// Whether that collation is not the collection's own, so that it would loosen comparisons of string `_id`s.
+    pub folds_ids: bool,
     /// `None`: every document of the collection is looked at, once.
     pub index: Option<IndexChoice>,
+    pub clustered: bool,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
 }
@@ -174,7 +177,9 @@ fn plan_collection(
     let selection = |index| Selection {
         predicate: expiry.predicate(),
         collation: rule.collation.clone(),
+        folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
         index,
+        clustered: facts.clustered,
         document_count: facts.document_count,
         average_bytes: facts.average_bytes,
     };

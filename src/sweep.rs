@@ -2,27 +2,33 @@
 
 mod budget;
 mod candidates;
+mod date_slices;
+mod id_slices;
+mod source;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bson::RawArrayBuf;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 pub use budget::RunBudget;
-use candidates::Candidates;
+use source::{Source, Taken};
 
 use crate::pace::{BatchSize, RateLimit};
 use crate::plan::{PlannedRule, Selection};
+use crate::policy::namespace::Namespace;
 use crate::progress::Progress;
 use crate::server::Deployment;
-use crate::server::delete::{self, Reply, Trouble};
+use crate::server::delete::{self, Reply, Restriction, Trouble};
 use crate::server::grant::DeleteGrant;
 use crate::stop::Stop;
 
 /// Waits before the same command is sent again; there are as many further tries as waits.
 const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
+
+/// With fewer batches than these left of a limit, documents are found one by one, so that the limit holds exactly.
+const EXACT_BATCHES: u64 = 8;
 
 /// What a sweep of one rule came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +77,14 @@ pub struct Job<'a> {
     pub stop: &'a Stop,
 }
 
+/// What every delete command of one rule is sent with.
+struct Aim {
+    deployment: Deployment,
+    namespace: Namespace,
+    selection: Selection,
+    grant: Arc<DeleteGrant>,
+}
+
 /// A delete command that has come back.
 struct Landed {
     asked: u64,
@@ -83,74 +97,141 @@ struct Landed {
 ///
 /// Never fails as a whole: what was deleted before an error is in the outcome beside it.
 pub async fn sweep(job: &Job<'_>, budget: &mut RunBudget) -> Outcome {
-    let rule = &job.planned.rule;
-    let mut outcome = Outcome { deleted: 0, batches: 0, uncertain: false, end: End::Complete };
-    let mut size = BatchSize::new(rule.batch_size, rule.target_batch);
-    let mut rate = rule.rate.map(RateLimit::new);
-    let mut allowance = rule.max_deletes;
-    let mut candidates = Candidates::new(job, budget.slowest_rate(rule.rate));
-    let mut in_flight: JoinSet<Landed> = JoinSet::new();
-    let concurrency = budget.concurrency(rule.concurrency);
-
-    loop {
-        if let Some(reason) = stop_reason(job, budget) {
-            outcome.end = End::Partial(reason);
-            break;
-        }
-        let most =
-            [Some(u64::from(size.next())), rate.as_ref().map(|rate| rate.batch_limit().into()), budget.batch_limit(), allowance];
-        let most = most.into_iter().flatten().min().unwrap_or(0);
-        if in_flight.len() >= concurrency || (most == 0 && !in_flight.is_empty()) {
-            // What was asked for and not deleted comes back to the allowance, so a spent one is not the end yet.
-            if let Err(why) = land(&mut in_flight, &mut outcome, &mut size, &mut allowance, budget, job.progress).await {
-                outcome.end = End::Failed(why);
-                break;
-            }
-            continue;
-        }
-        let batch = match candidates.take(most).await {
-            Ok(batch) => batch,
-            Err(why) => {
-                outcome.end = End::Failed(why);
-                break;
-            }
-        };
-        let Some((ids, asked)) = batch else {
-            if candidates.is_exhausted() {
-                break;
-            }
-            outcome.end = End::Partial(StopReason::MaxDeletes);
-            break;
-        };
-        let wait = budget
-            .reserve(asked)
-            .max(rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(asked), budget.elapsed())));
-        if !wait.is_zero() && !pause(job, budget, wait).await {
-            outcome.end = End::Partial(stop_reason(job, budget).unwrap_or(StopReason::Interrupted));
-            break;
-        }
-        allowance = allowance.map(|left| left - asked);
-        budget.take(asked);
-        in_flight.spawn(run_batch(
-            job.deployment.clone(),
-            job.planned.clone(),
-            job.selection.clone(),
-            ids,
-            asked,
-            job.grant.clone(),
-        ));
-    }
-
+    let mut sweep = Sweep::new(job);
+    let end = sweep.run(budget).await;
+    sweep.outcome.end = end.unwrap_or_else(End::Failed);
     // What is in flight is always waited for: its documents are gone, and its counts belong into the report.
-    while !in_flight.is_empty() {
-        if let Err(why) = land(&mut in_flight, &mut outcome, &mut size, &mut allowance, budget, job.progress).await
-            && !matches!(outcome.end, End::Failed(_))
+    while !sweep.in_flight.is_empty() {
+        if let Err(why) = sweep.land(budget).await
+            && !matches!(sweep.outcome.end, End::Failed(_))
         {
-            outcome.end = End::Failed(why);
+            sweep.outcome.end = End::Failed(why);
         }
     }
-    info!("{}: {} deleted in {} batches", job.planned.namespace, outcome.deleted, outcome.batches);
-    outcome
+    info!("{}: {} deleted in {} batches", job.planned.namespace, sweep.outcome.deleted, sweep.outcome.batches);
+    sweep.outcome
+}
+
+/// The state of one rule's sweep.
+struct Sweep<'a> {
+    job: &'a Job<'a>,
+    aim: Arc<Aim>,
+    size: BatchSize,
+    rate: Option<RateLimit>,
+    /// Documents that the rule may still ask for.
+    allowance: Option<u64>,
+    in_flight: JoinSet<Landed>,
+    outcome: Outcome,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(job: &'a Job<'a>) -> Self {
+        let rule = &job.planned.rule;
+        Self {
+            job,
+            aim: Arc::new(Aim {
+                deployment: job.deployment.clone(),
+                namespace: job.planned.namespace.clone(),
+                selection: job.selection.clone(),
+                grant: job.grant.clone(),
+            }),
+            size: BatchSize::new(rule.batch_size, rule.target_batch),
+            rate: rule.rate.map(RateLimit::new),
+            allowance: rule.max_deletes,
+            in_flight: JoinSet::new(),
+            outcome: Outcome { deleted: 0, batches: 0, uncertain: false, end: End::Complete },
+        }
+    }
+
+    /// Sends batches until there is nothing left or a limit says stop.
+    ///
+    /// Errors: why the rule cannot go on.
+    async fn run(&mut self, budget: &mut RunBudget) -> Result<End, String> {
+        let rule = &self.job.planned.rule;
+        let slowest = budget.slowest_rate(rule.rate);
+        let concurrency = budget.concurrency(rule.concurrency);
+        let mut source: Option<Source> = None;
+        loop {
+            if let Some(reason) = stop_reason(self.job, budget) {
+                return Ok(End::Partial(reason));
+            }
+            let most = self.most(budget);
+            if self.in_flight.len() >= concurrency || (most == 0 && !self.in_flight.is_empty()) {
+                // What was asked for and not deleted comes back to the allowance, so a spent one is not the end yet.
+                self.land(budget).await?;
+                continue;
+            }
+            let exact = self.is_near_the_limit(budget);
+            let source = match &mut source {
+                Some(source) if source.is_exact() || !exact => source,
+                other => {
+                    // A new pass must not meet documents that are being deleted.
+                    while !self.in_flight.is_empty() {
+                        self.land(budget).await?;
+                    }
+                    other.insert(Source::open(self.job, slowest, exact).await?)
+                }
+            };
+            let (restriction, asked) = match source.take(most).await? {
+                Taken::Batch { restriction, most } => (restriction, most),
+                Taken::Exhausted => return Ok(End::Complete),
+                Taken::More => return Ok(End::Partial(StopReason::MaxDeletes)),
+            };
+            let of_rule = self.rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(asked), budget.elapsed()));
+            let wait = budget.reserve(asked).max(of_rule);
+            if !wait.is_zero() && !pause(self.job, budget, wait).await {
+                return Ok(End::Partial(stop_reason(self.job, budget).unwrap_or(StopReason::Interrupted)));
+            }
+            self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
+            budget.take(asked);
+            self.in_flight.spawn(run_batch(self.aim.clone(), restriction, asked));
+        }
+    }
+
+    /// Documents that the next batch may take at most.
+    fn most(&self, budget: &RunBudget) -> u64 {
+        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
+        [Some(u64::from(self.size.next())), of_rate, budget.batch_limit(), self.allowance]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// Whether so few deletes are left that documents inserted into a stretch meanwhile could exceed a limit.
+    fn is_near_the_limit(&self, budget: &RunBudget) -> bool {
+        let left = [self.allowance, budget.deletes_left()].into_iter().flatten().min();
+        left.is_some_and(|left| left <= EXACT_BATCHES * u64::from(self.job.planned.rule.batch_size))
+    }
+
+    /// Takes in one command that has come back.
+    ///
+    /// Errors: why it failed for good, with what was deleted before said by the outcome.
+    async fn land(&mut self, budget: &mut RunBudget) -> Result<(), String> {
+        let landed = match self.in_flight.join_next().await {
+            None => return Ok(()),
+            Some(Ok(landed)) => landed,
+            Some(Err(panic)) => return Err(format!("an internal error while deleting: {panic}")),
+        };
+        let deleted = landed.reply.deleted;
+        self.outcome.deleted += deleted;
+        self.outcome.batches += 1;
+        self.outcome.uncertain |= landed.uncertain;
+        self.job.progress.deleted(deleted);
+        self.size.observe(asked_u32(landed.asked), landed.latency);
+        if !landed.uncertain {
+            // After a lost reply nobody knows how many went: none of them come back.
+            self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(deleted));
+            budget.settle(landed.asked, deleted);
+            if let Some(rate) = &mut self.rate {
+                rate.refund(asked_u32(landed.asked.saturating_sub(deleted)));
+            }
+        }
+        match landed.reply.trouble {
+            None => Ok(()),
+            Some(trouble) => Err(trouble.why),
+        }
+    }
 }
 
 fn asked_u32(asked: u64) -> u32 {
@@ -176,58 +257,19 @@ async fn pause(job: &Job<'_>, budget: &RunBudget, wait: Duration) -> bool {
     }
 }
 
-/// Takes in one command that has come back.
-///
-/// Errors: why it failed for good, with what was deleted before said by the outcome.
-async fn land(
-    in_flight: &mut JoinSet<Landed>,
-    outcome: &mut Outcome,
-    size: &mut BatchSize,
-    allowance: &mut Option<u64>,
-    budget: &mut RunBudget,
-    progress: &Progress,
-) -> Result<(), String> {
-    let landed = match in_flight.join_next().await {
-        None => return Ok(()),
-        Some(Ok(landed)) => landed,
-        Some(Err(panic)) => return Err(format!("an internal error while deleting: {panic}")),
-    };
-    let deleted = landed.reply.deleted;
-    outcome.deleted += deleted;
-    outcome.batches += 1;
-    outcome.uncertain |= landed.uncertain;
-    progress.deleted(deleted);
-    size.observe(asked_u32(landed.asked), landed.latency);
-    // After a lost reply nobody knows how many went: none of them come back to the allowance.
-    let back = if landed.uncertain { 0 } else { landed.asked.saturating_sub(deleted) };
-    *allowance = allowance.map(|left| left + back);
-    budget.give_back(back);
-    match landed.reply.trouble {
-        None => Ok(()),
-        Some(trouble) => Err(trouble.why),
-    }
-}
-
 /// Sends one delete command, and again where that can help.
-async fn run_batch(
-    deployment: Deployment,
-    planned: PlannedRule,
-    selection: Selection,
-    ids: RawArrayBuf,
-    asked: u64,
-    grant: Arc<DeleteGrant>,
-) -> Landed {
+async fn run_batch(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64) -> Landed {
     let begun = Instant::now();
     let mut landed = Landed { asked, latency: Duration::ZERO, reply: Reply { deleted: 0, trouble: None }, uncertain: false };
     let mut waits = RETRY_WAITS.iter();
     loop {
-        let reply = delete::delete(&deployment, &planned.namespace, &selection, &ids, &grant).await;
+        let reply = delete::delete(&aim.deployment, &aim.namespace, &aim.selection, &restriction, &aim.grant).await;
         landed.reply.deleted += reply.deleted;
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
         landed.reply.trouble = reply.trouble;
         match (&landed.reply.trouble, waits.next()) {
             (Some(Trouble { why, retryable: true, .. }), Some(wait)) => {
-                warn!("{}: {why}; trying again in {} ms", planned.namespace, wait.as_millis());
+                warn!("{}: {why}; trying again in {} ms", aim.namespace, wait.as_millis());
                 tokio::time::sleep(*wait).await;
             }
             _ => break,

@@ -76,7 +76,15 @@ pub async fn never_expires(
 /// Whether one of the first documents of the collection has the field.
 pub async fn has_field(deployment: &Deployment, namespace: &Namespace, field: &str) -> Result<bool> {
     let stages = vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { field: { "$exists": true } } }, doc! { "$limit": 1 }];
-    let plain = Selection { predicate: Document::new(), collation: None, index: None, document_count: 0, average_bytes: None };
+    let plain = Selection {
+        predicate: Document::new(),
+        collation: None,
+        folds_ids: false,
+        index: None,
+        clustered: false,
+        document_count: 0,
+        average_bytes: None,
+    };
     Ok(one(deployment, namespace, &plain, stages).await?.is_some())
 }
 

@@ -9,6 +9,19 @@ use super::{Deployment, error};
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
 
+/// What one delete command is aimed at, beside the whole predicate of its rule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Restriction {
+    /// The documents with these `_id`s.
+    Ids(RawArrayBuf),
+    /// A stretch of an index.
+    Range {
+        bounds: Document,
+        /// The index, by its name or its key.
+        hint: Bson,
+    },
+}
+
 /// What became of one delete command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
@@ -27,18 +40,18 @@ pub struct Trouble {
     pub reply_lost: bool,
 }
 
-/// Deletes those of the documents with these `_id`s that still match the whole predicate of their rule.
+/// Deletes those of the documents that the restriction names that match the whole predicate of their rule.
 ///
-/// The predicate is repeated beside the `_id`s: a document whose date, ttl or filter field has moved since it was found survives, and a
+/// The predicate is repeated beside the restriction: a document whose date, ttl or filter field has moved since it was found survives, and a
 /// document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
 pub async fn delete(
     deployment: &Deployment,
     namespace: &Namespace,
     selection: &Selection,
-    ids: &RawArrayBuf,
+    restriction: &Restriction,
     _grant: &DeleteGrant,
 ) -> Reply {
-    let command = match command(deployment, namespace, selection, ids) {
+    let command = match command(deployment, namespace, selection, restriction) {
         Ok(command) => command,
         Err(why) => return failed(format!("building the delete command: {why}"), false, false),
     };
@@ -59,19 +72,25 @@ fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
     Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost }) }
 }
 
-/// Built raw: the `_id`s go from the server's reply to the command without being decoded.
+/// Built raw: `_id`s go from the server's reply to the command without being decoded.
 fn command(
     deployment: &Deployment,
     namespace: &Namespace,
     selection: &Selection,
-    ids: &RawArrayBuf,
+    restriction: &Restriction,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
-    let mut of_batch = RawDocumentBuf::new();
-    of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
-    let mut by_id = RawDocumentBuf::new();
-    by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+    let (restriction, hint) = match restriction {
+        Restriction::Ids(ids) => {
+            let mut of_batch = RawDocumentBuf::new();
+            of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
+            let mut by_id = RawDocumentBuf::new();
+            by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+            (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
+        }
+        Restriction::Range { bounds, hint } => (RawDocumentBuf::try_from(bounds)?, RawBson::try_from(hint.clone())?),
+    };
     let mut all = RawArrayBuf::new();
-    all.push(RawBson::Document(by_id));
+    all.push(RawBson::Document(restriction));
     all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
     let mut query = RawDocumentBuf::new();
     query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
@@ -80,8 +99,8 @@ fn command(
     statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
     statement.append(bson::raw::cstr!("limit"), 0);
     if deployment.facts.has_delete_hint() {
-        // Without it the planner may take the index on the date and walk all that has expired, for every batch.
-        statement.append(bson::raw::cstr!("hint"), RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?));
+        // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
+        statement.append(bson::raw::cstr!("hint"), hint);
     }
     if let Some(collation) = &selection.collation {
         statement.append(bson::raw::cstr!("collation"), RawBson::Document(RawDocumentBuf::try_from(collation)?));

@@ -67,8 +67,16 @@ impl RunBudget {
         self.deletes_left = self.deletes_left.map(|left| left.saturating_sub(documents));
     }
 
-    /// Gives back deletes that were asked for and did not happen.
-    pub fn give_back(&mut self, documents: u64) {
-        self.deletes_left = self.deletes_left.map(|left| left.saturating_add(documents));
+    /// Documents that may still be asked for.
+    pub fn deletes_left(&self) -> Option<u64> {
+        self.deletes_left
+    }
+
+    /// Settles a batch that was asked for: what was not deleted comes back, what others inserted meanwhile goes off.
+    pub fn settle(&mut self, asked: u64, deleted: u64) {
+        self.deletes_left = self.deletes_left.map(|left| left.saturating_add(asked).saturating_sub(deleted));
+        if let Some((_, rate)) = &mut self.rate {
+            rate.refund(u32::try_from(asked.saturating_sub(deleted)).unwrap_or(u32::MAX));
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the collection where there is none.
 
-use bson::raw::RawBson;
-use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::raw::{CString, RawBson};
+use bson::{Document, RawArrayBuf, RawDocumentBuf, Regex, doc};
 use mongodb::Cursor;
 use mongodb::error::{Error, Result};
 use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 use tracing::warn;
 
 use super::Job;
+use super::source::{Taken, explain, explain_find, plan_has};
 use crate::index::IndexChoice;
+use crate::server::delete::Restriction;
 use crate::server::{count, error};
 
 /// A command may be 16 MB long; `_id`s that are documents can be large.
@@ -22,6 +24,8 @@ const MOST_RESTARTS: u32 = 3;
 
 pub struct Candidates<'a> {
     job: &'a Job<'a>,
+    /// A further predicate that every candidate must match.
+    only: Option<Document>,
     cursor: Option<Cursor<RawDocumentBuf>>,
     fetch: u32,
     /// A candidate that was read but did not go into a batch.
@@ -32,17 +36,16 @@ pub struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     /// `rate` is the lowest limit in documents per second that the rule is under.
-    pub fn new(job: &'a Job<'a>, rate: Option<u32>) -> Self {
+    pub fn new(job: &'a Job<'a>, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = job.planned.rule.batch_size.min(by_rate).max(1);
-        Self { job, cursor: None, fetch, next: None, exhausted: false, restarts: 0 }
+        Self { job, only, cursor: None, fetch, next: None, exhausted: false, restarts: 0 }
     }
 
-    /// The next `_id`s, at most `most` of them, and how many they are. `None` where there are none, or `most` is 0 and there are some:
-    /// [`Self::is_exhausted`] tells which.
+    /// The next `_id`s, at most `most` of them.
     ///
     /// Errors: why the pass cannot go on.
-    pub async fn take(&mut self, most: u64) -> std::result::Result<Option<(RawArrayBuf, u64)>, String> {
+    pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
         let mut ids = RawArrayBuf::new();
         let mut count = 0;
         while count < most && ids.as_bytes().len() < MOST_ID_BYTES {
@@ -52,14 +55,13 @@ impl<'a> Candidates<'a> {
             }
             count += 1;
         }
+        if count > 0 {
+            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids(ids)), most: count });
+        }
         if most == 0 {
             self.next = self.next().await?;
         }
-        Ok((count > 0).then_some((ids, count)))
-    }
-
-    pub fn is_exhausted(&self) -> bool {
-        self.exhausted && self.next.is_none()
+        Ok(if self.next.is_some() { Taken::More } else { Taken::Exhausted })
     }
 
     async fn next(&mut self) -> std::result::Result<Option<RawBson>, String> {
@@ -79,7 +81,7 @@ impl<'a> Candidates<'a> {
                     self.cursor = None;
                     self.restarts += 1;
                 }
-                Err(cause) => return Err(self.explain(&cause)),
+                Err(cause) => return Err(explain(&cause)),
             }
         }
         Ok(None)
@@ -94,14 +96,19 @@ impl<'a> Candidates<'a> {
             return Ok(None);
         }
         let id = cursor.current().get("_id").map_err(|cause| Error::custom(cause.to_string()))?;
-        Ok(id.map(RawBson::from))
+        let id = id.map(RawBson::from);
+        Ok(if self.job.selection.folds_ids { id.map(exactly) } else { id })
     }
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
         let Job { deployment, planned, selection, .. } = self.job;
         let collection = deployment.database(&planned.namespace).collection::<RawDocumentBuf>(&planned.namespace.collection);
+        let filter = match &self.only {
+            Some(only) => doc! { "$and": [only, &selection.predicate] },
+            None => selection.predicate.clone(),
+        };
         let mut find = collection
-            .find(selection.predicate.clone())
+            .find(filter)
             .projection(doc! { "_id": 1 })
             .batch_size(self.fetch)
             // A secondary may be behind; the deletes go to the primary anyway.
@@ -110,7 +117,7 @@ impl<'a> Candidates<'a> {
             Some(index) => find.hint(Hint::Name(index.name.clone())),
             None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
         };
-        if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first)
+        if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
             && self.sorts_along(index).await?
         {
             find = find.sort(doc! { &planned.rule.field: 1 });
@@ -127,39 +134,36 @@ impl<'a> Candidates<'a> {
     /// Whether an index that is not ascending can be walked so that the oldest dates go first. A multikey one cannot, nor one that begins
     /// with another field: the server would sort everything in memory before the first answer.
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool> {
-        let Job { deployment, planned, selection, .. } = self.job;
         let find = doc! {
-            "find": &planned.namespace.collection,
-            "filter": &selection.predicate,
-            "sort": { &planned.rule.field: 1 },
+            "filter": &self.job.selection.predicate,
+            "sort": { &self.job.planned.rule.field: 1 },
             "hint": &index.name,
         };
-        let plan =
-            deployment.database(&planned.namespace).run_command(doc! { "explain": find, "verbosity": "queryPlanner" }).await?;
-        Ok(!has_stage(&plan, "SORT"))
+        let plan = explain_find(self.job, find).await?;
+        Ok(!plan_has(&plan, "stage", &"SORT".into()))
     }
+}
 
-    fn explain(&self, cause: &Error) -> String {
-        let why = error::explain(cause);
-        match error::code(cause) {
-            Some(175) => format!("the collection or the index was dropped or renamed during the run: {why}"),
-            Some(13) => format!("{why}; the user needs `find` on this collection"),
-            _ => format!("reading candidates: {why}"),
+/// The `_id` as a condition that no collation loosens: a regular expression compares strings byte by byte, and the index on `_id` serves
+/// it. Under a collation of the rule's own, plain strings would match other `_id`s too, and every batch would walk the whole index.
+fn exactly(id: RawBson) -> RawBson {
+    let RawBson::String(text) = &id else { return id };
+    let mut pattern = String::from("\\A");
+    for c in text.chars() {
+        if c.is_ascii() && !c.is_ascii_alphanumeric() {
+            pattern.push('\\');
         }
+        pattern.push(c);
+    }
+    pattern.push_str("\\z");
+    // No regular expression can hold NUL: such a string stays as it is.
+    match CString::try_from(pattern) {
+        Ok(pattern) => RawBson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() }),
+        Err(_) => id,
     }
 }
 
 /// Whether another pass can help: the connection broke, the primary changed, or the cursor was lost.
 fn can_restart(cause: &Error) -> bool {
     error::is_retryable(cause) || error::code(cause) == Some(43)
-}
-
-fn has_stage(plan: &Document, stage: &str) -> bool {
-    plan.iter().any(|(key, value)| {
-        (key == "stage" && value.as_str() == Some(stage))
-            || value.as_document().is_some_and(|inner| has_stage(inner, stage))
-            || value
-                .as_array()
-                .is_some_and(|items| items.iter().filter_map(|item| item.as_document()).any(|inner| has_stage(inner, stage)))
-    })
 }

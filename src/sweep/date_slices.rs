@@ -1,0 +1,132 @@
+//! Stretches of the index on the date, oldest first: `lo < date <= hi`, with about as many documents as a batch may take.
+//!
+//! The ends are found on the index alone, and no cursor stays open between batches. A stretch says nothing about expiry: the delete
+//! repeats the rule's predicate beside it.
+
+use bson::{Bson, Document, doc};
+use mongodb::error::Result;
+
+use super::Job;
+use super::candidates::Candidates;
+use super::source::{Taken, explain, explain_find, find, plan_has};
+use crate::server::delete::Restriction;
+
+pub struct DateSlices<'a> {
+    job: &'a Job<'a>,
+    rate: Option<u32>,
+    index: &'a str,
+    /// Every date up to this one, included, is done; `None` at the beginning.
+    done: Option<Bson>,
+    /// More documents share one date than a batch may take: they are found one by one.
+    tie: Option<Box<Candidates<'a>>>,
+    /// The index came to hold arrays: no stretch can be bounded from both sides any more.
+    rest: Option<Box<Candidates<'a>>>,
+    exhausted: bool,
+}
+
+impl<'a> DateSlices<'a> {
+    /// `None` where the index does not allow stretches: it is multikey, or does not begin with the date.
+    pub async fn open(job: &'a Job<'a>, rate: Option<u32>) -> Result<Option<Self>> {
+        let Some(index) = &job.selection.index else { return Ok(None) };
+        let slices = Self { job, rate, index: &index.name, done: None, tie: None, rest: None, exhausted: false };
+        let plan = explain_find(job, slices.keys_after(None)).await?;
+        let usable = !plan_has(&plan, "stage", &"SORT".into()) && plan_has(&plan, "isMultiKey", &false.into());
+        Ok(usable.then_some(slices))
+    }
+
+    pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
+        loop {
+            if let Some(rest) = self.rest.as_mut().or(self.tie.as_mut()) {
+                match rest.take(most).await? {
+                    Taken::Exhausted if self.rest.is_none() => self.tie = None,
+                    taken => return Ok(taken),
+                }
+            }
+            if self.exhausted {
+                return Ok(Taken::Exhausted);
+            }
+            if let Some(taken) = self.next(most).await.map_err(|cause| explain(&cause))? {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// The next stretch, or `None` where the next documents are to be found one by one.
+    async fn next(&mut self, most: u64) -> Result<Option<Taken>> {
+        let mut ends = self.keys_after(self.done.as_ref());
+        ends.insert("skip", i64::try_from(most.saturating_sub(1)).unwrap_or(i64::MAX));
+        let keys = find(self.job, ends, 2).await?;
+        let field = &self.job.planned.rule.field;
+        let keys: Vec<Option<Bson>> = keys.iter().map(|key| at_path(key, field)).collect();
+        let (end, next) = match keys.as_slice() {
+            [] | [_] => {
+                self.exhausted = true;
+                return Ok(Some(self.stretch(None, most)));
+            }
+            [Some(end), Some(next), ..] => (end.clone(), next),
+            _ => {
+                self.rest = Some(Box::new(Candidates::new(self.job, self.rate, None)));
+                return Ok(None);
+            }
+        };
+        if !is_same_key(&end, next) {
+            let stretch = self.stretch(Some(doc! { "$lte": &end }), most);
+            self.done = Some(end);
+            return Ok(Some(stretch));
+        }
+        // The documents of this date do not end with the batch. What is older goes first.
+        let older = self.stretch(Some(doc! { "$lt": &end }), most);
+        let first = find(self.job, self.keys_after(self.done.as_ref()), 1).await?;
+        let is_older = first.first().and_then(|key| at_path(key, field)).is_some_and(|first| !is_same_key(&first, &end));
+        self.tie = Some(Box::new(Candidates::new(self.job, self.rate, Some(doc! { field: &end }))));
+        self.done = Some(end);
+        Ok(is_older.then_some(older))
+    }
+
+    fn stretch(&self, end: Option<Document>, most: u64) -> Taken {
+        let end = end.unwrap_or_else(|| doc! { "$lte": self.job.planned.expiry.latest_key() });
+        let mut bounds = self.done.as_ref().map(|done| doc! { "$gt": done }).unwrap_or_default();
+        bounds.extend(end);
+        let bounds = doc! { &self.job.planned.rule.field: bounds };
+        Taken::Batch { restriction: Box::new(Restriction::Range { bounds, hint: Bson::from(self.index) }), most }
+    }
+
+    /// A find command for the keys of the index after a date and up to the latest that can have expired.
+    fn keys_after(&self, done: Option<&Bson>) -> Document {
+        let field = &self.job.planned.rule.field;
+        let mut bounds = done.map(|done| doc! { "$gt": done }).unwrap_or_default();
+        bounds.insert("$lte", self.job.planned.expiry.latest_key());
+        // Without the _id the index alone answers. A path through `_id` keeps what it names.
+        let projection = if field == "_id" {
+            doc! { "_id": 1 }
+        } else {
+            doc! { "_id": 0, field: 1 }
+        };
+        doc! { "filter": { field: bounds }, "projection": projection, "sort": { field: 1 }, "hint": self.index }
+    }
+}
+
+/// The value at a dotted path that leads through no array; `None` where it leads through one, or to one.
+fn at_path(document: &Document, path: &str) -> Option<Bson> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    match (document.get(name)?, rest) {
+        (Bson::Document(inner), Some(rest)) => at_path(inner, rest),
+        (Bson::Array(_), _) | (_, Some(_)) => None,
+        (value, None) => Some(value.clone()),
+    }
+}
+
+/// Whether two keys are one to the server. Numbers of different types can be; where rounding hides a difference, they count as one key,
+/// which only costs speed.
+fn is_same_key(a: &Bson, b: &Bson) -> bool {
+    let number = |value: &Bson| match value {
+        Bson::Int32(n) => Some(f64::from(*n)),
+        Bson::Int64(n) => Some(*n as f64),
+        Bson::Double(n) => Some(*n),
+        _ => None,
+    };
+    match (number(a), number(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}

@@ -1,0 +1,59 @@
+//! Stretches of a collection without a usable index: `lo <= _id < hi`, each looked at once by the server as it deletes.
+
+use bson::{Bson, doc};
+use mongodb::error::Result;
+
+use super::Job;
+use super::source::{Taken, find};
+use crate::server::delete::Restriction;
+
+pub struct IdSlices<'a> {
+    job: &'a Job<'a>,
+    /// Where the next stretch begins.
+    begin: Bson,
+    exhausted: bool,
+}
+
+impl<'a> IdSlices<'a> {
+    /// `None` where stretches of `_id`s would not be as good as going through the collection: `_id`s that are not ObjectIds may come in
+    /// an order that has nothing to do with where the documents lie, and comparisons are between values of one type only.
+    pub async fn open(job: &'a Job<'a>) -> Result<Option<Self>> {
+        if job.selection.clustered {
+            return Ok(None);
+        }
+        let mut ends = Vec::new();
+        for direction in [1, -1] {
+            let end = doc! { "projection": { "_id": 1 }, "sort": { "_id": direction }, "hint": { "_id": 1 } };
+            ends.extend(find(job, end, 1).await?.into_iter().filter_map(|document| document.get("_id").cloned()));
+        }
+        match ends.as_slice() {
+            [begin @ Bson::ObjectId(_), Bson::ObjectId(_)] => Ok(Some(Self { job, begin: begin.clone(), exhausted: false })),
+            _ => Ok(None),
+        }
+    }
+
+    pub async fn take(&mut self, most: u64) -> Result<Taken> {
+        if self.exhausted {
+            return Ok(Taken::Exhausted);
+        }
+        let mut next = doc! {
+            "filter": { "_id": { "$gte": &self.begin } },
+            "projection": { "_id": 1 },
+            "sort": { "_id": 1 },
+            "hint": { "_id": 1 },
+        };
+        next.insert("skip", i64::try_from(most).unwrap_or(i64::MAX));
+        let end = find(self.job, next, 1).await?.into_iter().next().and_then(|document| document.get("_id").cloned());
+        let bounds = match &end {
+            Some(end) => doc! { "$gte": &self.begin, "$lt": end },
+            None => doc! { "$gte": &self.begin },
+        };
+        match end {
+            Some(end) => self.begin = end,
+            None => self.exhausted = true,
+        }
+        let restriction =
+            Box::new(Restriction::Range { bounds: doc! { "_id": bounds }, hint: Bson::Document(doc! { "_id": 1 }) });
+        Ok(Taken::Batch { restriction, most })
+    }
+}
