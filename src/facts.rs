@@ -108,6 +108,7 @@ pub struct IndexFacts {
     pub key: Vec<(String, Bson)>,
     pub partial: Option<Document>,
     pub hidden: bool,
+    pub sparse: bool,
     pub collation: Option<Document>,
     pub expire_after_seconds: Option<Bson>,
 }

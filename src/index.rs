@@ -32,6 +32,13 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
         if let Some(kind) = index.key.iter().find_map(|(_, direction)| direction.as_str()) {
             return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which serves no range of dates"));
         }
+        if leaves_out(index, &rule.field) {
+            return Err(format!(
+                "the hinted index `{hint}` is sparse or a wildcard and does not hold every document that has `{}`: \
+                 expired documents outside of the index would be left out in silence",
+                rule.field
+            ));
+        }
         if !covers_rule(index, rule, collation) {
             return Err(format!(
                 "the hinted index `{hint}` is partial and the rule's `filter` does not repeat its partialFilterExpression: \
@@ -56,6 +63,12 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
 fn choice(index: &IndexFacts, field: &str) -> IndexChoice {
     let ascending = |(name, direction): &(String, Bson)| name == field && number(direction).is_some_and(|n| n >= 0.0);
     IndexChoice { name: index.name.clone(), oldest_first: index.key.first().is_some_and(ascending) }
+}
+
+/// Whether a document with a date can be outside of the index for its kind alone.
+fn leaves_out(index: &IndexFacts, field: &str) -> bool {
+    let names: Vec<&str> = index.key.iter().map(|(name, _)| name.as_str()).collect();
+    names.iter().any(|name| name.ends_with("$**")) || (index.sparse && !names.contains(&field))
 }
 
 /// Whether every document that the rule selects is in the index: a partial one must have each of its terms in the rule's filter, read
@@ -133,6 +146,7 @@ mod tests {
             key: key.into_iter().collect(),
             partial: spec.get_document("partial").ok().cloned(),
             hidden: spec.get_bool("hidden").unwrap_or(false),
+            sparse: spec.get_bool("sparse").unwrap_or(false),
             collation: spec.get_document("collation").ok().cloned(),
             expire_after_seconds: None,
         }

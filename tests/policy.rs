@@ -149,7 +149,10 @@ fn what_is_no_policy_at_all_is_an_error() {
         ("version: 1\ncollections: [{field: b, expireAfter: 1d}]", "no `namespace`"),
         ("version: 1\ncollections: [{namespace: a.system.views, field: b, expireAfter: 1d}]", "never swept"),
         ("version: 1\nlock: {}\ncollections: [{namespace: a.b, field: b, expireAfter: 1d}]", "no `collection`"),
-        ("version: 1\nconnection: {expect: {}}\ncollections: [{namespace: a.b, field: b, expireAfter: 1d}]", "`expect` says nothing"),
+        (
+            "version: 1\nconnection: {expect: {}}\ncollections: [{namespace: a.b, field: b, expireAfter: 1d}]",
+            "`expect` says nothing",
+        ),
     ] {
         let found = problems(text);
         assert!(found.contains(part), "{text}: {found}");
@@ -182,7 +185,10 @@ fn names_are_unique_and_default_to_the_namespace() {
             .map_err(|error| error.to_string())
     };
     assert_eq!(names("  - {namespace: a.b, field: x}\n  - {namespace: a.c, field: x}\n"), Ok(vec!["a.b".into(), "a.c".into()]));
-    assert_eq!(names("  - {namespace: a.b, field: x}\n  - {namespace: a.b, field: y}\n"), Ok(vec!["a.b:x".into(), "a.b:y".into()]));
+    assert_eq!(
+        names("  - {namespace: a.b, field: x}\n  - {namespace: a.b, field: y}\n"),
+        Ok(vec!["a.b:x".into(), "a.b:y".into()])
+    );
     let twice = names("  - {name: n, namespace: a.b, field: x}\n  - {name: n, namespace: a.c, field: x}\n").unwrap_err();
     assert!(twice.contains("p.yaml:5:5: collections[1]: the name `n` is taken by collections[0]"), "{twice}");
     let same = names("  - {namespace: a.b, field: x}\n  - {namespace: a.b, field: x}\n").unwrap_err();
@@ -204,7 +210,11 @@ fn anchors_variables_and_yaml_numbers_mean_what_yaml_says() {
 
 #[test]
 fn a_variable_never_shows_its_value() {
-    for keys in ["expireAfter: ${SECRET}", "expireAfter: 1d\n    hint: '${SECRET}'\n    dateFormat: ${SECRET}", "expireAfter: 1d\n    ttlField: 'x.${SECRET}'"] {
+    for keys in [
+        "expireAfter: ${SECRET}",
+        "expireAfter: 1d\n    hint: '${SECRET}'\n    dateFormat: ${SECRET}",
+        "expireAfter: 1d\n    ttlField: 'x.${SECRET}'",
+    ] {
         let found = problems(&rule(keys));
         assert!(!found.contains("hunter2"), "{found}");
     }

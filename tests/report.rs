@@ -19,7 +19,10 @@ fn validate(ran: &Ran) -> serde_json::Value {
 
 fn dated(days_old: impl IntoIterator<Item = i64>) -> Vec<Document> {
     let now = DateTime::now().timestamp_millis();
-    days_old.into_iter().map(|days| doc! { "at": DateTime::from_millis(now - days * 86_400_000), "pad": "x".repeat(100) }).collect()
+    days_old
+        .into_iter()
+        .map(|days| doc! { "at": DateTime::from_millis(now - days * 86_400_000), "pad": "x".repeat(100) })
+        .collect()
 }
 
 /// A rule of every fate: complete, partial, refused, failed, skipped.
@@ -28,7 +31,14 @@ async fn every_fate(case: &Case) -> String {
     case.fill("capped_by_rule", dated(5..15)).await;
     case.fill("too_much", dated(5..15)).await;
     case.fill("broken", dated(5..15)).await;
-    case.fill("ttl", dated(5..15).into_iter().map(|mut document| { document.insert("ttl", 0); document })).await;
+    case.fill(
+        "ttl",
+        dated(5..15).into_iter().map(|mut document| {
+            document.insert("ttl", 0);
+            document
+        }),
+    )
+    .await;
     [
         "  - {name: plain, namespace: DB.plain, field: at, expireAfter: 10d}",
         "  - {namespace: DB.capped_by_rule, field: at, expireAfter: 1d, maxDeletes: 3}",
@@ -71,7 +81,8 @@ async fn every_format_shows_the_same_values() {
     let rules = "  - {name: old ones, namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 100}\n";
     let as_of = "2026-01-31T02:00:00Z";
     let now = chrono::DateTime::parse_from_rfc3339(as_of).unwrap().timestamp_millis();
-    let expected = case.collection("c").count_documents(doc! { "at": { "$lte": DateTime::from_millis(now - 86_400_000) } }).await.unwrap();
+    let expected =
+        case.collection("c").count_documents(doc! { "at": { "$lte": DateTime::from_millis(now - 86_400_000) } }).await.unwrap();
     assert!(expected > 0);
     let mut texts = Vec::new();
     for format in ["json", "csv", "markdown", "table"] {
@@ -101,7 +112,14 @@ async fn every_format_shows_the_same_values() {
     }
     let percent = format!("{:.1} %", rule["expiredPercent"].as_f64().unwrap());
     for text in &texts[2..] {
-        for value in ["old ones", "complete", "1,200", &percent, rule["threshold"].as_str().unwrap(), rule["oldestExpired"].as_str().unwrap()] {
+        for value in [
+            "old ones",
+            "complete",
+            "1,200",
+            &percent,
+            rule["threshold"].as_str().unwrap(),
+            rule["oldestExpired"].as_str().unwrap(),
+        ] {
             assert!(text.contains(value), "{value} is not in:\n{text}");
         }
         assert!(text.contains(&ttl_sweeper::report::text::count(expected)), "{text}");
@@ -116,7 +134,8 @@ async fn names_from_outside_cannot_change_what_a_reader_sees() {
     let case = Case::new().await;
     let hostile = "a|b<script>\u{202e}[x](y)`*";
     case.fill(hostile, dated(5..6)).await;
-    let rules = format!("  - {{namespace: {:?}, field: at, expireAfter: 1d}}\n", format!("DB.{hostile}").replace('\u{202e}', "*"));
+    let rules =
+        format!("  - {{namespace: {:?}, field: at, expireAfter: 1d}}\n", format!("DB.{hostile}").replace('\u{202e}', "*"));
     let table = case.run(&rules, &["sweep", "--dry-run"]).await;
     assert!(table.stdout.contains("\\u{202e}") && !table.stdout.contains('\u{202e}'), "{table:?}");
     let markdown = case.run(&rules, &["sweep", "--dry-run", "--format", "markdown"]).await;

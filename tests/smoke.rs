@@ -10,11 +10,7 @@ async fn a_sweep_deletes_what_has_expired_and_nothing_else() {
     let case = Case::new().await;
     let day = 86_400_000;
     let now = DateTime::now().timestamp_millis();
-    case.fill(
-        "c",
-        (-3..3).map(|n| doc! { "_id": n, "at": DateTime::from_millis(now + n * day - 60_000) }),
-    )
-    .await;
+    case.fill("c", (-3..3).map(|n| doc! { "_id": n, "at": DateTime::from_millis(now + n * day - 60_000) })).await;
     let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
     let dry = case.report(rules, &["--dry-run"]).await;
     assert_eq!(dry.ran.code, Some(0), "{dry:?}");

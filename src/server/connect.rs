@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::Client;
+use mongodb::error::ErrorKind;
 use mongodb::event::EventHandler;
 use mongodb::event::command::CommandEvent;
-use mongodb::options::{Acknowledgment, ClientOptions, Credential, ServerAddress, WriteConcern};
+use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcern};
 use tracing::{debug, warn};
 
 use super::{Deployment, error, uri};
@@ -29,6 +30,11 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
     for warning in &prepared.warnings {
         warn!("{warning}");
     }
+    for (option, path) in uri::files(&prepared.uri) {
+        std::fs::File::open(&path).map_err(|cause| {
+            Failure::usage(format!("reading the connection string `{shown}`: `{option}={path}`: {cause}; nothing was contacted"))
+        })?;
+    }
     let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause))?;
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
@@ -41,15 +47,15 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
     let write_concern = write_concern(options.write_concern.as_ref())
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
-    let user = options.credential.as_ref().and_then(|credential: &Credential| credential.username.clone());
+    let user = options.credential.clone();
 
     let client = Client::with_options(options).map_err(|cause| unreadable(&shown, given, &cause))?;
-    let facts = ask(&client, seeds).await.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
+    let facts = ask(&client, seeds, user.is_none()).await.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
     debug!("connected to {shown}: version {}, {}", facts.version, facts.topology.name());
     Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern })
 }
 
-async fn ask(client: &Client, seeds: Vec<String>) -> mongodb::error::Result<ServerFacts> {
+async fn ask(client: &Client, seeds: Vec<String>, anonymous: bool) -> mongodb::error::Result<ServerFacts> {
     let admin = client.database("admin");
     // The first command opens the connection; the second one's round trip is what the clocks are compared by.
     let build = admin.run_command(doc! { "buildInfo": 1 }).await?;
@@ -60,6 +66,10 @@ async fn ask(client: &Client, seeds: Vec<String>) -> mongodb::error::Result<Serv
         answer => answer?,
     };
     let middle = before + before.elapsed().unwrap_or_default() / 2;
+    if anonymous {
+        // The commands above are open to everybody; this one is not, where the server asks for a user.
+        admin.run_command(doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true }).await?;
+    }
     let local_time = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::from_system_time(middle));
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
     let hosts: Vec<String> =
@@ -117,11 +127,18 @@ fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
 
 fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failure {
     let why = error::explain(cause);
-    // The driver's words should not quote the string's secrets; if they quote any of it, they are not shown.
+    if matches!(cause.kind.as_ref(), ErrorKind::DnsResolve { .. }) {
+        return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
+    }
+    // The driver's words may quote the string: they are shown only where it is sure that they quote nothing secret.
     let user_info = given.split_once("://").map_or(given, |(_, rest)| rest).rsplit_once('@').map(|(user, _)| user);
     let quotes = user_info.is_some_and(|user| user.split(':').any(|part| part.len() > 2 && why.contains(part)));
-    let why = if quotes { "it is not valid (user and password must be percent-encoded)" } else { &why };
-    Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was deleted"))
+    let why = if quotes || shown.ends_with("<redacted>") {
+        "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"
+    } else {
+        &why
+    };
+    Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted"))
 }
 
 fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -> Failure {
@@ -134,7 +151,7 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -
         failure.hint("check user, password and `authSource` of the connection string")
     } else if error::code(cause) == Some(13) && !with_user {
         failure.hint("the server asks for a user; name one in the connection string")
-    } else if text.contains("UnknownIssuer") || text.contains("invalid peer certificate") {
+    } else if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
     } else {
         failure

@@ -55,6 +55,7 @@ pub fn is_unreachable(error: &Error) -> bool {
 /// Whether the command can be sent again.
 pub fn is_retryable(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
+        || is_unreachable(error)
         || error.contains_label("RetryableWriteError")
         || code(error).is_some_and(is_retryable_code)
 }
@@ -71,11 +72,14 @@ pub fn coded(message: &str, code: i32, code_name: &str) -> String {
     }
 }
 
-/// The part of a server's message that says why. Planner errors quote the whole query before it, with the values it holds.
+/// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds, in braces:
+/// nothing is shown from the first one on.
 fn brief(message: &str) -> String {
     let why = message.rsplit("caused by :: ").next().unwrap_or(message);
-    let line = why.lines().next().unwrap_or_default().trim().trim_end_matches('.');
+    let line = why.lines().next().unwrap_or_default();
+    let line = line.split(['{', '[']).next().unwrap_or(line);
     let line = line.split(". labels: ").next().unwrap_or(line);
+    let line = line.trim().trim_end_matches(" to execute command").trim_end_matches(['.', ':', ' ']);
     match line.char_indices().nth(300) {
         Some((cut, _)) => format!("{}...", &line[..cut]),
         None => line.to_owned(),

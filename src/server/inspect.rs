@@ -140,7 +140,10 @@ async fn look(deployment: &Deployment, namespace: &Namespace, listed: Collection
         // It was dropped since it was listed.
         Err(cause) if error::code(&cause) == Some(26) => Seen::Missing,
         Err(cause) => {
-            Seen::Unreadable { error: format!("looking at `{namespace}`: {}; nothing was deleted there", error::explain(&cause)) }
+            let needed =
+                if error::code(&cause) == Some(13) { "; the user needs `find` and `listIndexes` on this collection" } else { "" };
+            let why = error::explain(&cause);
+            Seen::Unreadable { error: format!("looking at `{namespace}`: {why}{needed}; nothing was deleted there") }
         }
     }
 }
@@ -151,14 +154,17 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     let mut command = doc! { "listIndexes": &namespace.collection };
     command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
-    let document_count = database.collection::<Document>(&namespace.collection).estimated_document_count().await?;
+    let mut count = doc! { "count": &namespace.collection };
+    count.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let document_count = number(&database.run_command(count).await?, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     let average_bytes = if document_count == 0 { None } else { average_bytes(deployment, namespace).await? };
     Ok(CollectionFacts { document_count, average_bytes, indexes: indexes.iter().filter_map(index).collect(), ..listed })
 }
 
 /// Mean size of a document; `None` where the user may not ask.
 async fn average_bytes(deployment: &Deployment, namespace: &Namespace) -> Result<Option<f64>> {
-    let command = doc! { "collStats": &namespace.collection };
+    let mut command = doc! { "collStats": &namespace.collection };
+    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     match deployment.database(namespace).run_command(command).await {
         Ok(stats) => Ok(number(&stats, "avgObjSize").map(|n| n as f64)),
         Err(cause) if is_refusal(&cause) => Ok(None),
@@ -177,6 +183,7 @@ fn index(spec: &Document) -> Option<IndexFacts> {
         key: spec.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),
         partial: spec.get_document("partialFilterExpression").ok().cloned(),
         hidden: spec.get_bool("hidden").unwrap_or(false),
+        sparse: spec.get_bool("sparse").unwrap_or(false),
         collation: spec.get_document("collation").ok().cloned(),
         expire_after_seconds: spec.get("expireAfterSeconds").cloned(),
     })

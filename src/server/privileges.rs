@@ -9,7 +9,7 @@ use super::Deployment;
 use crate::policy::namespace::Namespace;
 
 /// What a sweep of a collection needs.
-const NEEDED: [&str; 4] = ["find", "remove", "listIndexes", "collStats"];
+const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
 /// The privileges of the connected user; `None` where the server asks for no user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);

@@ -1,5 +1,7 @@
 //! Connection strings as people have them: options that other drivers take and this one refuses are dropped with a warning, or explained.
 
+use percent_encoding::percent_decode_str;
+
 /// A connection string that the driver can be given.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Prepared {
@@ -30,14 +32,16 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         match fate(&key.to_lowercase(), &value.to_lowercase()) {
-            None if kept.iter().any(|other| other == pair) => {
+            None if kept.iter().any(|other| other.eq_ignore_ascii_case(pair)) => {
                 warnings.push("connection string: an option is repeated; used once".into())
             }
             None => kept.push(pair.to_owned()),
             Some(Fate::Drop(why)) => warnings.push(format!("connection string: `{key}` is ignored: {why}")),
             Some(Fate::Replace(with, why)) => {
                 warnings.push(format!("connection string: `{key}` is read as `{with}`: {why}"));
-                kept.push(with.to_owned());
+                if !kept.iter().any(|other| other.eq_ignore_ascii_case(with)) {
+                    kept.push(with.to_owned());
+                }
             }
             Some(Fate::Refuse(why)) => return Err(format!("`{key}`: {why}")),
         }
@@ -85,12 +89,25 @@ pub fn redacted(uri: &str) -> String {
         return "<redacted>".to_owned();
     };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((_, hosts)) => format!("{scheme}://<redacted>@{hosts}"),
-        // An `@` further on: perhaps a password that was not escaped.
-        None if rest.contains('@') => format!("{scheme}://<redacted>"),
-        None => format!("{scheme}://{authority}"),
+    let (user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
+    // An `@` further on, or a port that is none: perhaps the password of a string that was not written as it should be.
+    let is_host = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
+    if (!user && rest.contains('@')) || !hosts.split(',').all(is_host) {
+        return format!("{scheme}://<redacted>");
     }
+    format!("{scheme}://{}{hosts}", if user { "<redacted>@" } else { "" })
+}
+
+/// The files that a connection string names, each with its option.
+pub fn files(uri: &str) -> Vec<(&'static str, String)> {
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter_map(|(key, value)| {
+            let option = ["tlsCAFile", "tlsCertificateKeyFile"].into_iter().find(|option| option.eq_ignore_ascii_case(key))?;
+            Some((option, percent_decode_str(value).decode_utf8_lossy().into_owned()))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -117,6 +134,9 @@ mod tests {
             ("mongodb://u:secret@h1:1,h2:2/db?x=1", "mongodb://<redacted>@h1:1,h2:2"),
             ("mongodb+srv://u:se/cr?et@h/db", "mongodb+srv://<redacted>"),
             ("mongodb://u:se?cr@et@h/db", "mongodb://<redacted>"),
+            ("mongodb://user:First/Second@h", "mongodb://<redacted>"),
+            ("mongodb://user:FirstSecond", "mongodb://<redacted>"),
+            ("mongodb://[::1]:27017", "mongodb://[::1]:27017"),
             ("mongodb://h", "mongodb://h"),
             ("mongodb://a:b@h:10255/?ssl=true&appName=@acct@", "mongodb://<redacted>@h:10255"),
             ("secret", "<redacted>"),

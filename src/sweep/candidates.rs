@@ -48,11 +48,13 @@ impl<'a> Candidates<'a> {
     pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
         let mut ids = RawArrayBuf::new();
         let mut count = 0;
-        while count < most && ids.as_bytes().len() < MOST_ID_BYTES {
-            match self.next().await? {
-                Some(id) => ids.push(id),
-                None => break,
+        while count < most {
+            let Some(id) = self.next().await? else { break };
+            if count > 0 && ids.as_bytes().len() + size(&id) > MOST_ID_BYTES {
+                self.next = Some(id);
+                break;
             }
+            ids.push(id);
             count += 1;
         }
         if count > 0 {
@@ -160,6 +162,17 @@ fn exactly(id: RawBson) -> RawBson {
     match CString::try_from(pattern) {
         Ok(pattern) => RawBson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() }),
         Err(_) => id,
+    }
+}
+
+/// Bytes of an `_id`, where they can be many.
+fn size(id: &RawBson) -> usize {
+    match id {
+        RawBson::Document(document) => document.as_bytes().len(),
+        RawBson::String(text) => text.len(),
+        RawBson::RegularExpression(regex) => regex.pattern.as_str().len(),
+        RawBson::Binary(binary) => binary.bytes.len(),
+        _ => 0,
     }
 }
 

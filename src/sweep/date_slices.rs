@@ -96,8 +96,9 @@ impl<'a> DateSlices<'a> {
         let field = &self.job.planned.rule.field;
         let mut bounds = done.map(|done| doc! { "$gt": done }).unwrap_or_default();
         bounds.insert("$lte", self.job.planned.expiry.latest_key());
-        // Without the _id the index alone answers. A path through `_id` keeps what it names.
-        let projection = if field == "_id" {
+        // Without the `_id` the index alone answers.
+        let in_id = field.split('.').next() == Some("_id");
+        let projection = if in_id {
             doc! { "_id": 1 }
         } else {
             doc! { "_id": 0, field: 1 }

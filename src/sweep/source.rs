@@ -2,11 +2,12 @@
 
 use bson::{Bson, Document, doc};
 use mongodb::error::{Error, Result};
+use tracing::warn;
 
-use super::Job;
 use super::candidates::Candidates;
 use super::date_slices::DateSlices;
 use super::id_slices::IdSlices;
+use super::{Job, RETRY_WAITS};
 use crate::server::delete::Restriction;
 use crate::server::error;
 
@@ -84,7 +85,17 @@ pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<D
     find.extend(job.deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     let mut command = doc! { "find": &job.planned.namespace.collection };
     command.extend(find);
-    let reply = job.deployment.database(&job.planned.namespace).run_command(command).await?;
+    let database = job.deployment.database(&job.planned.namespace);
+    let mut waits = RETRY_WAITS.iter();
+    let reply = loop {
+        match (database.run_command(command.clone()).await, waits.next()) {
+            (Err(cause), Some(wait)) if error::is_retryable(&cause) => {
+                warn!("{}: reading: {}; trying again in {} ms", job.planned.namespace, error::explain(&cause), wait.as_millis());
+                tokio::time::sleep(*wait).await;
+            }
+            (reply, _) => break reply?,
+        }
+    };
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
     Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
 }

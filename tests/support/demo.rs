@@ -45,10 +45,9 @@ async fn main() -> anyhow::Result<()> {
     std::fs::write(&policy, POLICY)?;
     println!("\nThe policy:\n\n{POLICY}");
 
-    for (title, option) in [
-        ("1. What would go? (sweeper sweep --dry-run)", "--dry-run"),
-        ("2. Let it go. (sweeper sweep --yes)", "--yes"),
-    ] {
+    for (title, option) in
+        [("1. What would go? (sweeper sweep --dry-run)", "--dry-run"), ("2. Let it go. (sweeper sweep --yes)", "--yes")]
+    {
         println!("{}\n{title}\n", "-".repeat(80));
         let policy = policy.to_string_lossy();
         let cli = Cli::try_parse_from(["sweeper", "sweep", option, "--policy", &policy, "--uri", &mongod.uri()])?;
@@ -96,16 +95,12 @@ async fn fill(shop: &Database) -> mongodb::error::Result<()> {
             cart
         })
         .collect();
-    for (name, field, documents) in [
-        ("sessions", "lastActivity", sessions),
-        ("events", "seenAt", events),
-        ("carts", "updatedAt", carts),
-    ] {
+    for (name, field, documents) in
+        [("sessions", "lastActivity", sessions), ("events", "seenAt", events), ("carts", "updatedAt", carts)]
+    {
         let collection = shop.collection::<Document>(name);
         collection.insert_many(documents).await?;
-        collection
-            .create_index(mongodb::IndexModel::builder().keys(doc! { field: 1 }).build())
-            .await?;
+        collection.create_index(mongodb::IndexModel::builder().keys(doc! { field: 1 }).build()).await?;
     }
     Ok(())
 }

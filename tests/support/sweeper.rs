@@ -30,13 +30,7 @@ impl Case {
         let mongod = tokio::task::spawn_blocking(shared).await.expect("the shared server");
         let client = mongod.client().await;
         let db = client.database(&format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-        Self {
-            uri: mongod.uri(),
-            client,
-            db,
-            dir: tempfile::tempdir().expect("a temporary directory"),
-            _mongod: mongod,
-        }
+        Self { uri: mongod.uri(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _mongod: mongod }
     }
 
     pub fn collection(&self, name: &str) -> Collection<Document> {
@@ -53,10 +47,7 @@ impl Case {
 
     /// A policy whose `collections` are the given YAML; `DB` in it stands for the database of the case.
     pub fn policy(&self, collections: &str) -> PathBuf {
-        let text = format!(
-            "version: 1\ncollections:\n{}",
-            collections.replace("DB.", &format!("{}.", self.db.name()))
-        );
+        let text = format!("version: 1\ncollections:\n{}", collections.replace("DB.", &format!("{}.", self.db.name())));
         self.file("policy.yaml", &text)
     }
 
@@ -94,37 +85,23 @@ impl Case {
 
 /// The `_id`s of a collection, in canonical extended JSON.
 pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
-    let cursor = collection
-        .find(doc! {})
-        .projection(doc! { "_id": 1 })
-        .await
-        .expect("a cursor");
+    let cursor = collection.find(doc! {}).projection(doc! { "_id": 1 }).await.expect("a cursor");
     let documents: Vec<Document> = cursor.try_collect().await.expect("all documents");
     documents
         .iter()
-        .map(|document| {
-            document
-                .get("_id")
-                .map_or_else(String::new, |id| id.clone().into_canonical_extjson().to_string())
-        })
+        .map(|document| document.get("_id").map_or_else(String::new, |id| id.clone().into_canonical_extjson().to_string()))
         .collect()
 }
 
 /// The canonical extended JSON of some `_id`s, to compare with [`ids`].
 pub fn id_set<T: Into<Bson>>(ids: impl IntoIterator<Item = T>) -> BTreeSet<String> {
-    ids.into_iter()
-        .map(|id| id.into().into_canonical_extjson().to_string())
-        .collect()
+    ids.into_iter().map(|id| id.into().into_canonical_extjson().to_string()).collect()
 }
 
 /// `sweeper` without anything of the caller's environment that it would read.
 pub fn sweeper(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
-    command
-        .args(args)
-        .env_remove("MONGODB_URI")
-        .env_remove("SWEEPER_POLICY")
-        .stdin(Stdio::null());
+    command.args(args).env_remove("MONGODB_URI").env_remove("SWEEPER_POLICY").stdin(Stdio::null());
     command
 }
 

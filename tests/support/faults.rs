@@ -1,0 +1,152 @@
+//! What a test does to a server or a run from outside: fail points, the server's log of commands, signals.
+
+#![allow(dead_code)]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use mongodb::Client;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde_json::Value;
+
+use super::mongod::Mongod;
+use super::sweeper::{Case, Ran};
+
+/// A case on a server of its own: fail points and log levels hold for a whole server.
+pub async fn alone() -> (Mongod, Case) {
+    let verbose = "logComponentVerbosity={command: {verbosity: 1}}";
+    let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
+    let mongod = tokio::task::spawn_blocking(move || Mongod::start(&args)).await.expect("a server");
+    let mut case = Case::new().await;
+    case.uri = mongod.uri();
+    case.client = mongod.client().await;
+    case.db = case.client.database("t");
+    (mongod, case)
+}
+
+/// Lets commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; those of the test are left alone.
+pub async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
+    let mut data = data;
+    data.insert("appName", "sweeper");
+    client
+        .database("admin")
+        .run_command(doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data })
+        .await
+        .expect("a fail point");
+}
+
+/// Every `command` of `sweeper` waits for so long before it is carried out.
+pub async fn slow_down(client: &Client, command: &str, millis: i32) {
+    let data = doc! { "failCommands": [command], "blockConnection": true, "blockTimeMS": millis };
+    fail_commands(client, "alwaysOn", data).await;
+}
+
+pub async fn heal(client: &Client) {
+    fail_commands(client, "off", doc! {}).await;
+}
+
+/// Deletes wait on the server, before they look at a document, until [`resume_deletes`]. Goes together with [`fail_commands`].
+pub async fn pause_deletes(client: &Client) {
+    pause(client, "alwaysOn").await;
+}
+
+pub async fn resume_deletes(client: &Client) {
+    pause(client, "off").await;
+}
+
+async fn pause(client: &Client, mode: &str) {
+    client
+        .database("admin")
+        .run_command(doc! { "configureFailPoint": "hangDuringBatchRemove", "mode": mode })
+        .await
+        .expect("a fail point");
+}
+
+/// The commands of `sweeper` that the server is busy with.
+pub async fn running(client: &Client, command: &str) -> usize {
+    let stages = [
+        doc! { "$currentOp": { "allUsers": true } },
+        doc! { "$match": { "appName": "sweeper", "$or": [
+            { format!("command.{command}"): { "$exists": true } },
+            // A delete that has begun shows its statement in place of the command.
+            { "op": if command == "delete" { "remove" } else { "-" } },
+        ] } },
+    ];
+    let cursor = client.database("admin").aggregate(stages).await.expect("currentOp");
+    cursor.try_collect::<Vec<_>>().await.expect("all operations").len()
+}
+
+/// Waits until the server is busy with such a command of `sweeper`.
+pub async fn until_running(client: &Client, command: &str) {
+    for _ in 0..3000 {
+        if running(client, command).await > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("no `{command}` came to the server");
+}
+
+/// The commands of one name that a server made by [`alone`] has carried out for `sweeper`, as its log shows them, oldest first.
+pub fn logged(mongod: &Mongod, command: &str) -> Vec<Value> {
+    every_logged(mongod).into_iter().filter(|attributes| attributes["command"].get(command).is_some()).collect()
+}
+
+pub fn every_logged(mongod: &Mongod) -> Vec<Value> {
+    let log = std::fs::read_to_string(mongod.dir.path().join("log")).expect("the log of mongod");
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|line| line["msg"] == "Slow query" && line["attr"]["appName"] == "sweeper")
+        .map(|mut line| line["attr"].take())
+        .collect()
+}
+
+/// The `_id`s that each delete command of the log lists; all commands must be of that kind.
+pub fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
+    let ids = |attributes: &Value| attributes["command"]["deletes"][0]["q"]["$and"][0]["_id"]["$in"].as_array().cloned();
+    logged(mongod, "delete")
+        .iter()
+        .map(|command| ids(command).unwrap_or_else(|| panic!("a delete without `_id`s: {command}")))
+        .collect()
+}
+
+/// Starts `sweeper` and leaves it to itself.
+pub fn start(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sweeper starts")
+}
+
+/// Waits for the end of what [`start`] started.
+pub async fn end(child: Child) -> Ran {
+    tokio::task::spawn_blocking(move || child.wait_with_output().expect("sweeper ends").into())
+        .await
+        .expect("the process is waited for")
+}
+
+/// Sends a signal such as `INT`.
+pub fn signal(child: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", child.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status();
+    assert!(sent.expect("a shell").success());
+}
+
+/// Days from now, as a date: negative ones are past.
+pub fn days(days: i64) -> DateTime {
+    DateTime::from_millis(DateTime::now().timestamp_millis() + days * 86_400_000)
+}
+
+/// Documents with the `_id`s of a range and one date.
+pub fn dated(ids: std::ops::Range<i32>, at: DateTime) -> impl Iterator<Item = Document> {
+    ids.map(move |id| doc! { "_id": id, "at": at })
+}
+
+/// Creates a collection of many documents with `_id`s from 0 on and one date, without sending them over the wire.
+pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
+    let stages = vec![
+        doc! { "$documents": [{ "_id": { "$range": [0, documents] } }] },
+        doc! { "$unwind": "$_id" },
+        doc! { "$set": { "at": at } },
+        doc! { "$out": name },
+    ];
+    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("documents are made");
+}

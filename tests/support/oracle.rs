@@ -1,0 +1,122 @@
+//! A mongod whose own TTL monitor works every second, and `sweeper` beside it.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+use mongodb::error::ErrorKind;
+use mongodb::{Client, Collection, Database};
+use tempfile::TempDir;
+
+use super::mongod::{Mongod, block_on};
+use super::sweeper::{Report, ids, run, sweeper};
+
+/// A database of its own on the server whose monitor works.
+pub struct Oracle {
+    mongod: Arc<Mongod>,
+    client: Client,
+    pub db: Database,
+    dir: TempDir,
+}
+
+impl Oracle {
+    pub async fn new(database: &str) -> Self {
+        let mongod = tokio::task::spawn_blocking(monitored).await.expect("the server");
+        let client = mongod.client().await;
+        Self { db: client.database(database), client, dir: tempfile::tempdir().expect("a temporary directory"), mongod }
+    }
+
+    pub fn collection(&self, name: &str) -> Collection<Document> {
+        self.db.collection(name)
+    }
+
+    pub async fn command(&self, command: Document) {
+        self.db.run_command(command.clone()).await.unwrap_or_else(|cause| panic!("{command}: {cause}"));
+    }
+
+    pub async fn index(&self, collection: &str, key: Document, options: Document) {
+        let mut index = doc! { "name": "i", "key": key };
+        index.extend(options);
+        self.command(doc! { "createIndexes": collection, "indexes": [index] }).await;
+    }
+
+    pub async fn fill(&self, collection: &str, documents: &[Document]) {
+        self.collection(collection).insert_many(documents).await.expect("documents go in");
+    }
+
+    /// Inserts what an index of the collection does not refuse, and says what that was.
+    pub async fn fill_indexed(&self, collection: &str, documents: &[Document]) -> Vec<Document> {
+        let refused: BTreeSet<usize> = match self.collection(collection).insert_many(documents).ordered(false).await {
+            Ok(_) => BTreeSet::new(),
+            Err(cause) => match *cause.kind {
+                ErrorKind::InsertMany(errors) => errors.write_errors.iter().flatten().map(|error| error.index).collect(),
+                kind => panic!("inserting: {kind}"),
+            },
+        };
+        let kept = documents.iter().enumerate().filter(|(index, _)| !refused.contains(index));
+        kept.map(|(_, document)| document.clone()).collect()
+    }
+
+    pub async fn copy(&self, from: &str, to: &str) {
+        self.collection(from).aggregate([doc! { "$out": to }]).await.expect("the copy");
+    }
+
+    /// Waits for a whole pass of the monitor: the counter may grow at its beginning, and one may be under way.
+    pub async fn let_the_monitor_pass(&self) {
+        let begun = self.passes().await;
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if self.passes().await >= begun + 2 {
+                return;
+            }
+        }
+        panic!("the TTL monitor did not work for a minute");
+    }
+
+    async fn passes(&self) -> i64 {
+        let status = self.client.database("admin").run_command(doc! { "serverStatus": 1 }).await.expect("serverStatus");
+        let ttl = status.get_document("metrics").and_then(|metrics| metrics.get_document("ttl"));
+        ttl.and_then(|ttl| ttl.get_i64("passes")).expect("metrics.ttl.passes")
+    }
+
+    /// Runs `sweeper sweep` to success; `DB.` in the rules stands for the database.
+    pub async fn sweep(&self, rules: &str) -> Report {
+        self.sweep_with(rules, &[], 0).await
+    }
+
+    /// Runs `sweeper sweep` with further arguments to the exit code that is expected.
+    pub async fn sweep_with(&self, rules: &str, args: &[&str], code: i32) -> Report {
+        let policy = self.dir.path().join("policy.yaml");
+        let rules = rules.replace("DB.", &format!("{}.", self.db.name()));
+        std::fs::write(&policy, format!("version: 1\ncollections:\n{rules}")).expect("the policy is written");
+        let mut command = sweeper(&["sweep", "--format", "json", "--uri", &self.mongod.uri(), "--policy"]);
+        command.arg(policy).args(args);
+        let ran = run(command).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let json = serde_json::from_str(&ran.stdout).expect("a report");
+        Report { json, ran }
+    }
+
+    pub async fn ids(&self, collection: &str) -> BTreeSet<String> {
+        ids(&self.collection(collection)).await
+    }
+}
+
+/// The server that the tests of one file share. It ends with the last test that holds it.
+fn monitored() -> Arc<Mongod> {
+    static SHARED: Mutex<Weak<Mongod>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let mongod = Arc::new(Mongod::start(&["--setParameter", "ttlMonitorSleepSecs=1"]));
+        block_on(async {
+            let admin = mongod.client().await.database("admin");
+            let on = doc! { "setParameter": 1, "ttlMonitorEnabled": true };
+            admin.run_command(on).await.expect("the monitor is switched on");
+        });
+        *shared = Arc::downgrade(&mongod);
+        mongod
+    })
+}

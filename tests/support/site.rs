@@ -1,0 +1,122 @@
+//! Runs `sweeper` against servers other than the shared one: with users, with TLS, or several.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+use tempfile::TempDir;
+
+use super::mongod::{Mongod, block_on};
+use super::sweeper::{Ran, Report, run, sweeper};
+
+/// A directory for policies, beside a server that belongs to the test.
+pub struct Site {
+    pub dir: TempDir,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    /// A policy with the given YAML under `collections`, and lines before it.
+    pub fn policy(&self, head: &str, collections: &str) -> PathBuf {
+        let path = self.dir.path().join("policy.yaml");
+        std::fs::write(&path, format!("version: 1\n{head}collections:\n{collections}")).expect("a policy");
+        path
+    }
+
+    /// Runs `sweeper` with a connection string to its end.
+    pub async fn run(&self, uri: &str, collections: &str, args: &[&str]) -> Ran {
+        let mut command = sweeper(args);
+        command.arg("--policy").arg(self.policy("", collections)).args(["--uri", uri]);
+        run(command).await
+    }
+
+    /// Runs `sweeper sweep` and reads its JSON report.
+    pub async fn report(&self, uri: &str, collections: &str, args: &[&str]) -> Report {
+        let ran = self.run(uri, collections, &[&["sweep", "--format", "json"], args].concat()).await;
+        let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("no report: {cause}\n{ran:?}"));
+        Report { json, ran }
+    }
+}
+
+/// A server that asks for a user and has one, who may do everything.
+pub struct Secured {
+    pub mongod: Mongod,
+}
+
+const ROOT: &str = "root";
+const ROOT_PASSWORD: &str = "root-password";
+
+impl Secured {
+    /// Starts a server with `--auth` and makes the first user, which the server allows from its own machine.
+    ///
+    /// `options` is what a connection string needs to get there.
+    pub fn start(extra: &[&str], options: &str) -> Self {
+        let mut mongod = Mongod::spawn(&[&["--auth"], extra].concat());
+        mongod.options = options.to_owned();
+        let uri = mongod.uri();
+        block_on(async move {
+            let admin = Client::with_uri_str(uri).await.expect("a client").database("admin");
+            let user = doc! { "createUser": ROOT, "pwd": ROOT_PASSWORD, "roles": ["root"] };
+            admin.run_command(user).await.expect("the first user");
+        });
+        Self { mongod }
+    }
+
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.mongod.port)
+    }
+
+    /// A connection string with a user of the database `admin`; name and password are percent-encoded.
+    pub fn uri(&self, user: &str, password: &str) -> String {
+        let options = match self.mongod.options.as_str() {
+            "" => String::new(),
+            options => format!("&{options}"),
+        };
+        format!("mongodb://{}:{}@{}/?directConnection=true{options}", encoded(user), encoded(password), self.host())
+    }
+
+    pub async fn root(&self) -> Client {
+        Client::with_uri_str(self.uri(ROOT, ROOT_PASSWORD)).await.expect("a client")
+    }
+
+    /// Runs a command of the database `admin` as the user who may do everything.
+    pub async fn admin(&self, command: Document) {
+        let done = self.root().await.database("admin").run_command(command).await;
+        done.expect("a command as root");
+    }
+}
+
+/// The server with users that the tests of one file share. It ends with the last test that holds it.
+pub fn secured() -> Arc<Secured> {
+    static SHARED: Mutex<Weak<Secured>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let secured = Arc::new(Secured::start(&[], ""));
+        *shared = Arc::downgrade(&secured);
+        secured
+    })
+}
+
+/// Percent-encodes all but letters and digits.
+pub fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
+}
+
+/// Fails where anything that was printed holds one of the secrets.
+pub fn assert_silent_about(ran: &Ran, secrets: &[&str]) {
+    for secret in secrets {
+        assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "{secret:?} was printed: {ran:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Certificates for the TLS tests: an authority of their own, one server and one client.
+
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use tempfile::TempDir;
+
+/// The subject of the client's certificate, as MongoDB writes the name of an X.509 user.
+pub const CLIENT_SUBJECT: &str = "OU=clients,O=sweeper,CN=sweeper";
+
+/// PEM files in a temporary directory.
+pub struct Certificates {
+    dir: TempDir,
+}
+
+impl Certificates {
+    /// Makes an authority that nobody else trusts, a server certificate for 127.0.0.1 and a client certificate.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let key = KeyPair::generate().expect("a key");
+        let mut params = params(&[], &[(DnType::CommonName, "Test authority")]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = params.self_signed(&key).expect("a self-signed certificate");
+        write(&dir.path().join("ca.pem"), &ca.pem());
+        let issuer = Issuer::new(params, key);
+
+        let server = params_for(
+            &["127.0.0.1"],
+            &[(DnType::OrganizationName, "servers"), (DnType::CommonName, "mongod")],
+            ExtendedKeyUsagePurpose::ServerAuth,
+        );
+        // Its organization differs from the client's: a client with a server's would be taken for a member of the cluster.
+        let client = params_for(
+            &[],
+            &[
+                (DnType::CommonName, "sweeper"),
+                (DnType::OrganizationName, "sweeper"),
+                (DnType::OrganizationalUnitName, "clients"),
+            ],
+            ExtendedKeyUsagePurpose::ClientAuth,
+        );
+        for (name, params) in [("server", server), ("client", client)] {
+            let key = KeyPair::generate().expect("a key");
+            let certificate = params.signed_by(&key, &issuer).expect("a signed certificate");
+            write(&dir.path().join(format!("{name}.key")), &key.serialize_pem());
+            write(&dir.path().join(format!("{name}.crt")), &certificate.pem());
+            write(&dir.path().join(format!("{name}.pem")), &(certificate.pem() + &key.serialize_pem()));
+        }
+        Self { dir }
+    }
+
+    /// The client's certificate with its key encrypted under a password, as `openssl` writes it.
+    pub fn encrypted_client(&self, password: &str) -> PathBuf {
+        let output = Command::new("openssl")
+            .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-in"])
+            .arg(self.path("client.key"))
+            .args(["-passout", &format!("pass:{password}")])
+            .output()
+            .expect("the command openssl is installed: it encrypts the key for this test");
+        assert!(output.status.success(), "openssl pkcs8: {}", String::from_utf8_lossy(&output.stderr));
+        let key = String::from_utf8(output.stdout).expect("PEM is text");
+        assert!(key.contains("ENCRYPTED PRIVATE KEY"), "{key}");
+        let certificate = std::fs::read_to_string(self.path("client.crt")).expect("the certificate");
+        let path = self.path("client-encrypted.pem");
+        write(&path, &(certificate + &key));
+        path
+    }
+
+    /// `ca.pem`, `server.pem` or `client.pem`; the last two hold certificate and key.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The path for a connection string or an argument. Temporary directories have nothing in them that needs an escape.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+fn params(names: &[&str], subject: &[(DnType, &str)]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut params = CertificateParams::new(names).expect("valid names");
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    for (kind, value) in subject {
+        params.distinguished_name.push(kind.clone(), *value);
+    }
+    params
+}
+
+fn params_for(names: &[&str], subject: &[(DnType, &str)], purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
+    let mut params = params(names, subject);
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![purpose];
+    params
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap_or_else(|cause| panic!("writing {}: {cause}", path.display()));
+}
