@@ -27,9 +27,6 @@ use crate::stop::Stop;
 /// Waits before the same command is sent again; there are as many further tries as waits.
 const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
-/// With fewer batches than these left of a limit, documents are found one by one, so that the limit holds exactly.
-const EXACT_BATCHES: u64 = 8;
-
 /// What a sweep of one rule came to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -150,7 +147,12 @@ impl<'a> Sweep<'a> {
         let rule = &self.job.planned.rule;
         let slowest = budget.slowest_rate(rule.rate);
         let concurrency = budget.concurrency(rule.concurrency);
-        let mut source: Option<Source> = None;
+        // Under a limit no document may go that others insert into a stretch while it is being deleted.
+        let exact = self.allowance.is_some() || budget.has_delete_limit();
+        if let Some(reason) = stop_reason(self.job, budget) {
+            return Ok(End::Partial(reason));
+        }
+        let mut source = Source::open(self.job, slowest, exact).await?;
         loop {
             if let Some(reason) = stop_reason(self.job, budget) {
                 return Ok(End::Partial(reason));
@@ -161,17 +163,6 @@ impl<'a> Sweep<'a> {
                 self.land(budget).await?;
                 continue;
             }
-            let exact = self.is_near_the_limit(budget);
-            let source = match &mut source {
-                Some(source) if source.is_exact() || !exact => source,
-                other => {
-                    // A new pass must not meet documents that are being deleted.
-                    while !self.in_flight.is_empty() {
-                        self.land(budget).await?;
-                    }
-                    other.insert(Source::open(self.job, slowest, exact).await?)
-                }
-            };
             let (restriction, asked) = match source.take(most).await? {
                 Taken::Batch { restriction, most } => (restriction, most),
                 Taken::Exhausted => return Ok(End::Complete),
@@ -196,12 +187,6 @@ impl<'a> Sweep<'a> {
             .flatten()
             .min()
             .unwrap_or(0)
-    }
-
-    /// Whether so few deletes are left that documents inserted into a stretch meanwhile could exceed a limit.
-    fn is_near_the_limit(&self, budget: &RunBudget) -> bool {
-        let left = [self.allowance, budget.deletes_left()].into_iter().flatten().min();
-        left.is_some_and(|left| left <= EXACT_BATCHES * u64::from(self.job.planned.rule.batch_size))
     }
 
     /// Takes in one command that has come back.

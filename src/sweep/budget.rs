@@ -67,9 +67,9 @@ impl RunBudget {
         self.deletes_left = self.deletes_left.map(|left| left.saturating_sub(documents));
     }
 
-    /// Documents that may still be asked for.
-    pub fn deletes_left(&self) -> Option<u64> {
-        self.deletes_left
+    /// Whether the run's deletes are limited at all.
+    pub fn has_delete_limit(&self) -> bool {
+        self.deletes_left.is_some()
     }
 
     /// Settles a batch that was asked for: what was not deleted comes back, what others inserted meanwhile goes off.

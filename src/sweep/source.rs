@@ -52,10 +52,6 @@ impl<'a> Source<'a> {
         }
     }
 
-    pub fn is_exact(&self) -> bool {
-        matches!(self, Self::Ids(_))
-    }
-
     /// The next batch, of at most `most` documents.
     ///
     /// Errors: why the pass cannot go on.
