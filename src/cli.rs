@@ -49,7 +49,7 @@ pub enum Command {
     ///
     /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
     /// The report goes to standard output, everything else to standard error.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
     Sweep(SweepArgs),
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
@@ -57,6 +57,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Common {
     /// The policy; `-` is standard input
     #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]

@@ -1,9 +1,10 @@
 //! Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere.
 
+use std::fmt::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use tracing::info;
 
 use crate::report::text::{clean, count};
@@ -47,12 +48,17 @@ impl Progress {
         state.begun = Instant::now();
         if self.show == Show::Bar {
             let (bar, template) = match expected {
-                Some(expected) => (ProgressBar::new(expected), "{msg} {wide_bar} {human_pos}/{human_len} {per_sec} eta {eta}"),
-                None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} deleted, {per_sec}"),
+                Some(expected) => (ProgressBar::new(expected), "{msg} {wide_bar} {human_pos}/{human_len} {rate} eta {eta}"),
+                None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} deleted, {rate}"),
             };
             // The templates are constants, and a bar without style still counts.
             if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style);
+                // indicatif's own {per_sec} shows four decimals.
+                let rate = |state: &ProgressState, out: &mut dyn Write| {
+                    // Writing to a string cannot fail; a cast from float saturates.
+                    let _ = write!(out, "{}/s", count(state.per_sec() as u64));
+                };
+                bar.set_style(style.with_key("rate", rate));
             }
             bar.set_message(state.title.clone());
             bar.enable_steady_tick(Duration::from_millis(200));

@@ -78,7 +78,7 @@ async fn options_that_cannot_be_followed_are_explained() {
         ("w=0&journal=false", "w=0"),
         ("w=-1", "w"),
         ("tlsAllowInvalidHostnames=true", "host name"),
-        ("ssl_ca_certs=/tmp/Sesame.pem", "tlsCAFile"),
+        ("ssl_ca_certs=/etc/ssl/Sesame.pem", "tlsCAFile"),
         ("compressors=lz4", "lz4"),
         ("serverSelectionTimeoutMS=Sesame", "serverselectiontimeoutms"),
     ] {
