@@ -93,23 +93,52 @@ async fn the_limit_of_a_rule_holds_for_each_namespace_of_its_glob() {
     assert_eq!((case.ids("s1").await.len(), case.ids("s2").await.len()), (1, 1));
 }
 
-#[tokio::test]
-async fn what_moved_away_before_its_delete_does_not_use_up_the_limit() {
-    let (_mongod, case) = alone().await;
-    case.fill("c", dated(0..20, days(-3))).await;
-    index(&case, "c", doc! { "at": 1, "_id": 1 }).await;
+/// A sweep with `change` made while its first deletes wait on the server.
+async fn swept_while(case: &Case, rules: &str, args: &[&str], change: impl AsyncFnOnce(&Case)) -> Report {
     pause_deletes(&case.client).await;
-    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 8, batchSize: 4, concurrency: 2}\n";
-    let child = start(case.command(rule, &["sweep", "--format", "json"]));
+    let child = start(case.command(rules, &[&["sweep", "--format", "json"], args].concat()));
     until_running(&case.client, "delete").await;
-    let moved = doc! { "_id": { "$in": [0, 2, 5] } };
-    let update = doc! { "$set": { "at": days(3) } };
-    case.collection("c").update_many(moved, update).await.unwrap();
+    change(case).await;
     resume_deletes(&case.client).await;
     let ran = end(child).await;
-    let report = Report { json: serde_json::from_str(&ran.stdout).unwrap(), ran };
-    assert_partial(&report, 0, "maxDeletes", 8);
-    assert_eq!(case.ids("c").await, id_set([0, 2, 5].into_iter().chain(11..20)));
+    Report { json: serde_json::from_str(&ran.stdout).unwrap(), ran }
+}
+
+#[tokio::test]
+async fn what_moved_away_before_its_delete_does_not_use_up_the_limit() {
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 4, concurrency: 2, maxDeletes: ";
+    for (limit, args) in [(8, &[][..]), (20, &["--max-deletes", "8"])] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..20, days(-3))).await;
+        index(&case, "c", doc! { "at": 1, "_id": 1 }).await;
+        let report = swept_while(&case, &format!("{rule}{limit}}}\n"), args, async |case| {
+            let moved = doc! { "_id": { "$in": [0, 2, 5] } };
+            let update = doc! { "$set": { "at": days(3) } };
+            case.collection("c").update_many(moved, update).await.unwrap();
+        })
+        .await;
+        assert_partial(&report, 0, "maxDeletes", 8);
+        assert_eq!(case.ids("c").await, id_set([0, 2, 5].into_iter().chain(11..20)));
+    }
+}
+
+#[tokio::test]
+async fn what_others_insert_meanwhile_does_not_break_the_limit() {
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 20, concurrency: 1, maxDeletes: ";
+    for (limit, args) in [(1000, &[][..]), (5000, &["--max-deletes", "1000"])] {
+        let (_mongod, case) = alone().await;
+        shuffled(&case, "c", 1500).await;
+        index(&case, "c", doc! { "at": 1 }).await;
+        let report = swept_while(&case, &format!("{rule}{limit}}}\n"), args, async |case| {
+            // Older than all that was there.
+            case.fill("c", dated(2000..4000, days(-5000))).await;
+        })
+        .await;
+        assert_eq!(report.ran.code, Some(4), "{report:?}");
+        let gone = 3500 - case.ids("c").await.len();
+        assert_eq!(report.rule(0, "deletedCount"), gone, "{report:?}");
+        assert!(gone <= 1000, "{gone} documents went, 1000 were allowed");
+    }
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use super::sweeper::{Case, Ran};
 
 /// A case on a server of its own: fail points and log levels hold for a whole server.
 pub async fn alone() -> (Mongod, Case) {
-    let verbose = "logComponentVerbosity={command: {verbosity: 1}}";
+    let verbose = "logComponentVerbosity={command: {verbosity: 1}, write: {verbosity: 1}}";
     let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
     let mongod = tokio::task::spawn_blocking(move || Mongod::start(&args)).await.expect("a server");
     let mut case = Case::new().await;
@@ -100,6 +100,11 @@ pub fn every_logged(mongod: &Mongod) -> Vec<Value> {
         .filter(|line| line["msg"] == "Slow query" && line["attr"]["appName"] == "sweeper")
         .map(|mut line| line["attr"].take())
         .collect()
+}
+
+/// The deletes that a server made by [`alone`] has carried out for `sweeper`, with what it looked at and how many documents went.
+pub fn removed(mongod: &Mongod) -> Vec<Value> {
+    every_logged(mongod).into_iter().filter(|attributes| attributes["type"] == "remove").collect()
 }
 
 /// The `_id`s that each delete command of the log lists; all commands must be of that kind.
