@@ -13,6 +13,8 @@ pub struct IndexChoice {
     pub name: String,
     /// Whether walking the index forward meets the oldest date first.
     pub oldest_first: bool,
+    /// Whether the rule's date or filter bounds the walk: a hinted index may serve neither, and is then gone through as a whole.
+    pub bounded: bool,
 }
 
 /// Chooses the index for the rule's field, or none. The policy's `hint` stands above the choice.
@@ -45,7 +47,7 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
                  expired documents outside of the index would be left out in silence"
             ));
         }
-        return Ok(Some(choice(index, &rule.field)));
+        return Ok(Some(choice(index, rule)));
     }
     let usable = indexes.iter().filter(|index| {
         index.key.first().is_some_and(|(name, direction)| *name == rule.field && is_number(direction))
@@ -55,14 +57,17 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
     });
     // Ascending first, for a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
     Ok(usable
-        .map(|index| (choice(index, &rule.field), index.key.len()))
+        .map(|index| (choice(index, rule), index.key.len()))
         .min_by_key(|(choice, length)| (!choice.oldest_first, *length))
         .map(|(choice, _)| choice))
 }
 
-fn choice(index: &IndexFacts, field: &str) -> IndexChoice {
-    let ascending = |(name, direction): &(String, Bson)| name == field && number(direction).is_some_and(|n| n >= 0.0);
-    IndexChoice { name: index.name.clone(), oldest_first: index.key.first().is_some_and(ascending) }
+fn choice(index: &IndexFacts, rule: &Rule) -> IndexChoice {
+    let first = index.key.first();
+    let ascending = |(name, direction): &(String, Bson)| *name == rule.field && number(direction).is_some_and(|n| n >= 0.0);
+    let terms = rule.filter.as_ref().map(terms).unwrap_or_default();
+    let asked_for = |(name, _): &(String, Bson)| *name == rule.field || terms.iter().any(|(key, _)| *key == name);
+    IndexChoice { name: index.name.clone(), oldest_first: first.is_some_and(ascending), bounded: first.is_some_and(asked_for) }
 }
 
 /// Whether a document with a date can be outside of the index for its kind alone.

@@ -11,6 +11,7 @@ use ttl_sweeper::{exit, log, run};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
+    let quiet = cli.common.quiet;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let result = runtime.block_on(run::run(cli));
@@ -21,7 +22,11 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code.into(),
         Err(cause) => {
-            tracing::error!("{cause:#}");
+            let text = format!("{cause:#}");
+            // A quiet run says one line; of a policy's problems that is their number and the first.
+            let lines = if cause.is::<PolicyError>() { 2 } else { 1 };
+            let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
+            tracing::error!("{}", if quiet { brief.join(": ") } else { text });
             code(&cause).into()
         }
     }

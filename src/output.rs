@@ -10,55 +10,72 @@ use tempfile::NamedTempFile;
 /// A place for the report, known to be writable before anything is contacted.
 pub enum Target {
     Stdout,
-    /// A new file beside the old one, which it replaces at the end.
-    Replace {
-        temporary: NamedTempFile,
-        path: PathBuf,
-    },
+    /// A file that is replaced as a whole at the end.
+    Replace(PathBuf),
     /// A pipe or a device: written to as it is.
-    Direct {
-        file: File,
-    },
+    Direct(File),
 }
 
 impl Target {
-    /// Opens the place. `None` and `-` are standard output.
+    /// Finds the place and tries whether it can be written. `None` and `-` are standard output.
     ///
     /// Errors: the operating system's, where the directory or the file cannot be written.
     pub fn open(path: Option<&Path>) -> io::Result<Self> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
             return Ok(Target::Stdout);
         };
-        // A symbolic link stays one: what it points to is replaced.
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(io::Error::other("it is the name of a directory; expected a file"));
+        }
+        let path = behind_link(path)?;
         if path.exists() && !path.is_file() {
-            let file = OpenOptions::new().write(true).open(&path)?;
-            return Ok(Target::Direct { file });
+            return Ok(Target::Direct(OpenOptions::new().write(true).open(&path)?));
         }
         if path.exists() {
             // Replacing asks for the directory's permission only; a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // The permissions that any new file gets: the umask is taken off.
-        let temporary =
-            tempfile::Builder::new().prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
-        Ok(Target::Replace { temporary, path })
+        drop(beside(&path)?);
+        Ok(Target::Replace(path))
     }
 
     /// Writes the report. A reader of standard output that went away is no error.
     pub fn write(self, report: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(report),
-            Target::Replace { mut temporary, path } => {
+            Target::Replace(path) => {
+                let mut temporary = beside(&path)?;
                 temporary.write_all(report.as_bytes())?;
                 temporary.as_file().sync_all()?;
                 temporary.persist(path)?;
                 Ok(())
             }
-            Target::Direct { mut file } => file.write_all(report.as_bytes()),
+            Target::Direct(mut file) => file.write_all(report.as_bytes()),
         }
     }
+}
+
+/// The file behind a symbolic link, which is what is replaced, also where it does not exist yet.
+fn behind_link(path: &Path) -> io::Result<PathBuf> {
+    if path.exists() {
+        return path.canonicalize();
+    }
+    match path.read_link() {
+        Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+/// A new file in the directory of another, with its permissions; where there is none, with those that any new file gets.
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
+    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    if let Ok(permissions) = existing {
+        file.as_file().set_permissions(permissions)?;
+    }
+    Ok(file)
 }
 
 pub fn to_stdout(text: &str) -> io::Result<()> {

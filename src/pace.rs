@@ -65,9 +65,10 @@ impl RateLimit {
         start - now
     }
 
-    /// Takes back documents that were let through but were not there.
-    pub fn refund(&mut self, documents: u32) {
-        self.free_at = self.free_at.saturating_sub(Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate)));
+    /// Replaces documents that were let through by how many they really were: fewer come back, more are paid for.
+    pub fn correct(&mut self, reserved: u32, real: u32) {
+        let cost = |documents: u32| Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate));
+        self.free_at = (self.free_at + cost(real)).saturating_sub(cost(reserved));
     }
 }
 
@@ -120,5 +121,12 @@ mod tests {
         assert_eq!(limit.reserve(200, now), MS(0));
         assert_eq!(limit.reserve(200, now), MS(200));
         assert_eq!(RateLimit::new(1).batch_limit(), 1);
+
+        let mut limit = RateLimit::new(1000);
+        assert_eq!(limit.reserve(200, MS(0)), MS(0));
+        limit.correct(200, 50);
+        assert_eq!(limit.reserve(200, MS(0)), MS(50));
+        limit.correct(200, 300);
+        assert_eq!(limit.reserve(1, MS(0)), MS(350));
     }
 }

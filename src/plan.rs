@@ -192,7 +192,10 @@ fn plan_collection(
     if let Some(refusal) = run_guard {
         return Decision::Refuse { refusal: refusal.clone(), countable: Some(selection(index)) };
     }
-    if index.is_none() && facts.document_count > SCAN_GUARD_DOCUMENTS && !rule.allow_collection_scan {
+    if !index.as_ref().is_some_and(|index| index.bounded)
+        && facts.document_count > SCAN_GUARD_DOCUMENTS
+        && !rule.allow_collection_scan
+    {
         let detail = format!(
             "no index serves `{field}`, and the collection has {count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
              create it: db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}), or set `allowCollectionScan: true`",

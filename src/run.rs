@@ -82,7 +82,7 @@ fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> 
         let place = common.output.as_ref().map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()));
         let deleted = plural(report.totals.deleted_count, "document");
         error!("writing the report to {place}: {cause}; the run itself is over, {deleted} deleted");
-        if !to_stdout && output::to_stdout(&text).is_ok() {
+        if !to_stdout && !common.quiet && output::to_stdout(&text).is_ok() {
             warn!("the report was written to standard output instead");
         }
         return crate::exit::CANNOT_RUN;

@@ -80,6 +80,7 @@ struct Aim {
     namespace: Namespace,
     selection: Selection,
     grant: Arc<DeleteGrant>,
+    stop: Stop,
 }
 
 /// A delete command that has come back.
@@ -131,6 +132,7 @@ impl<'a> Sweep<'a> {
                 namespace: job.planned.namespace.clone(),
                 selection: job.selection.clone(),
                 grant: job.grant.clone(),
+                stop: job.stop.clone(),
             }),
             size: BatchSize::new(rule.batch_size, rule.target_batch),
             rate: rule.rate.map(RateLimit::new),
@@ -152,7 +154,10 @@ impl<'a> Sweep<'a> {
         if let Some(reason) = stop_reason(self.job, budget) {
             return Ok(End::Partial(reason));
         }
-        let mut source = Source::open(self.job, slowest, exact).await?;
+        let mut source = match unless_stopped(self.job, budget, Source::open(self.job, slowest, exact)).await {
+            Ok(source) => source?,
+            Err(reason) => return Ok(End::Partial(reason)),
+        };
         loop {
             if let Some(reason) = stop_reason(self.job, budget) {
                 return Ok(End::Partial(reason));
@@ -163,16 +168,24 @@ impl<'a> Sweep<'a> {
                 self.land(budget).await?;
                 continue;
             }
-            let (restriction, asked) = match source.take(most).await? {
+            // The wait comes first: what is found after it is deleted at once, before others can add to it.
+            let of_rule = self.rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(most), budget.elapsed()));
+            let wait = budget.reserve(most).max(of_rule);
+            if !wait.is_zero()
+                && let Err(reason) = unless_stopped(self.job, budget, tokio::time::sleep(wait)).await
+            {
+                return Ok(End::Partial(reason));
+            }
+            let taken = match unless_stopped(self.job, budget, source.take(most)).await {
+                Ok(taken) => taken?,
+                Err(reason) => return Ok(End::Partial(reason)),
+            };
+            let (restriction, asked) = match taken {
                 Taken::Batch { restriction, most } => (restriction, most),
                 Taken::Exhausted => return Ok(End::Complete),
                 Taken::More => return Ok(End::Partial(StopReason::MaxDeletes)),
             };
-            let of_rule = self.rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(asked), budget.elapsed()));
-            let wait = budget.reserve(asked).max(of_rule);
-            if !wait.is_zero() && !pause(self.job, budget, wait).await {
-                return Ok(End::Partial(stop_reason(self.job, budget).unwrap_or(StopReason::Interrupted)));
-            }
+            self.correct_rate(budget, most, asked);
             self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
             budget.take(asked);
             self.in_flight.spawn(run_batch(self.aim.clone(), restriction, asked));
@@ -187,6 +200,14 @@ impl<'a> Sweep<'a> {
             .flatten()
             .min()
             .unwrap_or(0)
+    }
+
+    /// Makes the rates count what really was, where it was reserved by what could be.
+    fn correct_rate(&mut self, budget: &mut RunBudget, reserved: u64, real: u64) {
+        if let Some(rate) = &mut self.rate {
+            rate.correct(asked_u32(reserved), asked_u32(real));
+        }
+        budget.correct_rate(asked_u32(reserved), asked_u32(real));
     }
 
     /// Takes in one command that has come back.
@@ -208,9 +229,7 @@ impl<'a> Sweep<'a> {
             // After a lost reply nobody knows how many went: none of them come back.
             self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(deleted));
             budget.settle(landed.asked, deleted);
-            if let Some(rate) = &mut self.rate {
-                rate.refund(asked_u32(landed.asked.saturating_sub(deleted)));
-            }
+            self.correct_rate(budget, landed.asked, deleted);
         }
         match landed.reply.trouble {
             None => Ok(()),
@@ -233,12 +252,18 @@ fn stop_reason(job: &Job<'_>, budget: &RunBudget) -> Option<StopReason> {
     }
 }
 
-/// Waits; false where the run is to stop before the wait is over.
-async fn pause(job: &Job<'_>, budget: &RunBudget, wait: Duration) -> bool {
-    let allowed = budget.time_left().map_or(wait, |left| left.min(wait));
+/// Awaits something that only waits or reads; the reason where the run is to stop before it has come to an end.
+async fn unless_stopped<F: Future>(job: &Job<'_>, budget: &RunBudget, future: F) -> Result<F::Output, StopReason> {
+    let out_of_time = async {
+        match budget.time_left() {
+            Some(left) => tokio::time::sleep(left).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
-        () = tokio::time::sleep(allowed) => allowed == wait,
-        () = job.stop.asked() => false,
+        output = future => Ok(output),
+        () = out_of_time => Err(StopReason::MaxDuration),
+        () = job.stop.asked() => Err(StopReason::Interrupted),
     }
 }
 
@@ -253,9 +278,12 @@ async fn run_batch(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64) -> 
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
         landed.reply.trouble = reply.trouble;
         match (&landed.reply.trouble, waits.next()) {
-            (Some(Trouble { why, retryable: true, .. }), Some(wait)) => {
+            (Some(Trouble { why, retryable: true, .. }), Some(wait)) if !aim.stop.is_asked() => {
                 warn!("{}: {why}; trying again in {} ms", aim.namespace, wait.as_millis());
-                tokio::time::sleep(*wait).await;
+                tokio::select! {
+                    () = tokio::time::sleep(*wait) => {}
+                    () = aim.stop.asked() => break,
+                }
             }
             _ => break,
         }

@@ -83,6 +83,19 @@ async fn numbers_of_several_types_are_one_key_where_they_are_equal() {
 }
 
 #[tokio::test]
+async fn a_decimal_among_equal_numbers_does_not_make_one_batch_of_them_all() {
+    let case = Case::new().await;
+    let decimal = |n: i32| if n % 50 == 1 { Bson::Decimal128("5".parse().unwrap()) } else { Bson::Int32(5) };
+    case.fill("c", (0..300).map(|n| doc! { "_id": n, "at": decimal(n) })).await;
+    index(&case, doc! { "at": 1 }).await;
+    let rule = "  - {namespace: DB.c, field: at, expireAfterSeconds: 60, dateFormat: epochSeconds, batchSize: 10}\n";
+    let report = case.report(rule, &["--as-of", NOW]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &294.into()), "{report:?}");
+    assert!(report.rule(0, "batches").as_u64() >= Some(30), "{report:?}");
+    assert_eq!(case.ids("c").await, support::sweeper::id_set((0..300).filter(|n| n % 50 == 1)));
+}
+
+#[tokio::test]
 async fn an_index_over_arrays_is_swept_without_stretches() {
     let mut random = StdRng::seed_from_u64(8);
     for key in [doc! { "at": 1 }, doc! { "at": -1 }, doc! { "a.at": 1 }] {

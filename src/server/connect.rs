@@ -130,9 +130,8 @@ fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failur
     if matches!(cause.kind.as_ref(), ErrorKind::DnsResolve { .. }) {
         return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
     }
-    // The driver's words may quote the string: they are shown only where it is sure that they quote nothing secret.
-    let user_info = given.split_once("://").map_or(given, |(_, rest)| rest).rsplit_once('@').map(|(user, _)| user);
-    let quotes = user_info.is_some_and(|user| user.split(':').any(|part| part.len() > 2 && why.contains(part)));
+    // The driver's words may quote the string: they are shown only where they quote none of its values.
+    let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
     let why = if quotes || shown.ends_with("<redacted>") {
         "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"
     } else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bson::{Bson, DateTime, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::Result;
-use mongodb::options::Hint;
+use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 
 use super::Deployment;
 use super::connect::number;
@@ -96,7 +96,9 @@ async fn one(
     stages: Vec<Document>,
 ) -> Result<Option<Document>> {
     let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
-    let mut aggregate = collection.aggregate(stages);
+    // A guard that counts on a secondary would compare with what the primary was.
+    let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+    let mut aggregate = collection.aggregate(stages).selection_criteria(primary);
     if let Some(index) = &selection.index {
         aggregate = aggregate.hint(Hint::Name(index.name.clone()));
     }

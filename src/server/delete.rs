@@ -14,6 +14,8 @@ use crate::policy::namespace::Namespace;
 pub enum Restriction {
     /// The documents with these `_id`s.
     Ids(RawArrayBuf),
+    /// One document of those whose `_id` equals this one under the rule's collation.
+    One(RawBson),
     /// A stretch of an index.
     Range {
         bounds: Document,
@@ -79,12 +81,18 @@ fn command(
     selection: &Selection,
     restriction: &Restriction,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
+    let limit = i32::from(matches!(restriction, Restriction::One(_)));
     let (restriction, hint) = match restriction {
         Restriction::Ids(ids) => {
             let mut of_batch = RawDocumentBuf::new();
             of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
             let mut by_id = RawDocumentBuf::new();
             by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+            (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
+        }
+        Restriction::One(id) => {
+            let mut by_id = RawDocumentBuf::new();
+            by_id.append(bson::raw::cstr!("_id"), id.clone());
             (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
         }
         Restriction::Range { bounds, hint } => (RawDocumentBuf::try_from(bounds)?, RawBson::try_from(hint.clone())?),
@@ -97,7 +105,7 @@ fn command(
 
     let mut statement = RawDocumentBuf::new();
     statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
-    statement.append(bson::raw::cstr!("limit"), 0);
+    statement.append(bson::raw::cstr!("limit"), limit);
     if deployment.facts.has_delete_hint() {
         // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
         statement.append(bson::raw::cstr!("hint"), hint);

@@ -66,18 +66,25 @@ pub fn is_retryable_code(code: i32) -> bool {
 
 /// Puts a server's message and code together.
 pub fn coded(message: &str, code: i32, code_name: &str) -> String {
+    // An expression that fails on a document names the value it failed on.
+    let message = if is_of_expression(code) { "an expression of the filter failed on a document" } else { message };
     match code_name {
         "" => format!("{} (code {code})", brief(message)),
         name => format!("{} (code {code}, {name})", brief(message)),
     }
 }
 
-/// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds, in braces:
-/// nothing is shown from the first one on.
+/// Codes that expressions fail with: ConversionFailure, and the numbered ones of single operators, which begin above those with a name.
+fn is_of_expression(code: i32) -> bool {
+    code == 241 || code > 16_500
+}
+
+/// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds: nothing is shown
+/// from the first brace, bracket or quotation mark on.
 fn brief(message: &str) -> String {
     let why = message.rsplit("caused by :: ").next().unwrap_or(message);
     let line = why.lines().next().unwrap_or_default();
-    let line = line.split(['{', '[']).next().unwrap_or(line);
+    let line = line.split(['{', '[', '\'', '"']).next().unwrap_or(line);
     let line = line.split(". labels: ").next().unwrap_or(line);
     let line = line.trim().trim_end_matches(" to execute command").trim_end_matches(['.', ':', ' ']);
     match line.char_indices().nth(300) {

@@ -98,6 +98,16 @@ pub fn redacted(uri: &str) -> String {
     format!("{scheme}://{}{hosts}", if user { "<redacted>@" } else { "" })
 }
 
+/// Everything in a connection string that could be a secret: user, password and the values of the options, as they stand and decoded.
+pub fn values(uri: &str) -> Vec<String> {
+    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
+    let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    let options = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    let raw = user_info.split(':').chain(options.flat_map(|value| value.split([',', ':', '='])));
+    raw.flat_map(|value| [value.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()]).collect()
+}
+
 /// The files that a connection string names, each with its option.
 pub fn files(uri: &str) -> Vec<(&'static str, String)> {
     let query = uri.split_once('?').map_or("", |(_, query)| query);

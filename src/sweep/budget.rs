@@ -75,8 +75,12 @@ impl RunBudget {
     /// Settles a batch that was asked for: what was not deleted comes back, what others inserted meanwhile goes off.
     pub fn settle(&mut self, asked: u64, deleted: u64) {
         self.deletes_left = self.deletes_left.map(|left| left.saturating_add(asked).saturating_sub(deleted));
+    }
+
+    /// Makes the run's rate count what really was, where it was reserved by what could be.
+    pub fn correct_rate(&mut self, reserved: u32, real: u32) {
         if let Some((_, rate)) = &mut self.rate {
-            rate.refund(u32::try_from(asked.saturating_sub(deleted)).unwrap_or(u32::MAX));
+            rate.correct(reserved, real);
         }
     }
 }

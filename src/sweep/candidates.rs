@@ -16,6 +16,9 @@ use crate::server::{count, error};
 /// A command may be 16 MB long; `_id`s that are documents can be large.
 const MOST_ID_BYTES: usize = 4 * 1024 * 1024;
 
+/// The server takes regular expressions of 32 764 bytes; escaping can double a string.
+const MOST_REGEX_BYTES: usize = 16_000;
+
 /// The server closes a cursor that nobody asks for ten minutes. With a rate, no more is fetched than goes in this many seconds.
 const FETCH_SECONDS: u32 = 60;
 
@@ -46,15 +49,20 @@ impl<'a> Candidates<'a> {
     ///
     /// Errors: why the pass cannot go on.
     pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
+        let folds = self.job.selection.folds_ids;
         let mut ids = RawArrayBuf::new();
         let mut count = 0;
         while count < most {
             let Some(id) = self.next().await? else { break };
-            if count > 0 && ids.as_bytes().len() + size(&id) > MOST_ID_BYTES {
-                self.next = Some(id);
-                break;
+            let exact = if folds { exactly(&id) } else { Some(id.clone()) };
+            match exact {
+                None if count == 0 => return Ok(Taken::Batch { restriction: Box::new(Restriction::One(id)), most: 1 }),
+                Some(exact) if count == 0 || ids.as_bytes().len() + size(&id) <= MOST_ID_BYTES => ids.push(exact),
+                _ => {
+                    self.next = Some(id);
+                    break;
+                }
             }
-            ids.push(id);
             count += 1;
         }
         if count > 0 {
@@ -98,8 +106,7 @@ impl<'a> Candidates<'a> {
             return Ok(None);
         }
         let id = cursor.current().get("_id").map_err(|cause| Error::custom(cause.to_string()))?;
-        let id = id.map(RawBson::from);
-        Ok(if self.job.selection.folds_ids { id.map(exactly) } else { id })
+        Ok(id.map(RawBson::from))
     }
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
@@ -146,10 +153,16 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// The `_id` as a condition that no collation loosens: a regular expression compares strings byte by byte, and the index on `_id` serves
-/// it. Under a collation of the rule's own, plain strings would match other `_id`s too, and every batch would walk the whole index.
-fn exactly(id: RawBson) -> RawBson {
-    let RawBson::String(text) = &id else { return id };
+/// The `_id` as a condition that no collation loosens, where there is one: a regular expression compares strings byte by byte, and the
+/// index on `_id` serves it. Under a collation of the rule's own, plain strings would match other `_id`s too, and every batch would walk
+/// the whole index.
+fn exactly(id: &RawBson) -> Option<RawBson> {
+    let text = match id {
+        RawBson::String(text) if text.len() <= MOST_REGEX_BYTES => text,
+        RawBson::String(_) | RawBson::Document(_) | RawBson::Symbol(_) | RawBson::JavaScriptCode(_) => return None,
+        RawBson::JavaScriptCodeWithScope(_) | RawBson::DbPointer(_) => return None,
+        other => return Some(other.clone()),
+    };
     let mut pattern = String::from("\\A");
     for c in text.chars() {
         if c.is_ascii() && !c.is_ascii_alphanumeric() {
@@ -158,11 +171,9 @@ fn exactly(id: RawBson) -> RawBson {
         pattern.push(c);
     }
     pattern.push_str("\\z");
-    // No regular expression can hold NUL: such a string stays as it is.
-    match CString::try_from(pattern) {
-        Ok(pattern) => RawBson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() }),
-        Err(_) => id,
-    }
+    // No regular expression can hold NUL.
+    let pattern = CString::try_from(pattern).ok()?;
+    Some(RawBson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() }))
 }
 
 /// Bytes of an `_id`, where they can be many.
@@ -170,7 +181,6 @@ fn size(id: &RawBson) -> usize {
     match id {
         RawBson::Document(document) => document.as_bytes().len(),
         RawBson::String(text) => text.len(),
-        RawBson::RegularExpression(regex) => regex.pattern.as_str().len(),
         RawBson::Binary(binary) => binary.bytes.len(),
         _ => 0,
     }

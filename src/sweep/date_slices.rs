@@ -76,8 +76,11 @@ impl<'a> DateSlices<'a> {
         }
         // The documents of this date do not end with the batch. What is older goes first.
         let older = self.stretch(Some(doc! { "$lt": &end }), most);
-        let first = find(self.job, self.keys_after(self.done.as_ref()), 1).await?;
-        let is_older = first.first().and_then(|key| at_path(key, field)).is_some_and(|first| !is_same_key(&first, &end));
+        let mut before = self.keys_after(self.done.as_ref());
+        let mut bounds = self.done.as_ref().map(|done| doc! { "$gt": done }).unwrap_or_default();
+        bounds.insert("$lt", &end);
+        before.insert("filter", doc! { field: bounds });
+        let is_older = !find(self.job, before, 1).await?.is_empty();
         self.tie = Some(Box::new(Candidates::new(self.job, self.rate, Some(doc! { field: &end }))));
         self.done = Some(end);
         Ok(is_older.then_some(older))
@@ -117,8 +120,8 @@ fn at_path(document: &Document, path: &str) -> Option<Bson> {
     }
 }
 
-/// Whether two keys are one to the server. Numbers of different types can be; where rounding hides a difference, they count as one key,
-/// which only costs speed.
+/// Whether two keys can be one to the server, as numbers of different types can. Where it is not sure they count as one, which only costs
+/// speed.
 fn is_same_key(a: &Bson, b: &Bson) -> bool {
     let number = |value: &Bson| match value {
         Bson::Int32(n) => Some(f64::from(*n)),
@@ -126,8 +129,11 @@ fn is_same_key(a: &Bson, b: &Bson) -> bool {
         Bson::Double(n) => Some(*n),
         _ => None,
     };
-    match (number(a), number(b)) {
-        (Some(a), Some(b)) => a == b,
-        _ => a == b,
+    match (a, b) {
+        (Bson::Decimal128(_), _) | (_, Bson::Decimal128(_)) => true,
+        _ => match (number(a), number(b)) {
+            (Some(a), Some(b)) => a == b,
+            _ => a == b,
+        },
     }
 }

@@ -5,12 +5,15 @@ use mongodb::error::Result;
 
 use super::Job;
 use super::source::{Taken, find};
+use crate::facts::Topology;
 use crate::server::delete::Restriction;
 
 pub struct IdSlices<'a> {
     job: &'a Job<'a>,
     /// Where the next stretch begins.
     begin: Bson,
+    /// The last `_id` when the pass began: what is inserted later is for another run.
+    last: Bson,
     exhausted: bool,
 }
 
@@ -18,7 +21,8 @@ impl<'a> IdSlices<'a> {
     /// `None` where stretches of `_id`s would not be as good as going through the collection: `_id`s that are not ObjectIds may come in
     /// an order that has nothing to do with where the documents lie, and comparisons are between values of one type only.
     pub async fn open(job: &'a Job<'a>) -> Result<Option<Self>> {
-        if job.selection.clustered {
+        // The same `_id` can be on two shards: a stretch of one document might have no end after its beginning.
+        if job.selection.clustered || job.deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
         let mut ends = Vec::new();
@@ -27,7 +31,9 @@ impl<'a> IdSlices<'a> {
             ends.extend(find(job, end, 1).await?.into_iter().filter_map(|document| document.get("_id").cloned()));
         }
         match ends.as_slice() {
-            [begin @ Bson::ObjectId(_), Bson::ObjectId(_)] => Ok(Some(Self { job, begin: begin.clone(), exhausted: false })),
+            [begin @ Bson::ObjectId(_), last @ Bson::ObjectId(_)] => {
+                Ok(Some(Self { job, begin: begin.clone(), last: last.clone(), exhausted: false }))
+            }
             _ => Ok(None),
         }
     }
@@ -37,7 +43,7 @@ impl<'a> IdSlices<'a> {
             return Ok(Taken::Exhausted);
         }
         let mut next = doc! {
-            "filter": { "_id": { "$gte": &self.begin } },
+            "filter": { "_id": { "$gte": &self.begin, "$lte": &self.last } },
             "projection": { "_id": 1 },
             "sort": { "_id": 1 },
             "hint": { "_id": 1 },
@@ -46,7 +52,7 @@ impl<'a> IdSlices<'a> {
         let end = find(self.job, next, 1).await?.into_iter().next().and_then(|document| document.get("_id").cloned());
         let bounds = match &end {
             Some(end) => doc! { "$gte": &self.begin, "$lt": end },
-            None => doc! { "$gte": &self.begin },
+            None => doc! { "$gte": &self.begin, "$lte": &self.last },
         };
         match end {
             Some(end) => self.begin = end,

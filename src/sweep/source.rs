@@ -38,7 +38,8 @@ impl<'a> Source<'a> {
     /// Chooses the fastest way that the collection allows. `exact`: no batch may ever hold more than is asked for, whatever others insert.
     pub async fn open(job: &'a Job<'a>, rate: Option<u32>, exact: bool) -> std::result::Result<Self, String> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(job, rate, None))));
-        if exact {
+        // Under a rate, batches are small: a scan in such small stretches would be one of very many commands.
+        if exact || (rate.is_some() && job.selection.index.is_none()) {
             return ids();
         }
         let opened = match &job.selection.index {
