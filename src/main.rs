@@ -24,9 +24,9 @@ fn main() -> ExitCode {
         Err(cause) => {
             let text = format!("{cause:#}");
             // A quiet run says one line; of a policy's problems that is their number and the first.
-            let lines = if cause.is::<PolicyError>() { 2 } else { 1 };
+            let lines = if cause.is::<PolicyError>() { 2 } else { usize::MAX };
             let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
-            tracing::error!("{}", if quiet { brief.join(": ") } else { text });
+            tracing::error!("{}", if quiet { brief.join("; ") } else { text });
             code(&cause).into()
         }
     }

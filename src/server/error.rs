@@ -24,7 +24,8 @@ pub fn explain(error: &Error) -> String {
         ErrorKind::ServerSelection { message, .. } => selection(message),
         ErrorKind::DnsResolve { message, .. } => format!("DNS: {}", brief(message)),
         ErrorKind::InvalidTlsConfig { message, .. } => format!("TLS: {}", brief(message)),
-        ErrorKind::InvalidArgument { message, .. } => brief(message),
+        // About the connection string: its reader sees to it that no value of it is shown.
+        ErrorKind::InvalidArgument { message, .. } => message.trim_end_matches('.').to_owned(),
         ErrorKind::IncompatibleServer { message, .. } | ErrorKind::InvalidResponse { message, .. } => brief(message),
         ErrorKind::SessionsNotSupported => "the server has no sessions".into(),
         _ => "an unexpected error of the driver".into(),

@@ -103,7 +103,12 @@ pub fn values(uri: &str) -> Vec<String> {
     let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
-    let options = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    let options = query.split('&').map(|pair| match pair.split_once('=') {
+        // Names of algorithms are no secret, and which one is not known is worth saying.
+        Some((key, _)) if key.eq_ignore_ascii_case("compressors") => "",
+        Some((_, value)) => value,
+        None => pair,
+    });
     let raw = user_info.split(':').chain(options.flat_map(|value| value.split([',', ':', '='])));
     raw.flat_map(|value| [value.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()]).collect()
 }
