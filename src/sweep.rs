@@ -180,12 +180,13 @@ impl<'a> Sweep<'a> {
                 Ok(taken) => taken?,
                 Err(reason) => return Ok(End::Partial(reason)),
             };
-            let (restriction, asked) = match taken {
-                Taken::Batch { restriction, most } => (restriction, most),
+            let asked = if let Taken::Batch { most, .. } = &taken { *most } else { 0 };
+            self.correct_rate(budget, most, asked);
+            let restriction = match taken {
+                Taken::Batch { restriction, .. } => restriction,
                 Taken::Exhausted => return Ok(End::Complete),
                 Taken::More => return Ok(End::Partial(StopReason::MaxDeletes)),
             };
-            self.correct_rate(budget, most, asked);
             self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
             budget.take(asked);
             self.in_flight.spawn(run_batch(self.aim.clone(), restriction, asked));
