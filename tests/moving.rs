@@ -85,3 +85,31 @@ async fn an_index_that_is_dropped_fails_its_rule_with_exact_counts_and_a_rerun_e
     assert_eq!(rerun.ran.code, Some(0), "{rerun:?}");
     assert_eq!(case.ids("moving").await, id_set(100..103));
 }
+
+#[tokio::test]
+async fn an_index_that_is_still_being_built_is_waited_for() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..50, days(-3)).chain(dated(50..53, days(3)))).await;
+    let hang = |mode: &'static str| {
+        let admin = case.client.database("admin");
+        async move { admin.run_command(doc! { "configureFailPoint": "hangAfterStartingIndexBuild", "mode": mode }).await.unwrap() }
+    };
+    hang("alwaysOn").await;
+    let db = case.db.clone();
+    let build = tokio::spawn(async move {
+        db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await
+    });
+    // The index is listed from the moment its build has begun.
+    while case.collection("c").list_index_names().await.unwrap().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let report = case.report("  - {namespace: DB.c, field: at, expireAfter: 1d}\n", &[]).await;
+    hang("off").await;
+    build.await.unwrap().unwrap();
+    assert_eq!(report.ran.code, Some(3), "{report:?}");
+    assert!(report.rule(0, "error").as_str().unwrap().contains("still being built"), "{report:?}");
+    assert_eq!(case.ids("c").await, id_set(0..53));
+    let again = case.report("  - {namespace: DB.c, field: at, expireAfter: 1d}\n", &[]).await;
+    assert_eq!((again.ran.code, again.rule(0, "index")), (Some(0), &"at_1".into()), "{again:?}");
+    assert_eq!(case.ids("c").await, id_set(50..53));
+}

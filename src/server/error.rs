@@ -68,7 +68,14 @@ pub fn is_retryable_code(code: i32) -> bool {
 /// Puts a server's message and code together.
 pub fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
-    let message = if is_of_expression(code) { "an expression of the filter failed on a document" } else { message };
+    let message = if is_of_expression(code) {
+        "an expression of the filter failed on a document"
+    } else if message.contains("hint provided does not correspond to an existing index") {
+        // Servers list an index from the beginning of its build, long before it serves anybody.
+        "the index is still being built, or was dropped during the run; try again when it is ready"
+    } else {
+        message
+    };
     match code_name {
         "" => format!("{} (code {code})", brief(message)),
         name => format!("{} (code {code}, {name})", brief(message)),

@@ -153,10 +153,6 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
     let mut command = doc! { "listIndexes": &namespace.collection };
     command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
-    if deployment.facts.has_delete_hint() {
-        // An index that is still being built is listed like any other, but serves nobody.
-        command.insert("includeBuildUUIDs", true);
-    }
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
     let mut count = doc! { "count": &namespace.collection };
     count.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
@@ -182,9 +178,6 @@ fn is_refusal(cause: &Error) -> bool {
 }
 
 fn index(spec: &Document) -> Option<IndexFacts> {
-    if spec.contains_key("buildUUID") {
-        return None;
-    }
     Some(IndexFacts {
         name: spec.get_str("name").ok()?.to_owned(),
         key: spec.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),
