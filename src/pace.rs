@@ -58,17 +58,21 @@ impl RateLimit {
     }
 
     /// Lets `documents` through and says how long they have to wait. `now` is the time since the run began; it never goes back.
-    pub fn reserve(&mut self, documents: u32, now: Duration) -> Duration {
+    pub fn reserve(&mut self, documents: u64, now: Duration) -> Duration {
         // Time that passed unused is not saved up: a pause is not followed by a burst.
         let start = self.free_at.max(now);
-        self.free_at = start + Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate));
+        self.free_at = start + self.cost(documents);
         start - now
     }
 
     /// Replaces documents that were let through by how many they really were: fewer come back, more are paid for.
-    pub fn correct(&mut self, reserved: u32, real: u32) {
-        let cost = |documents: u32| Duration::from_secs_f64(f64::from(documents) / f64::from(self.rate));
-        self.free_at = (self.free_at + cost(real)).saturating_sub(cost(reserved));
+    pub fn correct(&mut self, reserved: u64, real: u64) {
+        self.free_at = (self.free_at + self.cost(real)).saturating_sub(self.cost(reserved));
+    }
+
+    /// The time that documents take at the rate.
+    fn cost(&self, documents: u64) -> Duration {
+        Duration::from_secs_f64(documents as f64 / f64::from(self.rate))
     }
 }
 

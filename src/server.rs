@@ -50,6 +50,14 @@ impl Deployment {
         }
     }
 
+    /// The command with the run's comment, where the server takes one.
+    pub fn marked(&self, mut command: Document) -> Document {
+        if let Some(comment) = self.comment() {
+            command.insert("comment", comment);
+        }
+        command
+    }
+
     /// The comment for commands, where the server takes one.
     pub fn comment(&self) -> Option<Bson> {
         self.facts.has_delete_hint().then(|| Bson::from(self.comment.clone()))

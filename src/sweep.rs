@@ -169,7 +169,7 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             // The wait comes first: what is found after it is deleted at once, before others can add to it.
-            let of_rule = self.rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(asked_u32(most), budget.elapsed()));
+            let of_rule = self.rate.as_mut().map_or(Duration::ZERO, |rate| rate.reserve(most, budget.elapsed()));
             let wait = budget.reserve(most).max(of_rule);
             if !wait.is_zero()
                 && let Err(reason) = unless_stopped(self.job, budget, tokio::time::sleep(wait)).await
@@ -206,9 +206,9 @@ impl<'a> Sweep<'a> {
     /// Makes the rates count what really was, where it was reserved by what could be.
     fn correct_rate(&mut self, budget: &mut RunBudget, reserved: u64, real: u64) {
         if let Some(rate) = &mut self.rate {
-            rate.correct(asked_u32(reserved), asked_u32(real));
+            rate.correct(reserved, real);
         }
-        budget.correct_rate(asked_u32(reserved), asked_u32(real));
+        budget.correct_rate(reserved, real);
     }
 
     /// Takes in one command that has come back.
@@ -225,7 +225,7 @@ impl<'a> Sweep<'a> {
         self.outcome.batches += 1;
         self.outcome.uncertain |= landed.uncertain;
         self.job.progress.deleted(deleted);
-        self.size.observe(asked_u32(landed.asked), landed.latency);
+        self.size.observe(u32::try_from(landed.asked).unwrap_or(u32::MAX), landed.latency);
         if !landed.uncertain {
             // After a lost reply nobody knows how many went: none of them come back.
             self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(deleted));
@@ -237,10 +237,6 @@ impl<'a> Sweep<'a> {
             Some(trouble) => Err(trouble.why),
         }
     }
-}
-
-fn asked_u32(asked: u64) -> u32 {
-    u32::try_from(asked).unwrap_or(u32::MAX)
 }
 
 fn stop_reason(job: &Job<'_>, budget: &RunBudget) -> Option<StopReason> {

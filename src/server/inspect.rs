@@ -74,8 +74,7 @@ fn enabled_names(rules: &[&Rule], database: &str) -> Option<Vec<String>> {
 
 async fn list_collections(deployment: &Deployment, database: &str, names: &Option<Vec<String>>) -> Result<Listed> {
     let filter = names.as_ref().map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
-    let mut command = doc! { "listCollections": 1, "filter": filter };
-    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let command = deployment.marked(doc! { "listCollections": 1, "filter": filter });
     let cursor = deployment.client.database(database).run_cursor_command(command).await?;
     let entries: Vec<Document> = cursor.try_collect().await?;
     Ok(entries
@@ -151,11 +150,9 @@ async fn look(deployment: &Deployment, namespace: &Namespace, listed: Collection
 async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: CollectionFacts) -> Result<CollectionFacts> {
     let database = deployment.database(namespace);
     // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
-    let mut command = doc! { "listIndexes": &namespace.collection };
-    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let command = deployment.marked(doc! { "listIndexes": &namespace.collection });
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
-    let mut count = doc! { "count": &namespace.collection };
-    count.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let count = deployment.marked(doc! { "count": &namespace.collection });
     let document_count = number(&database.run_command(count).await?, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     let average_bytes = if document_count == 0 { None } else { average_bytes(deployment, namespace).await? };
     Ok(CollectionFacts { document_count, average_bytes, indexes: indexes.iter().filter_map(index).collect(), ..listed })
@@ -163,8 +160,7 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
 
 /// Mean size of a document; `None` where the user may not ask.
 async fn average_bytes(deployment: &Deployment, namespace: &Namespace) -> Result<Option<f64>> {
-    let mut command = doc! { "collStats": &namespace.collection };
-    command.extend(deployment.comment().map(|comment| ("comment".to_owned(), comment)));
+    let command = deployment.marked(doc! { "collStats": &namespace.collection });
     match deployment.database(namespace).run_command(command).await {
         Ok(stats) => Ok(number(&stats, "avgObjSize").map(|n| n as f64)),
         Err(cause) if is_refusal(&cause) => Ok(None),

@@ -58,7 +58,6 @@ impl RunBudget {
     /// Says how long this many documents have to wait for the run's rate.
     pub fn reserve(&mut self, documents: u64) -> Duration {
         let now = self.elapsed();
-        let documents = u32::try_from(documents).unwrap_or(u32::MAX);
         self.rate.as_mut().map_or(Duration::ZERO, |(_, limit)| limit.reserve(documents, now))
     }
 
@@ -78,7 +77,7 @@ impl RunBudget {
     }
 
     /// Makes the run's rate count what really was, where it was reserved by what could be.
-    pub fn correct_rate(&mut self, reserved: u32, real: u32) {
+    pub fn correct_rate(&mut self, reserved: u64, real: u64) {
         if let Some((_, rate)) = &mut self.rate {
             rate.correct(reserved, real);
         }

@@ -79,9 +79,8 @@ pub fn explain(cause: &Error) -> String {
 pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<Document>> {
     find.insert("limit", limit);
     find.insert("singleBatch", true);
-    find.extend(job.deployment.comment().map(|comment| ("comment".to_owned(), comment)));
     let mut command = doc! { "find": &job.planned.namespace.collection };
-    command.extend(find);
+    command.extend(job.deployment.marked(find));
     let database = job.deployment.database(&job.planned.namespace);
     let mut waits = RETRY_WAITS.iter();
     let reply = loop {
