@@ -5,29 +5,45 @@ use std::time::Duration;
 /// First batch of a rule; small, for nothing is known yet of how fast the server deletes.
 const FIRST_BATCH: u32 = 500;
 
-/// Lets batches grow and shrink towards a latency.
+/// No rest is longer: the next batch shows whether the server has recovered.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// How late a batch may come and the rate still be made up for.
+const LATE: Duration = Duration::from_millis(100);
+
+/// Batches per second under a rate: enough to be smooth, and one more or less of them is 1 % of ten seconds.
+const BATCHES_PER_SECOND: u32 = 10;
+
+/// Lets batches grow, shrink and rest, so that the latency of a delete command stays near a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchSize {
+pub struct Pace {
     size: u32,
     most: u32,
     target: Duration,
+    rest: Duration,
 }
 
-impl BatchSize {
+impl Pace {
     /// `most` is never exceeded; `target` is the latency of one delete command to come close to.
     pub fn new(most: u32, target: Duration) -> Self {
-        Self { size: FIRST_BATCH.min(most), most, target }
+        Self { size: FIRST_BATCH.min(most), most, target, rest: Duration::ZERO }
     }
 
     /// Documents that the next batch may take at most; at least 1.
-    pub fn next(&self) -> u32 {
+    pub fn batch_size(&self) -> u32 {
         self.size
+    }
+
+    /// How long to leave the server alone before the next batch: as long as the last one took beyond the target.
+    pub fn rest(&self) -> Duration {
+        self.rest
     }
 
     /// Learns from a batch of `documents` that took `latency`: doubles below half of the target, shrinks in proportion above it.
     ///
     /// A batch that was cut short by a limit says little and lets the size only shrink.
     pub fn observe(&mut self, documents: u32, latency: Duration) {
+        self.rest = latency.saturating_sub(self.target).min(LONGEST_REST);
         if latency > self.target {
             let ratio = self.target.as_secs_f64() / latency.as_secs_f64();
             // A cast from float saturates; the fraction is dropped on the side of the smaller batch.
@@ -52,22 +68,25 @@ impl RateLimit {
         Self { rate, free_at: Duration::ZERO }
     }
 
-    /// Documents a batch may take at most, so that batches come several times a second.
+    /// Documents a batch may take at most.
     pub fn batch_limit(&self) -> u32 {
-        (self.rate / 5).max(1)
+        (self.rate / BATCHES_PER_SECOND).max(1)
     }
 
-    /// Lets `documents` through and says how long they have to wait. `now` is the time since the run began; it never goes back.
-    pub fn reserve(&mut self, documents: u64, now: Duration) -> Duration {
-        // Time that passed unused is not saved up: a pause is not followed by a burst.
-        let start = self.free_at.max(now);
-        self.free_at = start + self.cost(documents);
-        start - now
+    /// How long the next batch has to wait. `now` is the time since the run began; it never goes back.
+    pub fn wait(&self, now: Duration) -> Duration {
+        self.free_at.saturating_sub(now)
+    }
+
+    /// Lets documents through; the batches after them wait for it.
+    pub fn pay(&mut self, documents: u64, now: Duration) {
+        // Time that passed unused is not saved up, but for what a timer is late: a pause is not followed by a burst.
+        self.free_at = self.free_at.max(now.saturating_sub(LATE)) + self.cost(documents);
     }
 
     /// Replaces documents that were let through by how many they really were: fewer come back, more are paid for.
-    pub fn correct(&mut self, reserved: u64, real: u64) {
-        self.free_at = (self.free_at + self.cost(real)).saturating_sub(self.cost(reserved));
+    pub fn correct(&mut self, paid: u64, real: u64) {
+        self.free_at = (self.free_at + self.cost(real)).saturating_sub(self.cost(paid));
     }
 
     /// The time that documents take at the rate.
@@ -84,53 +103,66 @@ mod tests {
 
     #[test]
     fn batches_grow_while_fast_and_shrink_at_once_when_slow() {
-        let mut size = BatchSize::new(2000, MS(200));
-        let mut sizes = vec![size.next()];
-        for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 10_000), (20, 1)] {
-            size.observe(documents, MS(latency));
-            sizes.push(size.next());
+        let mut pace = Pace::new(2000, MS(200));
+        let mut steps = vec![(pace.batch_size(), pace.rest())];
+        for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 60_000), (3, 1)] {
+            pace.observe(documents, MS(latency));
+            steps.push((pace.batch_size(), pace.rest()));
         }
-        assert_eq!(sizes, [500, 1000, 2000, 2000, 1000, 1000, 20, 40]);
+        let expected = [(500, 0), (1000, 0), (2000, 0), (2000, 0), (1000, 200), (1000, 0), (3, 10_000), (6, 0)];
+        assert_eq!(steps, expected.map(|(size, rest)| (size, MS(rest))));
 
-        let mut size = BatchSize::new(3, MS(1));
-        assert_eq!(size.next(), 3);
-        size.observe(3, Duration::from_secs(3600));
-        assert_eq!(size.next(), 1);
-        size.observe(1, MS(0));
-        size.observe(2, MS(0));
-        assert_eq!(size.next(), 3);
+        let mut pace = Pace::new(3, MS(1));
+        assert_eq!(pace.batch_size(), 3);
+        pace.observe(3, Duration::from_secs(3600));
+        assert_eq!(pace.batch_size(), 1);
+        pace.observe(1, MS(0));
+        pace.observe(2, MS(0));
+        assert_eq!((pace.batch_size(), pace.rest()), (3, MS(0)));
     }
 
     #[test]
     fn a_short_batch_does_not_let_the_size_grow() {
-        let mut size = BatchSize::new(2000, MS(200));
-        size.observe(3, MS(1));
-        assert_eq!(size.next(), 500);
+        let mut pace = Pace::new(2000, MS(200));
+        pace.observe(3, MS(1));
+        assert_eq!(pace.batch_size(), 500);
     }
 
     #[test]
     fn the_rate_holds_over_any_stretch_and_pauses_are_not_saved_up() {
         let mut limit = RateLimit::new(1000);
-        assert_eq!(limit.batch_limit(), 200);
+        assert_eq!(limit.batch_limit(), 100);
         let mut now = Duration::ZERO;
-        let mut let_through = 0;
-        for _ in 0..50 {
-            now += limit.reserve(200, now);
-            let_through += 200;
-            // What is let through by now was allowed: the rate's share of the time, and the one batch that starts now.
-            assert!(f64::from(let_through) <= now.as_secs_f64() * 1000.0 + 200.0 + 1e-6);
+        for batch in 0..100 {
+            now += limit.wait(now);
+            assert_eq!(now, MS(batch * 100));
+            limit.pay(100, now);
         }
-        assert_eq!(now, MS(9800));
         now += Duration::from_secs(3600);
-        assert_eq!(limit.reserve(200, now), MS(0));
-        assert_eq!(limit.reserve(200, now), MS(200));
+        assert_eq!(limit.wait(now), MS(0));
+        limit.pay(100, now);
+        assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
+        limit.pay(100, now);
+        assert_eq!(limit.wait(now), MS(100));
         assert_eq!(RateLimit::new(1).batch_limit(), 1);
 
         let mut limit = RateLimit::new(1000);
-        assert_eq!(limit.reserve(200, MS(0)), MS(0));
+        limit.pay(200, MS(0));
         limit.correct(200, 50);
-        assert_eq!(limit.reserve(200, MS(0)), MS(50));
-        limit.correct(200, 300);
-        assert_eq!(limit.reserve(1, MS(0)), MS(350));
+        assert_eq!(limit.wait(MS(0)), MS(50));
+        limit.correct(200, 350);
+        assert_eq!(limit.wait(MS(0)), MS(200));
+    }
+
+    #[test]
+    fn late_timers_do_not_lower_the_rate() {
+        let mut limit = RateLimit::new(1000);
+        let mut now = Duration::ZERO;
+        for _ in 0..101 {
+            now += limit.wait(now) + MS(7);
+            limit.pay(100, now);
+        }
+        // 10 000 documents take ten seconds, and the last one its own delay.
+        assert_eq!(now, MS(10_007));
     }
 }

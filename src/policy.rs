@@ -8,6 +8,7 @@ pub mod parse;
 mod problem;
 mod reader;
 mod rule;
+pub mod window;
 mod yaml;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use bson::Document;
 
 use namespace::NamespacePattern;
 pub use problem::PolicyError;
+use window::Window;
 
 /// A whole policy document.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +65,7 @@ pub struct Expect {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunLimits {
     pub max_duration: Option<Duration>,
-    /// Delete commands in flight at most, over all rules.
+    /// Delete commands in flight at most, over all rules; `None` is as many as the rule with the most of them may have.
     pub concurrency: Option<u32>,
     /// Documents per second at most, over all rules.
     pub rate: Option<u32>,
@@ -102,6 +104,10 @@ pub struct Rule {
     pub max_deletes: Option<u64>,
     /// Guard: the rule is refused above this share of the collection, in percent.
     pub max_delete_percent: Option<f64>,
+    /// Pause while a secondary lags more, or nobody can tell.
+    pub max_lag: Option<Duration>,
+    /// Delete only inside of it.
+    pub window: Option<Window>,
     pub allow_collection_scan: bool,
 }
 

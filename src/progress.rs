@@ -1,90 +1,226 @@
-//! Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere.
+//! Progress on stderr: bars on a terminal, a line every ten seconds elsewhere.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tracing::info;
 
-use crate::report::text::{clean, count};
+use crate::report::text::{clean, count, plural};
 
-const LINE_EVERY: Duration = Duration::from_secs(10);
+pub const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Rules that have a bar, or are named in a line, at the same time.
+const MOST_SHOWN: usize = 6;
+
+/// Waits that are shorter are not worth a person's eye.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
     Nothing,
     Lines,
-    Bar,
+    Bars,
 }
 
-/// The progress of the rule that is being swept.
+/// The progress of one run.
 pub struct Progress {
     show: Show,
+    bars: MultiProgress,
     state: Mutex<State>,
 }
 
 struct State {
-    title: String,
-    bar: ProgressBar,
+    /// Below the bars of the rules, where there is more than one rule.
+    total: ProgressBar,
+    rules: usize,
+    ended: usize,
     deleted: u64,
+    /// What all rules together counted before, where all did.
+    expected: Option<u64>,
     begun: Instant,
-    last_line: Instant,
+    last_line: (Instant, u64),
+    running: BTreeMap<usize, Running>,
+}
+
+struct Running {
+    title: String,
+    deleted: u64,
+    bar: ProgressBar,
+    shown: bool,
+    waits: Waits,
+}
+
+/// Why a rule waits, and since when.
+type Waits = Arc<Mutex<Option<(String, Instant)>>>;
+
+/// The progress of one rule; ends when dropped.
+pub struct RuleProgress<'a> {
+    progress: &'a Progress,
+    id: usize,
 }
 
 impl Progress {
-    pub fn new(show: Show) -> Self {
+    /// `expected` is how many documents all rules together counted before, where all did.
+    pub fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
+        let bars = MultiProgress::new();
+        let mut total = ProgressBar::hidden();
+        if show == Show::Bars && rules > 1 {
+            total = bars.add(bar(expected, &Waits::default()));
+            total.enable_steady_tick(Duration::from_millis(200));
+        }
         let now = Instant::now();
-        let state = State { title: String::new(), bar: ProgressBar::hidden(), deleted: 0, begun: now, last_line: now };
-        Self { show, state: Mutex::new(state) }
+        let running = BTreeMap::new();
+        let state = State { total, rules, ended: 0, deleted: 0, expected, begun: now, last_line: (now, 0), running };
+        state.name_total();
+        Self { show, bars, state: Mutex::new(state) }
+    }
+
+    /// Whether a count of what is to come would be seen.
+    pub fn shows_bars(&self) -> bool {
+        self.show == Show::Bars
     }
 
     /// A rule begins; `expected` is how many documents it counted before, if it did.
-    pub fn begin(&self, namespace: &str, expected: Option<u64>) {
-        let mut state = self.lock();
-        state.title = clean(namespace);
-        state.deleted = 0;
-        state.begun = Instant::now();
-        if self.show == Show::Bar {
-            let (bar, template) = match expected {
-                Some(expected) => (ProgressBar::new(expected), "{msg} {wide_bar} {human_pos}/{human_len} {rate} eta {eta}"),
-                None => (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos} deleted, {rate}"),
-            };
-            // The templates are constants, and a bar without style still counts.
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                // indicatif's own {per_sec} shows four decimals.
-                let rate = |state: &ProgressState, out: &mut dyn Write| {
-                    // Writing to a string cannot fail; a cast from float saturates.
-                    let _ = write!(out, "{}/s", count(state.per_sec() as u64));
-                };
-                bar.set_style(style.with_key("rate", rate));
-            }
-            bar.set_message(state.title.clone());
-            bar.enable_steady_tick(Duration::from_millis(200));
-            state.bar = bar;
+    pub fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
+        let mut state = lock(&self.state);
+        let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
+        let waits = Waits::default();
+        let title = clean(namespace);
+        let bar = bar(expected, &waits);
+        bar.set_prefix(title.clone());
+        state.running.insert(id, Running { title, deleted: 0, bar, shown: false, waits });
+        self.fill(&mut state);
+        RuleProgress { progress: self, id }
+    }
+
+    /// Gives bars to the rules that have run longest.
+    fn fill(&self, state: &mut State) {
+        if self.show != Show::Bars {
+            return;
+        }
+        for running in state.running.values_mut().take(MOST_SHOWN).filter(|running| !running.shown) {
+            running.bar = self.bars.insert_before(&state.total, running.bar.clone());
+            running.bar.enable_steady_tick(Duration::from_millis(200));
+            running.shown = true;
         }
     }
 
+    /// Writes a line, where lines are asked for: to be called every [`LINE_EVERY`].
+    pub fn line(&self) {
+        if self.show != Show::Lines {
+            return;
+        }
+        let mut state = lock(&self.state);
+        let (since, before) = state.last_line;
+        let rate = per_second(state.deleted - before, since.elapsed());
+        state.last_line = (Instant::now(), state.deleted);
+        let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
+        if let Some(remaining) = state.expected.map(|expected| expected.saturating_sub(state.deleted)) {
+            let _ = write!(line, ", {} remaining", count(remaining));
+            if let Some(seconds) = remaining.checked_div(per_second(state.deleted, state.begun.elapsed())) {
+                let _ = write!(line, ", eta {:#}", HumanDuration(Duration::from_secs(seconds)));
+            }
+        }
+        if state.rules > 1 {
+            let _ = write!(line, ", {} of {} done", state.ended, plural(state.rules as u64, "rule"));
+        }
+        for running in state.running.values().take(MOST_SHOWN) {
+            let _ = write!(line, "; {} {}", running.title, count(running.deleted));
+            if let Some(why) = waiting(&running.waits) {
+                let _ = write!(line, " (waiting: {why})");
+            }
+        }
+        if state.running.len() > MOST_SHOWN {
+            let _ = write!(line, "; and {} more", state.running.len() - MOST_SHOWN);
+        }
+        info!(target: "sweeper::progress", "{line}");
+    }
+
+    /// The run has ended; the bars go away.
+    pub fn end(&self) {
+        lock(&self.state).total.finish_and_clear();
+    }
+}
+
+impl State {
+    fn name_total(&self) {
+        self.total.set_prefix(format!("{} of {} rules", self.ended, self.rules));
+    }
+}
+
+impl RuleProgress<'_> {
     /// Documents were deleted.
     pub fn deleted(&self, documents: u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.progress.state);
         state.deleted += documents;
-        state.bar.inc(documents);
-        if self.show == Show::Lines && state.last_line.elapsed() >= LINE_EVERY {
-            state.last_line = Instant::now();
-            let rate = state.deleted as f64 / state.begun.elapsed().as_secs_f64();
-            info!(target: "sweeper::progress", "{}: {} deleted, {} per second", state.title, count(state.deleted), count(rate as u64));
+        state.total.inc(documents);
+        if let Some(running) = state.running.get_mut(&self.id) {
+            running.deleted += documents;
+            running.bar.inc(documents);
         }
     }
 
-    /// The rule has ended; its bar goes away.
-    pub fn end(&self) {
-        self.lock().bar.finish_and_clear();
+    /// The rule waits for this reason, or no longer.
+    pub fn waits(&self, why: Option<&str>) {
+        if let Some(running) = lock(&self.progress.state).running.get(&self.id) {
+            let mut waits = lock(&running.waits);
+            let since = waits.take().map(|(_, since)| since);
+            *waits = why.map(|why| (why.to_owned(), since.unwrap_or_else(Instant::now)));
+        }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // A panic elsewhere leaves nothing half-done in here.
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+impl Drop for RuleProgress<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.progress.state);
+        if let Some(running) = state.running.remove(&self.id) {
+            running.bar.finish_and_clear();
+            self.progress.bars.remove(&running.bar);
+        }
+        state.ended += 1;
+        state.name_total();
+        self.progress.fill(&mut state);
     }
+}
+
+/// A bar where the end is known, else a count.
+fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
+    let (bar, template) = match expected {
+        Some(expected) => (ProgressBar::new(expected), "{prefix} {wide_bar} {human_pos}/{human_len} {tail}"),
+        None => (ProgressBar::no_length(), "{spinner} {prefix} {human_pos} deleted, {tail}"),
+    };
+    // It is drawn when it is added to the others.
+    bar.set_draw_target(ProgressDrawTarget::hidden());
+    let waits = waits.clone();
+    // Writing to a string cannot fail; a cast from float saturates.
+    let tail = move |state: &ProgressState, out: &mut dyn Write| {
+        let _ = match (waiting(&waits), state.len()) {
+            (Some(why), _) => write!(out, "waiting: {why}"),
+            (None, Some(_)) => write!(out, "{}/s eta {:#}", count(state.per_sec() as u64), HumanDuration(state.eta())),
+            (None, None) => write!(out, "{}/s", count(state.per_sec() as u64)),
+        };
+    };
+    // The templates are constants, and a bar without style still counts.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.with_key("tail", tail));
+    }
+    bar
+}
+
+fn waiting(waits: &Waits) -> Option<String> {
+    lock(waits).as_ref().filter(|(_, since)| since.elapsed() >= SHORT_WAIT).map(|(why, _)| why.clone())
+}
+
+fn per_second(documents: u64, time: Duration) -> u64 {
+    // A cast from float saturates.
+    (documents as f64 / time.as_secs_f64().max(0.001)) as u64
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves nothing half-done in here.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

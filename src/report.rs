@@ -95,6 +95,18 @@ impl From<&ServerFacts> for ServerReport {
     }
 }
 
+/// How long nothing was sent on purpose, in milliseconds by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PausedMs {
+    /// A member of the replica set was further behind than `maxLag`.
+    pub lag: u64,
+    /// A batch took longer than `targetBatchMs`.
+    pub latency: u64,
+    /// The `rate` of the rule or of the run was used up.
+    pub rate: u64,
+}
+
 /// One rule in one namespace. A value that was not measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -125,6 +137,8 @@ pub struct RuleReport {
     /// Documents that the rule leaves alone for ever, by reason; null where they were not counted.
     pub never_expires: Option<BTreeMap<&'static str, u64>>,
     pub batches: u64,
+    /// Null where nothing was swept.
+    pub paused_ms: Option<PausedMs>,
     pub duration_ms: u64,
     /// `index` or `collectionScan`.
     pub strategy: Option<&'static str>,
@@ -154,6 +168,7 @@ impl RuleReport {
             estimated_bytes: None,
             never_expires: None,
             batches: 0,
+            paused_ms: None,
             duration_ms: 0,
             strategy: None,
             index: None,

@@ -6,6 +6,7 @@ mod load;
 mod measure;
 mod only;
 mod prepare;
+mod rules;
 mod sweep;
 
 use std::io::IsTerminal;

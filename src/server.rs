@@ -6,6 +6,7 @@ pub mod delete;
 pub mod error;
 pub mod grant;
 pub mod inspect;
+pub mod lag;
 pub mod privileges;
 pub mod uri;
 

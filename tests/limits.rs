@@ -72,13 +72,13 @@ async fn the_limit_of_the_run_holds_over_all_its_rules() {
   - {namespace: DB.b, field: at, expireAfter: 1d, batchSize: 3, maxDeletes: 19}
   - {namespace: DB.c, field: at, expireAfter: 1d}\n";
     let swept = case.report(rules, &["--max-deletes", "31"]).await;
-    assert_partial(&swept, 1, "maxDeletes", 11);
-    assert_partial(&swept, 2, "maxDeletes", 0);
-    assert_eq!(swept.rule(0, "status"), "complete");
     assert_eq!(swept.json["totals"]["deletedCount"], 31);
-    assert_eq!(case.ids("a").await, id_set::<i32>([]));
-    assert_eq!(case.ids("b").await.len(), 9);
-    assert_eq!(case.ids("c").await, id_set(0..20));
+    for (index, name) in ["a", "b", "c"].iter().enumerate() {
+        // They take turns: none has all of it, none has nothing.
+        let gone = 20 - case.ids(name).await.len() as u64;
+        assert!((1..20).contains(&gone), "{swept:?}");
+        assert_partial(&swept, index, "maxDeletes", gone);
+    }
 }
 
 #[tokio::test]
@@ -156,8 +156,9 @@ run: {maxDuration: 1s}\n";
         let gone = 100 - case.ids("c").await.len() as u64;
         assert!(gone < 100);
         assert_partial(&swept, 0, "maxDuration", gone);
-        assert_partial(&swept, 1, "maxDuration", 0);
         assert_eq!(swept.rule(0, "uncertain"), false);
-        assert_eq!(case.ids("d").await, id_set(0..5));
+        // The other rule has had its turn.
+        assert_eq!(swept.rule(1, "status"), "complete", "{swept:?}");
+        assert_eq!(case.ids("d").await, id_set::<i32>([]));
     }
 }

@@ -43,7 +43,8 @@ async fn the_first_signal_lets_the_batch_in_flight_end_and_the_report_be_written
         case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
         case.fill("d", dated(0..3, days(-3))).await;
         pause_deletes(&case.client).await;
-        let mut child = start(case.command(RULES, &["sweep", "--format", "json"]));
+        let one_in_flight = format!("{RULES}run: {{concurrency: 1}}\n");
+        let mut child = start(case.command(&one_in_flight, &["sweep", "--format", "json"]));
         until_running(&case.client, "delete").await;
         signal(&child, name);
         assert!(until_heard(&mut child).contains("second signal"));

@@ -160,12 +160,10 @@ fn read_connection(map: &Mapping, uri_given: bool) -> Connection {
 fn read_run(map: &Mapping) -> RunLimits {
     let small = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
     RunLimits {
-        max_duration: map.duration("maxDuration").and_then(|seconds| {
-            if seconds == 0 {
-                map.problem(&map.key_path("maxDuration"), "`maxDuration`: found 0; expected at least `1s`");
-            }
-            u64::try_from(seconds).ok().map(Duration::from_secs)
-        }),
+        max_duration: map
+            .positive_duration("maxDuration")
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map(Duration::from_secs),
         concurrency: small(map.whole("concurrency", 1, 64)),
         rate: small(map.whole("rate", 1, 1_000_000_000)),
     }

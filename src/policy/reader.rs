@@ -88,6 +88,11 @@ impl<'a> Mapping<'a> {
         self.context
     }
 
+    /// How messages call the rule this mapping belongs to.
+    pub fn rule(&self) -> Option<String> {
+        self.rule.clone()
+    }
+
     pub fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|(k, _)| matches!(k, Node::Str(k) if k == key))
     }
@@ -173,6 +178,16 @@ impl<'a> Mapping<'a> {
         }
         let text = self.text(&entry, "a duration such as `90d`, `12h`, `45m`, `30s`")?;
         self.accept(&entry, duration::parse(&text))
+    }
+
+    /// A duration of at least one second, in whole seconds.
+    pub fn positive_duration(&self, key: &'static str) -> Option<i64> {
+        let seconds = self.duration(key)?;
+        if seconds == 0 {
+            self.problem(&self.get(key)?.path, format!("`{key}`: found 0; expected at least `1s`"));
+            return None;
+        }
+        Some(seconds)
     }
 
     /// A list of strings, each of which `parse` accepts. Bad items are reported and left out.

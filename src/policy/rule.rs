@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::namespace::NamespacePattern;
 use super::reader::{Context, Mapping};
+use super::window::Window;
 use super::yaml::{Node, Step};
 use super::{DateFormat, Rule, duration, filter};
 
@@ -35,7 +36,7 @@ const SHARED_KEYS: [&str; 21] = [
 /// Keys that may stand in a rule only.
 const OWN_KEYS: [&str; 2] = ["name", "namespace"];
 
-const NOT_YET_SUPPORTED: [&str; 3] = ["window", "archive", "maxLag"];
+const NOT_YET_SUPPORTED: [&str; 1] = ["archive"];
 
 /// The per-rule keys as they stand at one level: in `defaults` or in the rule itself.
 #[derive(Default, Clone)]
@@ -57,6 +58,8 @@ pub struct Keys {
     max_request_units: Option<i64>,
     max_deletes: Option<i64>,
     max_delete_percent: Option<f64>,
+    max_lag: Option<i64>,
+    window: Option<Window>,
     allow_collection_scan: Option<bool>,
 }
 
@@ -127,6 +130,7 @@ pub fn read_rule<'a>(
     }
 
     let small = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
+    let seconds = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok()).map(Duration::from_secs);
     let rule = Rule {
         name: String::new(),
         namespace: namespace?,
@@ -148,6 +152,8 @@ pub fn read_rule<'a>(
         max_request_units: small(own.max_request_units.or(defaults.max_request_units)),
         max_deletes: own.max_deletes.or(defaults.max_deletes).and_then(|n| u64::try_from(n).ok()),
         max_delete_percent: own.max_delete_percent.or(defaults.max_delete_percent),
+        max_lag: seconds(own.max_lag.or(defaults.max_lag)),
+        window: own.window.or_else(|| defaults.window.clone()),
         allow_collection_scan: own.allow_collection_scan.or(defaults.allow_collection_scan).unwrap_or(false),
     };
     Some((name, rule))
@@ -202,6 +208,8 @@ fn read_keys(map: &Mapping) -> Keys {
         max_request_units: map.whole("maxRequestUnits", 1, 1_000_000_000),
         max_deletes: map.whole("maxDeletes", 1, 1_000_000_000_000),
         max_delete_percent: map.percent("maxDeletePercent"),
+        max_lag: map.positive_duration("maxLag"),
+        window: map.get("window").and_then(|entry| Window::read(map, entry)),
         allow_collection_scan: map.boolean("allowCollectionScan"),
     }
 }

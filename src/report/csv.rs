@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 28] = [
+const HEADER: [&str; 29] = [
     "runId",
     "command",
     "dryRun",
@@ -26,6 +26,7 @@ const HEADER: [&str; 28] = [
     "estimatedBytes",
     "neverExpires",
     "batches",
+    "pausedMs",
     "durationMs",
     "strategy",
     "index",
@@ -51,6 +52,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let never: Option<Vec<_>> =
         rule.never_expires.as_ref().map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
+    let paused = rule.paused_ms.map(|paused| format!("lag={}; latency={}; rate={}", paused.lag, paused.latency, paused.rate));
     vec![
         report.run_id.clone(),
         format!("{:?}", report.command).to_lowercase(),
@@ -75,6 +77,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         number(rule.estimated_bytes),
         never.unwrap_or_default().join("; "),
         rule.batches.to_string(),
+        paused.unwrap_or_default(),
         rule.duration_ms.to_string(),
         rule.strategy.unwrap_or_default().to_owned(),
         text(&rule.index),

@@ -147,6 +147,10 @@ fn facts(rule: &RuleReport) -> String {
     if rule.batches > 0 {
         facts.push(plural(rule.batches, "delete command"));
     }
+    let paused = rule.paused_ms.map(|paused| [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate)]);
+    for (reason, millis) in paused.into_iter().flatten().filter(|(_, millis)| *millis > 0) {
+        facts.push(format!("paused {} for {reason}", duration(millis)));
+    }
     facts.join(", ")
 }
 

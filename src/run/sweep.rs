@@ -1,22 +1,20 @@
 //! `sweeper sweep`, dry or not: one plan, one report.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::time::Instant;
 
+use chrono::Utc;
 use tracing::warn;
 
-use super::measure::{measure, not_begun, note_unseen_field};
+use super::measure::measure;
 use super::prepare::{self, At};
-use super::{Run, confirm, millis};
+use super::{Run, confirm, millis, rules};
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
-use crate::plan::{Decision, PlannedRule};
-use crate::progress::{Progress, Show};
+use crate::plan::Plan;
+use crate::progress::Show;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::grant::{Consent, DeleteGrant};
-use crate::server::{Deployment, count};
-use crate::sweep::{self, End, Job, Outcome, RunBudget};
+use crate::sweep::Limits;
 
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
@@ -34,41 +32,16 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
         return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
     }
     if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
-        let progress = Progress::new(show(common));
-        let grant = Arc::new(grant);
-        let limits = &run.policy.run;
-        let mut budget = RunBudget::new(
-            run.begun,
-            args.max_duration.or(limits.max_duration),
-            args.max_deletes,
-            args.rate.or(limits.rate),
-            limits.concurrency,
-        );
-        let mut gone: Option<String> = None;
-        for (planned, report) in plan.rules.iter().zip(&mut reports) {
-            let Decision::Sweep(selection) = &planned.decision else {
-                continue;
-            };
-            if report.status != Status::Complete {
-                continue;
-            }
-            if let Some(why) = &gone {
-                not_begun(report, why);
-                continue;
-            }
-            let begun = Instant::now();
-            progress.begin(&report.namespace, report.expired_count);
-            let job = Job { deployment: &deployment, planned, selection, grant: &grant, progress: &progress, stop: &run.stop };
-            let outcome = sweep::sweep(&job, &mut budget).await;
-            progress.end();
-            if matches!(outcome.end, End::Failed(_)) && !run.stop.is_asked() {
-                // Otherwise each further rule would wait for the server anew.
-                gone = deployment.unreachable().await;
-            }
-            enter(report, outcome);
-            warn_if_field_unseen(&deployment, planned, report).await;
-            report.duration_ms += millis(begun);
-        }
+        let of_policy = &run.policy.run;
+        let limits = Limits {
+            max_duration: args.max_duration.or(of_policy.max_duration),
+            max_deletes: args.max_deletes,
+            rate: args.rate.or(of_policy.rate),
+            concurrency: of_policy.concurrency,
+        };
+        rules::sweep(run, &deployment, grant, limits, show(common), &plan, &mut reports).await;
+    } else {
+        note_closed_windows(&plan, &mut reports);
     }
     let record = RunRecord {
         command: Command::Sweep,
@@ -101,32 +74,13 @@ fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn enter(report: &mut RuleReport, outcome: Outcome) {
-    report.deleted_count = outcome.deleted;
-    report.batches = outcome.batches;
-    report.uncertain = outcome.uncertain;
-    match outcome.end {
-        End::Complete => {}
-        End::Partial(reason) => {
-            report.status = Status::Partial;
-            report.reason = Some(reason.word().to_owned());
-        }
-        End::Failed(why) => {
-            report.status = Status::Failed;
-            let least = if outcome.uncertain { "at least " } else { "" };
-            report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
-        }
-    }
-}
-
-/// A rule that deletes nothing may name a field that does not exist.
-async fn warn_if_field_unseen(deployment: &Deployment, planned: &PlannedRule, report: &mut RuleReport) {
-    let idle =
-        report.status == Status::Complete && report.deleted_count == 0 && report.document_count.is_some_and(|count| count > 0);
-    if idle && report.expired_count.is_none() {
-        // The sweep is over; a question that cannot be answered is not worth an error.
-        if let Ok(seen) = count::has_field(deployment, &planned.namespace, &planned.rule.field).await {
-            note_unseen_field(report, planned, seen);
+/// What a dry run counts is not what a sweep would delete at this time of the day.
+fn note_closed_windows(plan: &Plan, reports: &mut [RuleReport]) {
+    for (planned, report) in plan.rules.iter().zip(reports) {
+        if let (Some(window), Status::Complete) = (&planned.rule.window, report.status)
+            && !window.contains(Utc::now())
+        {
+            report.warnings.push(format!("deletes only from {window}, and it is not that time now"));
         }
     }
 }
@@ -136,7 +90,7 @@ fn show(common: &Common) -> Show {
     match common.progress {
         When::Never => Show::Nothing,
         When::Auto if common.quiet => Show::Nothing,
-        When::Auto | When::Always if on_terminal => Show::Bar,
+        When::Auto | When::Always if on_terminal => Show::Bars,
         When::Auto | When::Always => Show::Lines,
     }
 }

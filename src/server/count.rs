@@ -1,6 +1,7 @@
 //! Counts without changing anything: how many documents a rule would delete, how old the oldest is, and what it leaves alone.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use futures_util::TryStreamExt;
@@ -49,6 +50,20 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
     Ok(expired)
 }
 
+/// Counts the expired documents of a rule along its index, if that takes no longer than `most`. `None`: it takes longer, or there is none.
+pub async fn expired_within(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    selection: &Selection,
+    most: Duration,
+) -> Option<u64> {
+    selection.index.as_ref().filter(|index| index.bounded)?;
+    let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
+    let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
+    let found = limited(deployment, &planned.namespace, selection, stages, Some(most)).await.ok()?;
+    Some(read(planned, found.as_ref()).count)
+}
+
 fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
     let count = found.and_then(|found| number(found, "count")).and_then(|count| u64::try_from(count).ok());
     let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| planned.expiry.instant(oldest));
@@ -95,10 +110,23 @@ async fn one(
     selection: &Selection,
     stages: Vec<Document>,
 ) -> Result<Option<Document>> {
+    limited(deployment, namespace, selection, stages, None).await
+}
+
+async fn limited(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    selection: &Selection,
+    stages: Vec<Document>,
+    most: Option<Duration>,
+) -> Result<Option<Document>> {
     let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
     // A guard that counts on a secondary would compare with what the primary was.
     let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
     let mut aggregate = collection.aggregate(stages).selection_criteria(primary);
+    if let Some(most) = most {
+        aggregate = aggregate.max_time(most);
+    }
     if let Some(index) = &selection.index {
         aggregate = aggregate.hint(Hint::Name(index.name.clone()));
     }

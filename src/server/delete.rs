@@ -9,6 +9,9 @@ use super::{Deployment, error};
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
 
+/// The members did not confirm in the time that the write concern gives them.
+const WRITE_CONCERN_TIMEOUT: i32 = 64;
+
 /// What one delete command is aimed at, beside the whole predicate of its rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Restriction {
@@ -40,6 +43,8 @@ pub struct Trouble {
     pub retryable: bool,
     /// Whether it may have deleted more than `Reply::deleted`.
     pub reply_lost: bool,
+    /// Whether it is done on the primary, and the members have not confirmed it in time.
+    pub unconfirmed: bool,
 }
 
 /// Deletes those of the documents that the restriction names that match the whole predicate of their rule.
@@ -51,9 +56,10 @@ pub async fn delete(
     namespace: &Namespace,
     selection: &Selection,
     restriction: &Restriction,
+    write_concern: &Document,
     _grant: &DeleteGrant,
 ) -> Reply {
-    let command = match command(deployment, namespace, selection, restriction) {
+    let command = match command(deployment, namespace, selection, restriction, write_concern) {
         Ok(command) => command,
         Err(why) => return failed(format!("building the delete command: {why}"), false, false),
     };
@@ -71,7 +77,7 @@ pub async fn delete(
 }
 
 fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
-    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost }) }
+    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false }) }
 }
 
 /// Built raw: `_id`s go from the server's reply to the command without being decoded.
@@ -80,6 +86,7 @@ fn command(
     namespace: &Namespace,
     selection: &Selection,
     restriction: &Restriction,
+    write_concern: &Document,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
     let limit = i32::from(matches!(restriction, Restriction::One(_)));
     let (restriction, hint) = match restriction {
@@ -120,7 +127,7 @@ fn command(
     command.append(bson::raw::cstr!("delete"), namespace.collection.as_str());
     command.append(bson::raw::cstr!("deletes"), RawBson::Array(statements));
     command.append(bson::raw::cstr!("ordered"), true);
-    command.append(bson::raw::cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&deployment.write_concern)?));
+    command.append(bson::raw::cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(bson::raw::cstr!("comment"), comment);
     }
@@ -135,7 +142,7 @@ fn read(reply: &Document) -> Reply {
         let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why =
             error::coded(write.get_str("errmsg").unwrap_or("write error"), code, write.get_str("codeName").unwrap_or_default());
-        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false })
+        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed: false })
     } else if let Ok(concern) = reply.get_document("writeConcernError") {
         let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = error::coded(
@@ -146,7 +153,8 @@ fn read(reply: &Document) -> Reply {
         let why = format!(
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {why}"
         );
-        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false })
+        let unconfirmed = code == WRITE_CONCERN_TIMEOUT;
+        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed })
     } else {
         None
     };
@@ -170,6 +178,6 @@ mod tests {
         );
         assert_eq!(weak.deleted, 7);
         let trouble = weak.trouble.unwrap();
-        assert!(trouble.why.contains("WriteConcernTimeout") && !trouble.retryable, "{trouble:?}");
+        assert!(trouble.why.contains("WriteConcernTimeout") && !trouble.retryable && trouble.unconfirmed, "{trouble:?}");
     }
 }

@@ -1,53 +1,81 @@
-//! What a whole run may use: time, deletes and documents per second, over all its rules.
+//! What a whole run may use, over all its rules: delete commands in flight, time, deletes, documents per second.
 
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
 use crate::pace::RateLimit;
+
+/// The right to have one delete command in flight, or to read for one.
+pub type Turn = OwnedSemaphorePermit;
 
 #[derive(Debug)]
 pub struct RunBudget {
     begun: Instant,
     max_duration: Option<Duration>,
-    deletes_left: Option<u64>,
-    rate: Option<(u32, RateLimit)>,
-    concurrency: Option<u32>,
+    deletes: Option<Deletes>,
+    rate: Option<(u32, RefCell<RateLimit>)>,
+    /// First come, first served: rules that ask again after each batch take turns.
+    turns: Arc<Semaphore>,
+}
+
+/// Limits of a run; `None` is no limit.
+#[derive(Debug, Default)]
+pub struct Limits {
+    /// Counted from the beginning of the run.
+    pub max_duration: Option<Duration>,
+    pub max_deletes: Option<u64>,
+    /// Documents per second.
+    pub rate: Option<u32>,
+    /// Delete commands in flight.
+    pub concurrency: Option<u32>,
+}
+
+/// The deletes of a limited run.
+#[derive(Debug)]
+struct Deletes {
+    left: Cell<u64>,
+    /// Reserved or asked for, and not yet known to be deleted.
+    outstanding: Cell<u64>,
+    returned: Notify,
 }
 
 impl RunBudget {
-    /// `None` is no limit. The duration counts from `begun`.
-    pub fn new(
-        begun: Instant,
-        max_duration: Option<Duration>,
-        max_deletes: Option<u64>,
-        rate: Option<u32>,
-        concurrency: Option<u32>,
-    ) -> Self {
-        let rate = rate.map(|rate| (rate, RateLimit::new(rate)));
-        Self { begun, max_duration, deletes_left: max_deletes, rate, concurrency }
+    pub fn new(begun: Instant, limits: &Limits) -> Self {
+        let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
+        let turns = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            begun,
+            max_duration: limits.max_duration,
+            deletes: limits.max_deletes.map(deletes),
+            rate: limits.rate.map(|rate| (rate, RefCell::new(RateLimit::new(rate)))),
+            turns: Arc::new(Semaphore::new(turns)),
+        }
     }
 
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    pub fn time_left(&self) -> Option<Duration> {
-        self.max_duration.map(|limit| limit.saturating_sub(self.begun.elapsed()))
+    /// Ends when the run's time is over.
+    pub async fn out_of_time(&self) {
+        match self.max_duration {
+            Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,
+            None => std::future::pending().await,
+        }
     }
 
     pub fn is_out_of_time(&self) -> bool {
-        self.time_left().is_some_and(|left| left.is_zero())
+        self.max_duration.is_some_and(|limit| self.elapsed() >= limit)
     }
 
-    /// Documents that one batch may take at most.
-    pub fn batch_limit(&self) -> Option<u64> {
-        let by_rate = self.rate.as_ref().map(|(_, limit)| u64::from(limit.batch_limit()));
-        [by_rate, self.deletes_left].into_iter().flatten().min()
-    }
-
-    /// Delete commands of one rule that may be in flight.
-    pub fn concurrency(&self, of_rule: u32) -> usize {
-        let least = self.concurrency.map_or(of_rule, |of_run| of_run.min(of_rule)).max(1);
-        usize::try_from(least).unwrap_or(1)
+    /// Waits until a delete command may be in flight.
+    pub async fn turn(&self) -> Turn {
+        // The semaphore is never closed.
+        self.turns.clone().acquire_owned().await.expect("an open semaphore")
     }
 
     /// The lower of the run's and the rule's rate.
@@ -55,31 +83,61 @@ impl RunBudget {
         [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
     }
 
-    /// Says how long this many documents have to wait for the run's rate.
-    pub fn reserve(&mut self, documents: u64) -> Duration {
-        let now = self.elapsed();
-        self.rate.as_mut().map_or(Duration::ZERO, |(_, limit)| limit.reserve(documents, now))
+    /// Documents that one batch may take at most for the run's rate.
+    pub fn rate_limit(&self) -> Option<u64> {
+        self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit()))
     }
 
-    /// Takes deletes that are about to be asked for; never more than [`Self::batch_limit`] said.
-    pub fn take(&mut self, documents: u64) {
-        self.deletes_left = self.deletes_left.map(|left| left.saturating_sub(documents));
+    /// How long the next batch has to wait for the run's rate.
+    pub fn rate_wait(&self) -> Duration {
+        self.rate.as_ref().map_or(Duration::ZERO, |(_, limit)| limit.borrow().wait(self.elapsed()))
+    }
+
+    /// Counts documents that are about to be asked for against the run's rate.
+    pub fn pay(&self, documents: u64) {
+        if let Some((_, limit)) = &self.rate {
+            limit.borrow_mut().pay(documents, self.elapsed());
+        }
     }
 
     /// Whether the run's deletes are limited at all.
     pub fn has_delete_limit(&self) -> bool {
-        self.deletes_left.is_some()
+        self.deletes.is_some()
+    }
+
+    /// Takes up to this many deletes out of what is left; gives how many.
+    pub fn reserve(&self, documents: u64) -> u64 {
+        let Some(deletes) = &self.deletes else { return documents };
+        let granted = documents.min(deletes.left.get());
+        deletes.left.set(deletes.left.get() - granted);
+        deletes.outstanding.set(deletes.outstanding.get() + granted);
+        granted
+    }
+
+    /// Gives back what was reserved and not asked for.
+    pub fn give_back(&self, documents: u64) {
+        self.settle(documents, 0);
+    }
+
+    /// Where nothing is left but some of it may come back: ends when some has, or might have.
+    pub fn returned(&self) -> Option<Notified<'_>> {
+        let deletes = self.deletes.as_ref()?;
+        (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())
     }
 
     /// Settles a batch that was asked for: what was not deleted comes back, what others inserted meanwhile goes off.
-    pub fn settle(&mut self, asked: u64, deleted: u64) {
-        self.deletes_left = self.deletes_left.map(|left| left.saturating_add(asked).saturating_sub(deleted));
+    pub fn settle(&self, asked: u64, deleted: u64) {
+        if let Some(deletes) = &self.deletes {
+            deletes.outstanding.set(deletes.outstanding.get().saturating_sub(asked));
+            deletes.left.set((deletes.left.get() + asked).saturating_sub(deleted));
+            deletes.returned.notify_waiters();
+        }
     }
 
-    /// Makes the run's rate count what really was, where it was reserved by what could be.
-    pub fn correct_rate(&mut self, reserved: u64, real: u64) {
-        if let Some((_, rate)) = &mut self.rate {
-            rate.correct(reserved, real);
+    /// Makes the run's rate count what really was, where what could be was paid for.
+    pub fn correct_rate(&self, paid: u64, real: u64) {
+        if let Some((_, limit)) = &self.rate {
+            limit.borrow_mut().correct(paid, real);
         }
     }
 }

@@ -1,0 +1,141 @@
+//! The hours in which a rule may delete.
+
+use std::fmt;
+
+use chrono::{DateTime, NaiveTime, Utc};
+use chrono_tz::Tz;
+
+use super::reader::{Entry, Mapping};
+
+/// A stretch of every day: from `start`, included, to `end`, excluded, by the clocks of a time zone. With `end` before `start` it goes over
+/// midnight. An hour that daylight saving skips is in no window, one that it repeats is in it twice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Window {
+    start: NaiveTime,
+    end: NaiveTime,
+    timezone: Tz,
+}
+
+impl Window {
+    /// Reads `window: {start, end, timezone}`; the time zone is UTC where it is left out.
+    pub(super) fn read(map: &Mapping, entry: Entry) -> Option<Self> {
+        let known = ["start", "end", "timezone"];
+        let map = Mapping::read(map.context(), entry.node, entry.path, map.rule(), "`window`", &known)?;
+        for key in ["start", "end"] {
+            if !map.has(key) {
+                map.problem_here(format!("`window`: no `{key}`; expected a time of the day such as \"01:00\""));
+            }
+        }
+        let (start, end) = (map.parsed("start", time), map.parsed("end", time));
+        let timezone = if map.has("timezone") { map.parsed("timezone", zone) } else { Some(Tz::UTC) };
+        let (start, end, timezone) = (start?, end?, timezone?);
+        if start == end {
+            map.problem(&map.key_path("end"), "`end`: the same as `start`; expected another time, or no `window` at all");
+            return None;
+        }
+        Some(Self { start, end, timezone })
+    }
+
+    /// Whether the window is open at an instant.
+    pub fn contains(&self, instant: DateTime<Utc>) -> bool {
+        let time = instant.with_timezone(&self.timezone).time();
+        if self.start < self.end { self.start <= time && time < self.end } else { self.start <= time || time < self.end }
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} to {} {}", self.start, self.end, self.timezone)
+    }
+}
+
+fn time(text: &str) -> Result<NaiveTime, String> {
+    let parsed = NaiveTime::parse_from_str(text, "%H:%M").or_else(|_| NaiveTime::parse_from_str(text, "%H:%M:%S"));
+    let strict = text.len() == 5 || text.len() == 8;
+    // The parser takes `1:5` and, as a leap second, `23:59:60`.
+    parsed
+        .ok()
+        .filter(|time| strict && chrono::Timelike::nanosecond(time) < 1_000_000_000)
+        .ok_or_else(|| format!("{text:?} is no time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted"))
+}
+
+fn zone(text: &str) -> Result<Tz, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is no time zone; expected a name of the IANA time zone database such as \"Europe/Madrid\" or \"UTC\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(start: &str, end: &str, timezone: &str) -> Window {
+        Window { start: time(start).unwrap(), end: time(end).unwrap(), timezone: zone(timezone).unwrap() }
+    }
+
+    /// Whether the window is open at each of these instants.
+    fn open(window: &Window, instants: &[&str]) -> Vec<bool> {
+        instants.iter().map(|instant| window.contains(instant.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn start_is_in_and_end_is_out() {
+        let night = window("01:00", "05:00", "UTC");
+        let edges = [
+            "2026-01-31T00:59:59.999Z",
+            "2026-01-31T01:00:00Z",
+            "2026-01-31T04:59:59.999Z",
+            "2026-01-31T05:00:00Z",
+            "2026-01-31T13:00:00Z",
+        ];
+        assert_eq!(open(&night, &edges), [false, true, true, false, false]);
+        let over_midnight = window("22:00", "02:00:30", "UTC");
+        let edges = [
+            "2026-01-31T21:59:59.999Z",
+            "2026-01-31T22:00:00Z",
+            "2026-02-01T00:00:00Z",
+            "2026-02-01T02:00:29.999Z",
+            "2026-02-01T02:00:30Z",
+        ];
+        assert_eq!(open(&over_midnight, &edges), [false, true, true, true, false]);
+        let to_midnight = window("20:00", "00:00", "UTC");
+        assert_eq!(open(&to_midnight, &["2026-01-31T23:59:59.999Z", "2026-02-01T00:00:00Z"]), [true, false]);
+    }
+
+    #[test]
+    fn daylight_saving_moves_the_window_with_the_clocks() {
+        let madrid = window("01:00", "05:00", "Europe/Madrid");
+        // Winter is an hour ahead of UTC, summer two.
+        assert_eq!(open(&madrid, &["2026-01-15T00:00:00Z", "2026-01-15T03:59:59Z", "2026-01-15T04:00:00Z"]), [true, true, false]);
+        assert_eq!(open(&madrid, &["2026-07-15T00:00:00Z", "2026-07-15T02:59:59Z", "2026-07-15T03:00:00Z"]), [true, true, false]);
+        assert_eq!(open(&madrid, &["2026-07-14T22:59:59Z", "2026-07-14T23:00:00Z"]), [false, true]);
+
+        // 2026-03-29 02:00 to 03:00 does not exist there: a window that ends inside of it closes with the jump.
+        let skipped = window("01:30", "02:30", "Europe/Madrid");
+        assert_eq!(
+            open(&skipped, &["2026-03-29T00:30:00Z", "2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z"]),
+            [true, true, false]
+        );
+        let never = window("02:10", "02:50", "Europe/Madrid");
+        assert_eq!(
+            open(&never, &["2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z", "2026-03-29T01:20:00Z"]),
+            [false, false, false]
+        );
+
+        // 2026-10-25 02:00 to 03:00 comes twice.
+        let twice = window("02:00", "02:30", "Europe/Madrid");
+        let edges = ["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T01:30:00Z"];
+        assert_eq!(open(&twice, &edges), [true, false, true, false]);
+    }
+
+    #[test]
+    fn only_times_and_zones_that_exist() {
+        for text in ["24:00", "1:00", "01:60", "0100", "01:00:60", "23:59:60", "-1:00", "01:00 ", "", "1h"] {
+            assert!(time(text).unwrap_err().contains("expected"), "{text}");
+        }
+        for text in ["CET+1", "Madrid", "europe/madrid ", "", "+01:00"] {
+            assert!(zone(text).unwrap_err().contains("expected"), "{text}");
+        }
+        assert_eq!(window("01:00", "05:00", "Europe/Madrid").to_string(), "01:00:00 to 05:00:00 Europe/Madrid");
+    }
+}

@@ -1,0 +1,163 @@
+//! Sweeps the rules of a plan side by side: each has its turns, within the limits of the run.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use super::measure::{not_begun, note_unseen_field};
+use super::{Run, millis};
+use crate::plan::{Decision, Plan, PlannedRule, Selection};
+use crate::progress::{LINE_EVERY, Progress, Show};
+use crate::report::text::plural;
+use crate::report::{PausedMs, RuleReport, Status};
+use crate::server::grant::DeleteGrant;
+use crate::server::lag::LagSource;
+use crate::server::{Deployment, count};
+use crate::sweep::{self, End, Job, Limits, Outcome, RunBudget, StopReason};
+
+/// The count for a bar may take so long and no longer.
+const LONGEST_COUNT: Duration = Duration::from_secs(1);
+
+/// What all rules of one sweep share.
+struct Sweeping<'a> {
+    run: &'a Run,
+    deployment: &'a Deployment,
+    grant: Arc<DeleteGrant>,
+    budget: RunBudget,
+    lag: LagSource,
+    progress: Progress,
+    /// Why no server is left, once one rule has found out: otherwise each further rule would wait for it anew.
+    gone: RefCell<Option<String>>,
+}
+
+/// Sweeps every rule that is ready, and enters into its report what became of it.
+pub async fn sweep(
+    run: &Run,
+    deployment: &Deployment,
+    grant: DeleteGrant,
+    mut limits: Limits,
+    show: Show,
+    plan: &Plan,
+    reports: &mut [RuleReport],
+) {
+    let ready: Vec<_> = plan
+        .rules
+        .iter()
+        .zip(reports)
+        .filter_map(|(planned, report)| match &planned.decision {
+            Decision::Sweep(selection) if report.status == Status::Complete => Some((planned, selection, report)),
+            _ => None,
+        })
+        .collect();
+    let most = ready.iter().map(|(planned, ..)| planned.rule.concurrency).max();
+    limits.concurrency = limits.concurrency.or(most);
+    let lag = if ready.iter().any(|(planned, ..)| planned.rule.max_lag.is_some()) {
+        tokio::select! {
+            lag = LagSource::open(deployment) => lag,
+            // Each rule finds out by itself that it is to stop.
+            () = run.stop.asked() => LagSource::Nobody,
+        }
+    } else {
+        LagSource::Nobody
+    };
+    let expected = ready.iter().map(|(_, _, report)| report.expired_count).sum();
+    let sweeping = Sweeping {
+        run,
+        deployment,
+        grant: Arc::new(grant),
+        budget: RunBudget::new(run.begun, &limits),
+        lag,
+        progress: Progress::new(show, ready.len(), expected),
+        gone: RefCell::new(None),
+    };
+    let rules = join_all(ready.into_iter().map(|(planned, selection, report)| sweeping.one(planned, selection, report)));
+    let lines = async {
+        loop {
+            tokio::time::sleep(LINE_EVERY).await;
+            sweeping.progress.line();
+        }
+    };
+    tokio::select! {
+        _ = rules => {}
+        () = lines => {}
+    }
+    sweeping.progress.end();
+}
+
+impl Sweeping<'_> {
+    async fn one(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
+        let Run { stop, .. } = self.run;
+        let turn = tokio::select! {
+            turn = self.budget.turn() => turn,
+            reason = sweep::stopped(planned, &self.budget, stop) => return end_early(report, planned, reason),
+        };
+        if let Some(why) = self.gone.borrow().as_ref() {
+            return not_begun(report, why);
+        }
+        let begun = Instant::now();
+        let mut expected = report.expired_count;
+        if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(planned, &self.budget, stop).is_none() {
+            expected = count::expired_within(self.deployment, planned, selection, LONGEST_COUNT).await;
+        }
+        let progress = &self.progress.begin(&report.namespace, expected);
+        let Self { deployment, grant, budget, lag, .. } = self;
+        let job = Job { deployment, planned, selection, grant, budget, lag, progress, stop };
+        let outcome = sweep::sweep(&job, turn).await;
+        if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
+            let gone = deployment.unreachable().await;
+            self.gone.replace(gone);
+        }
+        if let (LagSource::Majority(why), true) = (lag, planned.rule.max_lag.is_some()) {
+            report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
+        }
+        enter(report, planned, outcome);
+        self.warn_if_field_unseen(planned, report).await;
+        report.duration_ms += millis(begun);
+    }
+
+    /// A rule that deletes nothing may name a field that does not exist.
+    async fn warn_if_field_unseen(&self, planned: &PlannedRule, report: &mut RuleReport) {
+        let has_documents = report.document_count.is_some_and(|count| count > 0);
+        let idle = report.status == Status::Complete && report.deleted_count == 0 && has_documents;
+        if idle && report.expired_count.is_none() {
+            // The sweep is over; a question that cannot be answered is not worth an error.
+            if let Ok(seen) = count::has_field(self.deployment, &planned.namespace, &planned.rule.field).await {
+                note_unseen_field(report, planned, seen);
+            }
+        }
+    }
+}
+
+fn enter(report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let paused = outcome.paused;
+    report.deleted_count = outcome.deleted;
+    report.batches = outcome.batches;
+    report.uncertain = outcome.uncertain;
+    report.paused_ms = Some(PausedMs { lag: millis(paused.lag), latency: millis(paused.latency), rate: millis(paused.rate) });
+    if outcome.unconfirmed > 0 {
+        report.warnings.push(format!(
+            "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
+            plural(outcome.unconfirmed, "document")
+        ));
+    }
+    match outcome.end {
+        End::Complete => {}
+        End::Partial(reason) => end_early(report, planned, reason),
+        End::Failed(why) => {
+            report.status = Status::Failed;
+            let least = if outcome.uncertain { "at least " } else { "" };
+            report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
+        }
+    }
+}
+
+fn end_early(report: &mut RuleReport, planned: &PlannedRule, reason: StopReason) {
+    report.status = Status::Partial;
+    report.reason = Some(reason.word().to_owned());
+    if let (StopReason::Window, Some(window)) = (reason, &planned.rule.window) {
+        report.warnings.push(format!("deletes only from {window}"));
+    }
+}

@@ -1,0 +1,241 @@
+//! How far the members of a replica set are behind their primary.
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::connect::number;
+use super::{Deployment, error};
+use crate::facts::Topology;
+
+/// Time between two looks. Members tell each other where they are at least every two seconds.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// A server that takes longer to say how its members are is not one to be trusted with it.
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+
+/// Where the members of a set are, the slowest of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lag {
+    /// No member has to follow the primary.
+    NoSecondary,
+    Known {
+        /// `host:port`.
+        member: String,
+        /// What the primary has written since the last operation that the member has.
+        lag: Duration,
+    },
+    /// Says why nobody can tell.
+    Unknown(String),
+}
+
+impl Lag {
+    /// Says who is further behind than `most`; a lag that is not known is.
+    pub fn behind(&self, most: Duration) -> Option<String> {
+        match self {
+            Lag::Known { member, lag } if *lag > most => {
+                Some(format!("{member} is {} s behind, {} s are allowed", lag.as_secs(), most.as_secs()))
+            }
+            Lag::Unknown(why) => Some(format!("lag is unknown: {why}")),
+            Lag::NoSecondary | Lag::Known { .. } => None,
+        }
+    }
+}
+
+/// What can be known of the lag of a deployment.
+pub enum LagSource {
+    /// A standalone server has nobody behind it.
+    Nobody,
+    /// The members' positions, looked at every second.
+    Members(LagWatch),
+    /// Whether a majority confirms a batch in time. Says why no more can be known.
+    Majority(String),
+}
+
+/// Looks until it is dropped.
+pub struct LagWatch {
+    receiver: watch::Receiver<Lag>,
+    task: JoinHandle<()>,
+}
+
+impl LagWatch {
+    pub fn subscribe(&self) -> watch::Receiver<Lag> {
+        self.receiver.clone()
+    }
+}
+
+impl Drop for LagWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl LagSource {
+    /// Finds out what the connected user may know, and begins to watch it.
+    pub async fn open(deployment: &Deployment) -> Self {
+        match deployment.facts.topology {
+            Topology::Standalone => return Self::Nobody,
+            Topology::Sharded => return Self::Majority("mongos does not show the members of the shards".into()),
+            Topology::ReplicaSet => {}
+        }
+        let first = match look(deployment).await {
+            Err(cause) if error::code(&cause) == Some(13) => {
+                return Self::Majority(
+                    "the user may not read `replSetGetStatus` and `replSetGetConfig` (role `clusterMonitor`)".into(),
+                );
+            }
+            first => read(first),
+        };
+        let (sender, receiver) = watch::channel(first);
+        let deployment = deployment.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(EVERY).await;
+                let lag = match tokio::time::timeout(LONGEST_LOOK, look(&deployment)).await {
+                    Ok(looked) => read(looked),
+                    Err(_) => Lag::Unknown("the server does not answer".into()),
+                };
+                sender.send_replace(lag);
+            }
+        });
+        Self::Members(LagWatch { receiver, task })
+    }
+
+    /// Says in the log what `maxLag` goes by.
+    pub fn announce(&self) {
+        match self {
+            Self::Nobody => info!("`maxLag`: a standalone server has no secondaries"),
+            Self::Members(_) => info!("`maxLag`: watching the members of the replica set"),
+            Self::Majority(why) => warn!("`maxLag`: {why}; a majority has to confirm each batch in that time instead"),
+        }
+    }
+}
+
+async fn look(deployment: &Deployment) -> mongodb::error::Result<(Document, Document)> {
+    let admin = deployment.client.database("admin");
+    let config = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+    let status = admin.run_command(doc! { "replSetGetStatus": 1 }).await?;
+    Ok((config, status))
+}
+
+fn read(looked: mongodb::error::Result<(Document, Document)>) -> Lag {
+    match looked {
+        Ok((config, status)) => slowest(&config, &status),
+        Err(cause) => Lag::Unknown(error::explain(&cause)),
+    }
+}
+
+/// The slowest of the members that count: not arbiters, which hold no data, nor hidden and delayed ones, which nobody reads from in time.
+fn slowest(config: &Document, status: &Document) -> Lag {
+    let config = config.get_document("config").cloned().unwrap_or_default();
+    let left_out: Vec<i64> = documents(&config, "members")
+        .filter(|member| {
+            let delay = number(member, "secondaryDelaySecs").or(number(member, "slaveDelay")).unwrap_or(0);
+            let is = |key| member.get_bool(key).unwrap_or(false);
+            is("arbiterOnly") || is("hidden") || delay > 0
+        })
+        .filter_map(|member| number(member, "_id"))
+        .collect();
+    let members: Vec<&Document> = documents(status, "members").collect();
+    let date = |member: &Document| member.get_datetime("optimeDate").ok().map(|date| date.timestamp_millis());
+    let Some(primary) = members.iter().find(|member| state(member) == "PRIMARY").and_then(|member| date(member)) else {
+        return Lag::Unknown("no member is primary".into());
+    };
+    let mut slowest = Lag::NoSecondary;
+    for member in members {
+        let counts = number(member, "_id").is_some_and(|id| !left_out.contains(&id));
+        if !counts || state(member) == "PRIMARY" {
+            continue;
+        }
+        let name = member.get_str("name").unwrap_or("a member");
+        let lag = match (state(member), date(member)) {
+            // A member can be ahead of what the primary says of itself by what it wrote since.
+            ("SECONDARY", Some(date)) => Duration::from_millis(u64::try_from(primary - date).unwrap_or(0)),
+            (state, _) => return Lag::Unknown(format!("{name} is {state}")),
+        };
+        if !matches!(&slowest, Lag::Known { lag: most, .. } if *most >= lag) {
+            slowest = Lag::Known { member: name.to_owned(), lag };
+        }
+    }
+    slowest
+}
+
+fn state(member: &Document) -> &str {
+    // The state of a member that does not answer is its last one for a while.
+    if number(member, "health") == Some(0) {
+        return "unreachable";
+    }
+    member.get_str("stateStr").unwrap_or("in no known state")
+}
+
+fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
+    document.get_array(key).into_iter().flatten().filter_map(Bson::as_document)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+
+    const MINUTE: i64 = 60_000;
+
+    fn member(id: i32, state: &str, millis: i64) -> Document {
+        doc! { "_id": id, "name": format!("h{id}:27017"), "health": 1.0, "stateStr": state, "optimeDate": DateTime::from_millis(millis) }
+    }
+
+    fn of(config: Vec<Document>, members: Vec<Document>) -> Lag {
+        slowest(&doc! { "config": { "members": config } }, &doc! { "members": members })
+    }
+
+    fn known(id: i32, millis: u64) -> Lag {
+        Lag::Known { member: format!("h{id}:27017"), lag: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn the_slowest_member_counts_but_hidden_delayed_and_arbiters() {
+        let config = vec![
+            doc! { "_id": 0 },
+            doc! { "_id": 1, "hidden": false, "secondaryDelaySecs": 0_i64 },
+            doc! { "_id": 2, "priority": 0 },
+            doc! { "_id": 3, "hidden": true },
+            doc! { "_id": 4, "secondaryDelaySecs": 3600_i64 },
+            doc! { "_id": 5, "slaveDelay": 3600 },
+            doc! { "_id": 6, "arbiterOnly": true },
+        ];
+        let mut members = vec![
+            member(0, "PRIMARY", MINUTE),
+            member(1, "SECONDARY", MINUTE - 1),
+            member(2, "SECONDARY", MINUTE - 2500),
+            member(3, "SECONDARY", 0),
+            member(4, "SECONDARY", 0),
+            member(5, "SECONDARY", 0),
+            doc! { "_id": 6, "name": "h6:27017", "health": 1.0, "stateStr": "ARBITER" },
+        ];
+        assert_eq!(of(config.clone(), members.clone()), known(2, 2500));
+        members[2] = member(2, "SECONDARY", MINUTE + 5);
+        assert_eq!(of(config.clone(), members.clone()), known(1, 1));
+        assert_eq!(of(config.clone(), vec![members[0].clone(), members[3].clone()]), Lag::NoSecondary);
+
+        members[2].insert("health", 0.0);
+        assert_eq!(of(config.clone(), members.clone()), Lag::Unknown("h2:27017 is unreachable".into()));
+        members[2] = member(2, "RECOVERING", MINUTE);
+        assert_eq!(of(config.clone(), members.clone()), Lag::Unknown("h2:27017 is RECOVERING".into()));
+        members[2].remove("optimeDate");
+        members[2].insert("stateStr", "SECONDARY");
+        assert_eq!(of(config.clone(), members.clone()), Lag::Unknown("h2:27017 is SECONDARY".into()));
+        assert_eq!(of(config, members[1..].to_vec()), Lag::Unknown("no member is primary".into()));
+    }
+
+    #[test]
+    fn at_the_limit_is_not_behind_and_the_unknown_is() {
+        let most = Duration::from_secs(10);
+        assert_eq!(known(1, 10_000).behind(most), None);
+        assert_eq!(known(1, 10_001).behind(most).as_deref(), Some("h1:27017 is 10 s behind, 10 s are allowed"));
+        assert_eq!(Lag::NoSecondary.behind(most), None);
+        assert_eq!(Lag::Unknown("h1 is DOWN".into()).behind(most).as_deref(), Some("lag is unknown: h1 is DOWN"));
+    }
+}

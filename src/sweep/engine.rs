@@ -1,0 +1,294 @@
+//! The loop of one rule: waits until a batch may go, takes it from the source, sends it, learns from how it went.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tracing::warn;
+
+use super::batch::{self, Aim, Landed};
+use super::budget::Turn;
+use super::lag_gate::LagGate;
+use super::source::{Source, Taken};
+use super::{End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
+use crate::pace::{Pace, RateLimit};
+use crate::server::lag::LagSource;
+
+/// How often a gate is tried that only the members of the set can open.
+const TRY_GATE: Duration = Duration::from_millis(200);
+
+pub struct Engine<'a> {
+    job: &'a Job<'a>,
+    aim: Arc<Aim>,
+    /// Dropped when the sweep ends, so that nothing is sent again.
+    going_on: watch::Sender<()>,
+    concurrency: usize,
+    pace: Pace,
+    /// No batch begins before.
+    rests_until: Instant,
+    rate: Option<RateLimit>,
+    /// Documents that the rule may still ask for.
+    allowance: Option<u64>,
+    in_flight: JoinSet<Landed>,
+    outcome: Outcome,
+}
+
+impl<'a> Engine<'a> {
+    pub fn new(job: &'a Job<'a>) -> Self {
+        let rule = &job.planned.rule;
+        let lag = rule.max_lag.and_then(|most| LagGate::new(most, job.lag)).map(Arc::new);
+        let (going_on, ended) = watch::channel(());
+        Self {
+            job,
+            aim: Arc::new(Aim {
+                deployment: job.deployment.clone(),
+                namespace: job.planned.namespace.clone(),
+                selection: job.selection.clone(),
+                write_concern: write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
+                grant: job.grant.clone(),
+                lag,
+                ended,
+            }),
+            going_on,
+            concurrency: usize::try_from(rule.concurrency).unwrap_or(1),
+            pace: Pace::new(rule.batch_size, rule.target_batch),
+            rests_until: Instant::now(),
+            rate: rule.rate.map(RateLimit::new),
+            allowance: rule.max_deletes,
+            in_flight: JoinSet::new(),
+            outcome: Outcome {
+                deleted: 0,
+                batches: 0,
+                uncertain: false,
+                unconfirmed: 0,
+                paused: Paused::default(),
+                end: End::Complete,
+            },
+        }
+    }
+
+    pub async fn run(mut self, turn: Turn) -> Outcome {
+        self.outcome.end = match self.send_all(turn).await {
+            Ok(()) => match self.land_all().await {
+                Err(end @ End::Failed(_)) => end,
+                // All is sent: whether it is done the last batches will say.
+                _ => End::Complete,
+            },
+            Err(end) => end,
+        };
+        // What is in flight is always waited for: its documents are gone, and its counts belong into the report. But it is not sent again.
+        self.going_on = watch::Sender::new(());
+        while let Some(landed) = self.in_flight.join_next().await {
+            if let Err(end) = self.land(landed)
+                && !matches!(self.outcome.end, End::Failed(_))
+            {
+                self.outcome.end = end;
+            }
+        }
+        self.outcome
+    }
+
+    /// Sends batches until there is nothing left.
+    ///
+    /// Errors: the end, where it comes before.
+    async fn send_all(&mut self, turn: Turn) -> Result<(), End> {
+        let Job { planned, budget, stop, .. } = self.job;
+        let slowest = budget.slowest_rate(planned.rule.rate);
+        // Under a limit no document may go that others insert into a stretch while it is being deleted.
+        let exact = self.allowance.is_some() || budget.has_delete_limit();
+        if let Some(reason) = stop_reason(planned, budget, stop) {
+            return Err(End::Partial(reason));
+        }
+        let mut source = self.wait(Source::open(self.job, slowest, exact)).await?.map_err(End::Failed)?;
+        drop(turn);
+        loop {
+            // While others are in flight the next batch is looked for; but under a limit or a rate, and on a server that is slow, it is found
+            // when it may be sent: so that it is sent at once, before others can add to it, and in the size that is right by then.
+            let reads_ahead = !exact && slowest.is_none() && !self.in_flight.is_empty() && self.pace.rest().is_zero();
+            let turn = if reads_ahead { None } else { Some(self.turn().await?) };
+            self.wait_for_rate_of_run().await?;
+            if let Some(reason) = stop_reason(planned, budget, stop) {
+                return Err(End::Partial(reason));
+            }
+            let most = budget.reserve(self.most());
+            if most == 0 {
+                // What was asked for and not deleted comes back, so a spent limit is not the end yet.
+                drop(turn);
+                if !self.in_flight.is_empty() {
+                    self.land_next().await?;
+                    continue;
+                } else if let Some(returned) = budget.returned() {
+                    self.wait(returned).await?;
+                    continue;
+                }
+                return match self.wait(source.take(0)).await?.map_err(End::Failed)? {
+                    Taken::Exhausted => Ok(()),
+                    Taken::More | Taken::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
+                };
+            }
+            let taken = self.wait(source.take(most)).await;
+            let asked = if let Ok(Ok(Taken::Batch { most, .. })) = &taken { *most } else { 0 };
+            budget.give_back(most.saturating_sub(asked));
+            let Taken::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(()) };
+            if let Some(rate) = &mut self.rate {
+                rate.pay(asked, budget.elapsed());
+            }
+            budget.pay(asked);
+            self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
+            let turn = match turn {
+                Some(turn) => turn,
+                None => self.turn().await?,
+            };
+            self.in_flight.spawn(batch::run(self.aim.clone(), restriction, asked, turn));
+        }
+    }
+
+    /// Documents that the next batch may take at most.
+    fn most(&self) -> u64 {
+        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
+        let limits = [of_rate, self.job.budget.rate_limit(), self.allowance];
+        limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
+    }
+
+    /// Waits until a batch may be sent.
+    async fn turn(&mut self) -> Result<Turn, End> {
+        loop {
+            self.hold_back().await?;
+            if self.in_flight.len() >= self.concurrency {
+                self.land_next().await?;
+                continue;
+            }
+            let turn = self.wait(self.job.budget.turn()).await?;
+            if self.rest().is_zero() && self.behind().is_none() {
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// Waits for whatever the rule itself has to wait for, while other rules have their turns.
+    async fn hold_back(&mut self) -> Result<(), End> {
+        let rest = self.rest();
+        if !rest.is_zero() {
+            let why = format!("the server is slower than {} ms per batch", self.job.planned.rule.target_batch.as_millis());
+            self.pause(&why, rest, |paused| &mut paused.latency).await?;
+        }
+        let mut said = false;
+        while let Some(why) = self.behind() {
+            if !said {
+                warn!("{}: waiting: {why}", self.job.planned.namespace);
+                said = true;
+            }
+            self.pause(&why, TRY_GATE, |paused| &mut paused.lag).await?;
+        }
+        let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.job.budget.elapsed()));
+        if !wait.is_zero() {
+            self.pause("rate", wait, |paused| &mut paused.rate).await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_rate_of_run(&mut self) -> Result<(), End> {
+        loop {
+            let wait = self.job.budget.rate_wait();
+            if wait.is_zero() {
+                return Ok(());
+            }
+            self.pause("rate", wait, |paused| &mut paused.rate).await?;
+        }
+    }
+
+    fn rest(&self) -> Duration {
+        self.rests_until.saturating_duration_since(Instant::now())
+    }
+
+    fn behind(&self) -> Option<String> {
+        self.aim.lag.as_ref()?.behind()
+    }
+
+    async fn pause(&mut self, why: &str, length: Duration, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
+        let begun = Instant::now();
+        self.job.progress.waits(Some(why));
+        let waited = self.wait(tokio::time::sleep(length)).await;
+        self.job.progress.waits(None);
+        *of(&mut self.outcome.paused) += begun.elapsed();
+        waited
+    }
+
+    /// Awaits something that only waits or reads, and takes in what comes back meanwhile.
+    ///
+    /// Errors: the end, where the rule may not go on.
+    async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
+        let Job { planned, budget, stop, .. } = self.job;
+        let stopped = stopped(planned, budget, stop);
+        tokio::pin!(future, stopped);
+        loop {
+            tokio::select! {
+                output = &mut future => return Ok(output),
+                reason = &mut stopped => return Err(End::Partial(reason)),
+                Some(landed) = self.in_flight.join_next() => self.land(landed)?,
+            }
+        }
+    }
+
+    async fn land_all(&mut self) -> Result<(), End> {
+        while !self.in_flight.is_empty() {
+            self.land_next().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a command to come back; under `maxLag` no longer than until it is time to look at the lag.
+    async fn land_next(&mut self) -> Result<(), End> {
+        let Job { planned, budget, stop, .. } = self.job;
+        tokio::select! {
+            Some(landed) = self.in_flight.join_next() => self.land(landed),
+            reason = stopped(planned, budget, stop) => Err(End::Partial(reason)),
+            () = tokio::time::sleep(TRY_GATE), if self.aim.lag.is_some() => Ok(()),
+        }
+    }
+
+    /// Takes in one command that has come back.
+    ///
+    /// Errors: why it failed for good.
+    fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
+        let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
+        let deleted = landed.reply.deleted;
+        self.outcome.deleted += deleted;
+        self.outcome.batches += 1;
+        self.outcome.uncertain |= landed.uncertain;
+        self.job.progress.deleted(deleted);
+        self.pace.observe(u32::try_from(landed.asked).unwrap_or(u32::MAX), landed.latency);
+        self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
+        // After a lost reply nobody knows how many went: none of them come back.
+        let gone = if landed.uncertain { landed.asked.max(deleted) } else { deleted };
+        self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(gone));
+        self.job.budget.settle(landed.asked, gone);
+        if let Some(rate) = &mut self.rate {
+            rate.correct(landed.asked, gone);
+        }
+        self.job.budget.correct_rate(landed.asked, gone);
+        match landed.reply.trouble {
+            None => Ok(()),
+            Some(trouble) if trouble.unconfirmed && self.aim.lag.is_some() => {
+                self.outcome.unconfirmed += deleted;
+                Ok(())
+            }
+            Some(trouble) => Err(End::Failed(trouble.why)),
+        }
+    }
+}
+
+/// The deployment's write concern; under `maxLag` the wait for it is bounded, and where nothing else can be known, it is for a majority.
+fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
+    let mut concern = of_deployment.clone();
+    let Some(lag) = lag else { return concern };
+    if matches!(source, LagSource::Majority(_)) && !matches!(concern.get("w"), Some(Bson::String(_))) {
+        concern.insert("w", "majority");
+    }
+    let most = i64::try_from(lag.most().as_millis()).unwrap_or(i64::MAX);
+    let own = concern.get_i64("wtimeout").ok().filter(|own| *own > 0);
+    concern.insert("wtimeout", own.map_or(most, |own| own.min(most)));
+    concern
+}

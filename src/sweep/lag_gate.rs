@@ -1,0 +1,55 @@
+//! Whether a rule has to wait for the members of the replica set.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::server::lag::{Lag, LagSource};
+
+/// Open while every member is near enough, as far as anybody can tell.
+pub struct LagGate {
+    most: Duration,
+    members: Option<watch::Receiver<Lag>>,
+    /// Batches that no majority has confirmed in time.
+    unconfirmed: AtomicUsize,
+}
+
+/// A batch that no majority has confirmed in time; confirmed, or given up, when dropped.
+pub struct Unconfirmed<'a>(&'a LagGate);
+
+impl LagGate {
+    /// `None` where the deployment has nobody who could lag.
+    pub fn new(most: Duration, source: &LagSource) -> Option<Self> {
+        let members = match source {
+            LagSource::Nobody => return None,
+            LagSource::Members(watch) => Some(watch.subscribe()),
+            LagSource::Majority(_) => None,
+        };
+        Some(Self { most, members, unconfirmed: AtomicUsize::new(0) })
+    }
+
+    /// How long a batch may wait for a majority.
+    pub fn most(&self) -> Duration {
+        self.most
+    }
+
+    /// Says why the rule has to wait; `None` where it need not.
+    pub fn behind(&self) -> Option<String> {
+        if self.unconfirmed.load(Ordering::Relaxed) > 0 {
+            return Some(format!("no majority of the members has confirmed a batch within {} s", self.most.as_secs()));
+        }
+        self.members.as_ref()?.borrow().behind(self.most)
+    }
+
+    pub fn unconfirmed(&self) -> Unconfirmed<'_> {
+        self.unconfirmed.fetch_add(1, Ordering::Relaxed);
+        Unconfirmed(self)
+    }
+}
+
+impl Drop for Unconfirmed<'_> {
+    fn drop(&mut self) {
+        self.0.unconfirmed.fetch_sub(1, Ordering::Relaxed);
+    }
+}
