@@ -104,9 +104,10 @@ impl<'a> Engine<'a> {
         let mut source = self.wait(Source::open(self.job, slowest, exact)).await?.map_err(End::Failed)?;
         drop(turn);
         loop {
-            // While others are in flight the next batch is looked for; but under a limit or a rate, and on a server that is slow, it is found
-            // when it may be sent: so that it is sent at once, before others can add to it, and in the size that is right by then.
-            let reads_ahead = !exact && slowest.is_none() && !self.in_flight.is_empty() && self.pace.rest().is_zero();
+            // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
+            // fast, it is found when it may be sent: so that it is sent at once, before others can add to it, and in the size that is right by then.
+            let may_read_ahead = !exact && slowest.is_none() && self.outcome.batches > 0 && self.pace.rest().is_zero();
+            let reads_ahead = may_read_ahead && !self.in_flight.is_empty();
             let turn = if reads_ahead { None } else { Some(self.turn().await?) };
             self.wait_for_rate_of_run().await?;
             if let Some(reason) = stop_reason(planned, budget, stop) {

@@ -1,0 +1,61 @@
+//! Fills a collection, the same way each time, and holds what a run left against what it was to leave.
+
+use mongodb::Collection;
+use mongodb::bson::{Document, doc};
+use mongodb::options::WriteConcern;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::layout::Layout;
+use crate::server::Server;
+
+/// Documents of one insert.
+const BATCH: i64 = 10_000;
+
+/// Makes the collection anew, with the same documents in the same order each time.
+pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> Collection<Document> {
+    let c = server.collection();
+    c.drop().await.expect("a drop");
+    let mut random = StdRng::seed_from_u64(1);
+    let mut going_in = tokio::spawn(async {});
+    for begin in (0..documents).step_by(BATCH as usize) {
+        let batch: Vec<Document> =
+            (begin..documents.min(begin + BATCH)).map(|n| (layout.document)(n, documents, &mut random)).collect();
+        // One batch goes in while the next is made. Never two at a time: they would mix.
+        going_in.await.expect("documents go in");
+        let c = c.clone();
+        going_in = tokio::spawn(async move {
+            c.insert_many(batch).write_concern(WriteConcern::nodes(1)).await.expect("documents go in");
+        });
+    }
+    going_in.await.expect("documents go in");
+    let indexes: Vec<Document> = layout.indexes.iter().map(|field| doc! { "key": { *field: 1 }, "name": *field }).collect();
+    if !indexes.is_empty() {
+        server.database().run_command(doc! { "createIndexes": "c", "indexes": indexes }).await.expect("indexes");
+    }
+    server.checkpoint().await;
+    c
+}
+
+/// What a run is to delete and to leave.
+pub struct Expected {
+    pub expired: u64,
+    live: u64,
+}
+
+impl Expected {
+    /// Counts before the run.
+    pub async fn count(layout: &Layout, c: &Collection<Document>) -> Self {
+        let expired = c.count_documents(layout.expired()).await.expect("a count");
+        let live = c.estimated_document_count().await.expect("a count") - expired;
+        assert!(expired > 0 && live > 0, "{}: {expired} expired, {live} live; more documents are needed", layout.name);
+        Self { expired, live }
+    }
+
+    /// Asserts that the run left exactly the live documents. Nobody inserts: as many as were live, none of them expired, are the same.
+    pub async fn assert_left(&self, layout: &Layout, c: &Collection<Document>) {
+        let expired = c.count_documents(layout.expired()).await.expect("a count");
+        let all = c.estimated_document_count().await.expect("a count");
+        assert!(expired == 0 && all == self.live, "{}: {expired} expired are left, {all} of {} live", layout.name, self.live);
+    }
+}

@@ -1,0 +1,168 @@
+//! What others feel: the latency of a client that works on live documents of the collection while the expired ones are deleted.
+
+use std::time::{Duration, Instant};
+
+use mongodb::bson::Document;
+use mongodb::options::ClientOptions;
+use mongodb::{Client, Collection};
+
+use crate::Args;
+use crate::fill::{Expected, fill};
+use crate::layout::NUMBERED;
+use crate::load::Load;
+use crate::peer::{Deletion, Peer};
+use crate::runs::{median, most, percentile, rotated};
+use crate::server::Server;
+use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
+
+/// How long the foreground has the server to itself in a round.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How long the foreground runs before the deleting begins: its connections are open by then.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// Sweeper's p99 over that of the TTL monitor.
+const BESIDE_MONITOR: Goal = Goal::AtMost(1.0);
+
+/// Sweeper's rate of deleting over that of the TTL monitor.
+const RATE: Goal = Goal::AtLeast(1.0);
+
+/// The p99 of sweeper at half the TTL monitor's rate over that of the idle server.
+const BESIDE_IDLE: Goal = Goal::AtMost(1.3);
+
+/// The percentiles that are shown; the last is the longest wait.
+const SHARES: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
+
+/// What goes on beside the foreground.
+#[derive(Clone, Copy, PartialEq)]
+enum Beside {
+    Nothing,
+    Peer(Peer),
+    /// Sweeper at half the rate that the TTL monitor had.
+    HalfRate,
+}
+
+/// In the first round the monitor comes before what is derived from it.
+const BESIDE: [(&str, Beside); 5] = [
+    ("nothing", Beside::Nothing),
+    ("TTL monitor", Beside::Peer(Peer::TtlMonitor)),
+    ("deleteMany", Beside::Peer(Peer::DeleteMany)),
+    ("sweeper", Beside::Peer(Peer::Sweeper)),
+    ("sweeper, half the rate", Beside::HalfRate),
+];
+
+/// What one run showed.
+struct Felt {
+    /// Documents deleted per second; `None` where nothing was.
+    rate: Option<f64>,
+    /// Milliseconds, in the order of [`SHARES`].
+    latency: [Option<f64>; 4],
+    peak: Option<f64>,
+    client_cpu: Option<f64>,
+}
+
+pub async fn run(args: &Args) {
+    let server = Server::start(args.cache).await;
+    let mut felt: [Vec<Felt>; BESIDE.len()] = Default::default();
+    let mut half_rate = None;
+    for round in 0..args.rounds {
+        for n in rotated(&[0, 1, 2, 3, 4], round) {
+            let peer = match BESIDE[n].1 {
+                Beside::Nothing => None,
+                Beside::Peer(peer) => Some(peer),
+                Beside::HalfRate => Some(Peer::PacedSweeper(half_rate.expect("the monitor's rate"))),
+            };
+            let one = feel(&server, args, peer).await;
+            if peer == Some(Peer::TtlMonitor) && half_rate.is_none() {
+                half_rate = one.rate.map(|rate| (rate / 2.0).clamp(1.0, 1e9) as u32);
+            }
+            felt[n].push(one);
+        }
+    }
+    show(args, &felt);
+}
+
+/// Runs the foreground beside a peer, or beside nothing.
+async fn feel(server: &Server, args: &Args, peer: Option<Peer>) -> Felt {
+    let documents = args.foreground_documents * 2;
+    let c = fill(server, &NUMBERED, documents).await;
+    let expected = Expected::count(&NUMBERED, &c).await;
+    let load = Load::start(foreground(server).await, documents, args.foreground_rate);
+    tokio::time::sleep(WARM_UP).await;
+    let begun = Instant::now();
+    let deletion = match peer {
+        Some(peer) => peer.delete(server, &NUMBERED, &expected).await,
+        None => {
+            tokio::time::sleep(IDLE).await;
+            Deletion { begun, ended: Instant::now(), usage: None }
+        }
+    };
+    let samples = load.stop().await;
+    if peer.is_some() {
+        expected.assert_left(&NUMBERED, &c).await;
+    }
+    let during = samples.iter().filter(|sample| (deletion.begun..=deletion.ended).contains(&sample.scheduled));
+    let mut latencies: Vec<Duration> = during.map(|sample| sample.latency).collect();
+    latencies.sort();
+    Felt {
+        rate: peer.map(|_| expected.expired as f64 / deletion.wall().as_secs_f64()),
+        latency: SHARES.map(|share| percentile(&latencies, share).map(|latency| latency.as_secs_f64() * 1000.0)),
+        peak: deletion.usage.as_ref().map(|usage| usage.megabytes()),
+        client_cpu: deletion.usage.as_ref().map(|usage| usage.client_percent()),
+    }
+}
+
+/// The same collection over connections of its own, as many as a stall may need: waiting for one would be no fault of the server.
+async fn foreground(server: &Server) -> Collection<Document> {
+    let mut options = ClientOptions::parse(server.uri()).await.expect("options");
+    options.max_pool_size = Some(100);
+    let c = server.collection().namespace();
+    Client::with_options(options).expect("a client").database(&c.db).collection(&c.coll)
+}
+
+fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
+    let title = format!(
+        "foreground: latency in milliseconds of {} reads and updates per second, while about {} of {} documents are deleted",
+        args.foreground_rate,
+        args.foreground_documents,
+        args.foreground_documents * 2
+    );
+    let table = Table::begin(
+        &title,
+        &[
+            ("beside", 24),
+            ("deleted/s", 9),
+            ("/ TTL monitor", 15),
+            ("p50", 7),
+            ("p95", 7),
+            ("p99", 7),
+            ("max", 7),
+            ("p99 / TTL monitor", 17),
+            ("p99 / nothing", 15),
+            ("peak MB", 14),
+            ("client CPU %", 12),
+        ],
+    );
+    let rate = |runs: &[Felt]| median(runs.iter().filter_map(|one| one.rate));
+    let latency = |runs: &[Felt], n: usize| median(runs.iter().filter_map(|one| one.latency[n]));
+    let ratio = |value: Option<f64>, base: Option<f64>| value.zip(base).map(|(value, base)| value / base);
+    let [nothing, monitor, ..] = felt;
+    for ((name, beside), runs) in BESIDE.iter().zip(felt) {
+        let sweeper = *beside == Beside::Peer(Peer::Sweeper);
+        let half_rate = *beside == Beside::HalfRate;
+        let p99 = latency(runs, 2);
+        table.row([
+            (*name).to_owned(),
+            figure(rate(runs), 0),
+            maybe_against(ratio(rate(runs), rate(monitor)), sweeper.then_some(RATE), 2),
+            figure(latency(runs, 0), 2),
+            figure(latency(runs, 1), 2),
+            figure(p99, 2),
+            figure(latency(runs, 3), 1),
+            maybe_against(ratio(p99, latency(monitor, 2)), sweeper.then_some(BESIDE_MONITOR), 2),
+            maybe_against(ratio(p99, latency(nothing, 2)), half_rate.then_some(BESIDE_IDLE), 2),
+            against(most(runs.iter().filter_map(|one| one.peak)), MEMORY, 1),
+            figure(median(runs.iter().filter_map(|one| one.client_cpu)), 1),
+        ]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Layouts of collections: what a document looks like, which indexes there are, and which documents have expired.
+
+use mongodb::bson::{Document, doc};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::server::date;
+
+/// No document expires so many seconds after now: the clock of the TTL monitor goes on while it works.
+const MARGIN: i64 = 7200;
+
+/// How a collection is filled and what has expired in it.
+pub struct Layout {
+    pub name: &'static str,
+    /// The n-th of so many documents.
+    pub document: fn(i64, i64, &mut StdRng) -> Document,
+    /// Fields with an ascending index each, named as the field.
+    pub indexes: &'static [&'static str],
+    /// Whether documents may say for themselves how long they live, in the field `ttl`.
+    pub own_ttl: bool,
+}
+
+impl Layout {
+    /// What one `deleteMany` of the expired documents takes as its filter.
+    pub fn expired(&self) -> Document {
+        if !self.own_ttl {
+            return doc! { "at": { "$lte": date(0) } };
+        }
+        // As people write it by hand: safe on every type, 3600 s where the document says nothing, and bounded on the index.
+        let ttl = doc! { "$cond": [{ "$in": [{ "$type": "$ttl" }, ["int", "long"]] }, "$ttl", 3600] };
+        doc! { "at": { "$lte": date(-1) }, "$expr": { "$and": [
+            { "$eq": [{ "$type": "$at" }, "date"] },
+            { "$lte": ["$at", { "$subtract": [date(0), { "$multiply": [ttl, 1000] }] }] },
+        ] } }
+    }
+
+    /// Sweeper's rule for the same documents, as keys of a YAML flow mapping.
+    pub fn rule(&self) -> String {
+        let expiry = if self.own_ttl { "expireAfterSeconds: 3600, ttlField: ttl" } else { "expireAfterSeconds: 0" };
+        format!("namespace: bench.c, field: at, allowCollectionScan: true, {expiry}")
+    }
+}
+
+/// About 200 bytes and a random date.
+pub const SMALL: Layout =
+    Layout { name: "random dates", document: |_, _, random| dated(0.5, 150, random), indexes: &["at"], own_ttl: false };
+
+pub const ORDERED: Layout = Layout { name: "ordered dates", document: ordered, ..SMALL };
+
+pub const FOUR_INDEXES: Layout = Layout { name: "random, four indexes", indexes: &["at", "a", "b", "c"], ..SMALL };
+
+pub const ORDERED_FOUR_INDEXES: Layout = Layout { name: "ordered, four indexes", document: ordered, ..FOUR_INDEXES };
+
+pub const LARGE: Layout = Layout { name: "random, 4 kB", document: |_, _, random| dated(0.5, 4000, random), ..SMALL };
+
+pub const ONE_PERCENT: Layout =
+    Layout { name: "random, 1 % expired", document: |_, _, random| dated(0.01, 150, random), ..SMALL };
+
+pub const NINETY_PERCENT: Layout =
+    Layout { name: "random, 90 % expired", document: |_, _, random| dated(0.9, 150, random), ..SMALL };
+
+pub const MULTIKEY: Layout = Layout {
+    name: "multikey dates",
+    document: |_, _, random| {
+        let dates = [0, 1].map(|_| date(seconds(0.5, random)));
+        body(doc! { "at": dates.to_vec() }, 150, random)
+    },
+    ..SMALL
+};
+
+pub const ONE_DATE: Layout = Layout {
+    name: "one date shared by all",
+    document: |n, _, random| body(doc! { "at": date(if n % 2 == 0 { -86_400 } else { 86_400 }) }, 150, random),
+    ..SMALL
+};
+
+pub const NO_INDEX: Layout = Layout { name: "no index", indexes: &[], ..SMALL };
+
+pub const FEW_TTLS: Layout =
+    Layout { name: "own ttl, 3 values", document: |n, _, random| with_ttl(n, 3, random), own_ttl: true, ..SMALL };
+
+pub const MANY_TTLS: Layout =
+    Layout { name: "own ttl, 100 000 values", document: |n, _, random| with_ttl(n, 100_000, random), own_ttl: true, ..SMALL };
+
+/// Nothing but the date: millions are filled in soon, and what each costs is the server's least.
+pub const TINY: Layout =
+    Layout { name: "tiny", document: |_, _, random| doc! { "at": date(seconds(0.5, random)) }, indexes: &["at"], own_ttl: false };
+
+/// The odd documents live and are known by their `_id`; each has a small field that others update in place.
+pub const NUMBERED: Layout = Layout {
+    name: "numbered",
+    document: |n, _, random| {
+        let at = date(seconds(if n % 2 == 0 { 1.0 } else { 0.0 }, random));
+        body(doc! { "_id": n, "at": at, "seen": 0_i64 }, 150, random)
+    },
+    indexes: &["at"],
+    own_ttl: false,
+};
+
+/// A random instant in seconds from now, with this probability in the past.
+fn seconds(expired: f64, random: &mut StdRng) -> i64 {
+    if random.random_bool(expired) { random.random_range(-1_000_000..=0) } else { random.random_range(MARGIN..1_000_000) }
+}
+
+fn dated(expired: f64, length: usize, random: &mut StdRng) -> Document {
+    body(doc! { "at": date(seconds(expired, random)) }, length, random)
+}
+
+fn ordered(n: i64, of: i64, random: &mut StdRng) -> Document {
+    let since_now = (n - of / 2) * 5;
+    body(doc! { "at": date(if since_now > 0 { since_now + MARGIN } else { since_now }) }, 150, random)
+}
+
+/// Three documents in ten say for themselves how long they live.
+fn with_ttl(n: i64, values: i64, random: &mut StdRng) -> Document {
+    let mut document = doc! { "at": date(random.random_range(-14_400..14_400)) };
+    if n % 10 < 3 {
+        document.insert("ttl", i32::try_from(1 + random.random_range(0..values) * (14_400 / values).max(1)).unwrap_or(1));
+    }
+    body(document, 150, random)
+}
+
+/// Adds three random numbers and `length` bytes.
+fn body(mut document: Document, length: usize, random: &mut StdRng) -> Document {
+    document.extend(
+        doc! { "a": random.random::<f64>(), "b": random.random::<f64>(), "c": random.random::<f64>(), "p": "x".repeat(length) },
+    );
+    document
+}

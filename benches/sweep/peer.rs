@@ -1,0 +1,133 @@
+//! The ways of deleting that are held against each other.
+
+use std::time::{Duration, Instant};
+
+use futures_util::TryStreamExt;
+use mongodb::Collection;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::options::WriteConcern;
+
+use crate::fill::{Expected, fill};
+use crate::layout::Layout;
+use crate::server::{Server, date};
+use crate::sweeper;
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Peer {
+    /// One `deleteMany`.
+    DeleteMany,
+    TtlMonitor,
+    /// Finds 1000 ids, deletes them with the date beside, and again.
+    Script,
+    Sweeper,
+    /// Sweeper, held to so many documents per second.
+    PacedSweeper(u32),
+}
+
+/// One run of a peer.
+pub struct Deletion {
+    pub begun: Instant,
+    pub ended: Instant,
+    /// Only of a process of its own.
+    pub usage: Option<Usage>,
+}
+
+/// What the process of a peer used.
+pub struct Usage {
+    /// Most bytes that were resident at a time.
+    pub peak: u64,
+    pub client_cpu: Duration,
+    /// Processor time of the server over the same time.
+    pub server_cpu: Duration,
+}
+
+impl Usage {
+    /// Most megabytes that were resident at a time.
+    pub fn megabytes(&self) -> f64 {
+        self.peak as f64 / 1e6
+    }
+
+    /// The client's processor time as a percentage of the server's.
+    pub fn client_percent(&self) -> f64 {
+        100.0 * self.client_cpu.as_secs_f64() / self.server_cpu.as_secs_f64()
+    }
+}
+
+impl Deletion {
+    pub fn wall(&self) -> Duration {
+        self.ended - self.begun
+    }
+}
+
+impl Peer {
+    /// Deletes the expired documents of a freshly filled collection, and asserts that exactly the others are left.
+    pub async fn measure(self, server: &Server, layout: &'static Layout, documents: i64) -> Deletion {
+        let c = fill(server, layout, documents).await;
+        let expected = Expected::count(layout, &c).await;
+        let deletion = self.delete(server, layout, &expected).await;
+        expected.assert_left(layout, &c).await;
+        deletion
+    }
+
+    /// Deletes the expired documents.
+    pub async fn delete(self, server: &Server, layout: &Layout, expected: &Expected) -> Deletion {
+        let c = server.collection();
+        let begun = Instant::now();
+        match self {
+            Peer::DeleteMany => delete_many(&c, layout.expired()).await,
+            Peer::TtlMonitor => return ttl_monitor(server, expected).await,
+            Peer::Script => script(&c, layout).await,
+            Peer::Sweeper => return sweep(server, &layout.rule(), expected).await,
+            Peer::PacedSweeper(rate) => return sweep(server, &format!("{}, rate: {rate}", layout.rule()), expected).await,
+        }
+        Deletion { begun, ended: Instant::now(), usage: None }
+    }
+}
+
+async fn delete_many(c: &Collection<Document>, filter: Document) {
+    c.delete_many(filter).write_concern(WriteConcern::majority()).await.expect("a delete");
+}
+
+async fn script(c: &Collection<Document>, layout: &Layout) {
+    loop {
+        let found = c.find(layout.expired()).projection(doc! { "_id": 1 }).limit(1000).await.expect("a cursor");
+        let ids: Vec<Bson> = found.map_ok(|document| document["_id"].clone()).try_collect().await.expect("ids");
+        if ids.is_empty() {
+            break;
+        }
+        let mut filter = layout.expired();
+        filter.insert("_id", doc! { "$in": ids });
+        delete_many(c, filter).await;
+    }
+}
+
+async fn sweep(server: &Server, rule: &str, expected: &Expected) -> Deletion {
+    let (deletion, report) = sweeper::sweep(server, rule, &[]).await;
+    assert_eq!(report["rules"][0]["deletedCount"], expected.expired, "{report}");
+    deletion
+}
+
+/// Turns the plain index into a TTL index and waits until the monitor has deleted what the other peers delete.
+async fn ttl_monitor(server: &Server, expected: &Expected) -> Deletion {
+    let c = server.collection();
+    let age = (DateTime::now().timestamp_millis() - date(0).timestamp_millis()) / 1000;
+    let index = doc! { "collMod": "c", "index": { "name": "at", "expireAfterSeconds": age } };
+    server.database().run_command(index).await.expect("a TTL index");
+    let whole = c.estimated_document_count().await.expect("a count");
+    server.admin(doc! { "setParameter": 1, "ttlMonitorEnabled": true }).await;
+    // The clock starts with the first deleted document: the monitor's sleep is not its work.
+    let mut begun = None;
+    loop {
+        let left = c.estimated_document_count().await.expect("a count");
+        if left < whole && begun.is_none() {
+            begun = Some(Instant::now());
+        }
+        if left + expected.expired <= whole {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let ended = Instant::now();
+    server.admin(doc! { "setParameter": 1, "ttlMonitorEnabled": false }).await;
+    Deletion { begun: begun.unwrap_or(ended), ended, usage: None }
+}

@@ -1,0 +1,71 @@
+//! The mongod that a section works on.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mongodb::bson::{DateTime, Document, doc};
+use mongodb::{Client, Collection, Database};
+
+use crate::mongod::ReplicaSet;
+use crate::process;
+
+/// The instant that every peer takes for now, as sweeper takes it.
+pub const NOW: &str = "2026-01-01T00:00:00Z";
+const NOW_MILLIS: i64 = 1_767_225_600_000;
+
+/// The date so many seconds after [`NOW`].
+pub fn date(seconds: i64) -> DateTime {
+    DateTime::from_millis(NOW_MILLIS + seconds * 1000)
+}
+
+/// A one-node replica set of its own; it ends with the value.
+pub struct Server {
+    set: ReplicaSet,
+    pub client: Client,
+}
+
+impl Server {
+    /// `cache` is in megabytes.
+    pub async fn start(cache: u32) -> Self {
+        // The monitor reads its sleep when it falls asleep: set later, the first pass would come after a minute.
+        let start = || ReplicaSet::start(1, &["--setParameter", "ttlMonitorSleepSecs=1"]);
+        let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
+        let client = set.client().await;
+        let server = Self { set, client };
+        server.admin(doc! { "setParameter": 1, "wiredTigerEngineRuntimeConfig": format!("cache_size={cache}M") }).await;
+        server
+    }
+
+    pub fn uri(&self) -> String {
+        self.set.uri()
+    }
+
+    pub fn database(&self) -> Database {
+        self.client.database("bench")
+    }
+
+    /// The collection that is filled and swept.
+    pub fn collection(&self) -> Collection<Document> {
+        self.database().collection("c")
+    }
+
+    /// Runs a command that must succeed.
+    pub async fn admin(&self, command: Document) -> Document {
+        self.client.database("admin").run_command(command).await.expect("the server does as it is told")
+    }
+
+    /// A path in the server's directory, for files of the benchmark.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.set.members[0].dir.path().join(name)
+    }
+
+    /// Processor time of the server since its start; in steps of 10 ms.
+    pub fn cpu(&self) -> Duration {
+        process::cpu(self.set.members[0].pid())
+    }
+
+    /// Writes out what is still to be written: what filling left to do is not to be paid for by the first that deletes.
+    pub async fn checkpoint(&self) {
+        self.admin(doc! { "fsync": 1 }).await;
+    }
+}

@@ -1,0 +1,27 @@
+//! Runs the real sweeper and measures its process.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::peer::{Deletion, Usage};
+use crate::process;
+use crate::server::{NOW, Server};
+
+/// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping; gives its JSON report as well.
+///
+/// Panics where it does not end with exit code 0.
+pub async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Deletion, Value) {
+    let path = server.file("bench.yaml");
+    std::fs::write(&path, format!("version: 1\ncollections: [{{{rule}}}]\n")).expect("a policy");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
+    command.args(["sweep", "--as-of", NOW, "--format", "json", "--uri", &server.uri(), "--policy"]).arg(path);
+    command.args(options).stdin(Stdio::null());
+    let before = server.cpu();
+    let ended = tokio::task::spawn_blocking(|| process::run(command)).await.expect("sweeper ends");
+    let usage = Usage { peak: ended.peak, client_cpu: ended.cpu, server_cpu: server.cpu().saturating_sub(before) };
+    let output = ended.output;
+    assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
+    (Deletion { begun: ended.begun, ended: ended.ended, usage: Some(usage) }, report)
+}

@@ -1,0 +1,51 @@
+//! Tables that grow on stdout while the benchmark runs.
+
+/// What a figure is to reach.
+#[derive(Clone, Copy)]
+pub enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Most megabytes that sweeper may have resident at a time, whatever it sweeps.
+pub const MEMORY: Goal = Goal::AtMost(40.0);
+
+/// A heading, and the widths of the columns in characters.
+pub struct Table(Vec<usize>);
+
+impl Table {
+    /// Prints the title and the heading. Columns are names and widths; the first is set left, the others right.
+    pub fn begin(title: &str, columns: &[(&str, usize)]) -> Self {
+        println!("\n{title}");
+        let table = Self(columns.iter().map(|(_, width)| *width).collect());
+        table.row(columns.iter().map(|(name, _)| (*name).to_owned()));
+        table
+    }
+
+    pub fn row(&self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().zip(&self.0).enumerate();
+        let set = cells.map(|(n, (cell, width))| if n == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") });
+        println!("{}", set.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+/// A figure with so many decimals; `-` for one that was not measured.
+pub fn figure(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+/// A figure with what it is to reach.
+pub fn against(value: Option<f64>, goal: Goal, decimals: usize) -> String {
+    let Some(measured) = value else { return figure(None, decimals) };
+    let (sign, bound, reached) = match goal {
+        Goal::AtMost(bound) => ("<=", bound, measured <= bound),
+        Goal::AtLeast(bound) => (">=", bound, measured >= bound),
+    };
+    let mark = if reached { ' ' } else { '!' };
+    format!("{} ({sign} {bound:.decimals$}){mark}", figure(value, decimals))
+}
+
+/// A figure with what it is to reach, where it is to reach anything.
+pub fn maybe_against(value: Option<f64>, goal: Option<Goal>, decimals: usize) -> String {
+    goal.map_or_else(|| figure(value, decimals), |goal| against(value, goal, decimals))
+}
