@@ -16,7 +16,7 @@ Exit codes:
   1    could not run: no connection, no authority, report not writable
   2    usage or policy is wrong; nothing was contacted
   3    ran, and at least one rule failed (the others were swept)
-  4    stopped by a limit (maxDeletes, maxDuration): expired documents remain
+  4    stopped by a limit (maxDeletes, maxDuration, window): expired documents remain
   5    a guard refused at least one rule: nothing deleted there
   130  SIGINT: the batch in flight ended, the report was written
   143  SIGTERM: the same

@@ -50,6 +50,8 @@ pub fn run(mut command: Command) -> Ended {
 }
 
 /// Bytes that were resident at most so far; `None` where the process has ended.
+///
+/// Not `ru_maxrss`: it begins with the peak of the process that started the child, here larger than sweeper's.
 fn peak_of(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
