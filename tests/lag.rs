@@ -131,11 +131,13 @@ async fn a_member_that_is_gone_counts_as_lagging_and_the_run_can_be_ended() {
 
     let before = left(&client).await;
     let child = start(sweep(&set, "", &[]));
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Long enough for a line of progress.
+    tokio::time::sleep(Duration::from_secs(12)).await;
     signal(&child, "TERM");
     let swept = report(child).await;
     assert_eq!(swept.ran.code, Some(143), "{swept:?}");
     assert!(swept.ran.stderr.contains(&gone), "{swept:?}");
+    assert!(swept.ran.stderr.contains("0 deleted, 0 per second; app.c 0 (waiting: "), "{swept:?}");
     assert_eq!((swept.rule(0, "reason"), swept.rule(0, "deletedCount")), (&"interrupted".into(), &0.into()));
     assert_eq!(left(&client).await, before);
 }

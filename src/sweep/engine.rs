@@ -187,6 +187,7 @@ impl<'a> Engine<'a> {
         if !wait.is_zero() {
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
         }
+        self.job.progress.waits(None);
         Ok(())
     }
 
@@ -194,6 +195,7 @@ impl<'a> Engine<'a> {
         loop {
             let wait = self.job.budget.rate_wait();
             if wait.is_zero() {
+                self.job.progress.waits(None);
                 return Ok(());
             }
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
@@ -208,11 +210,11 @@ impl<'a> Engine<'a> {
         self.aim.lag.as_ref()?.behind()
     }
 
+    /// Waits for so long; the caller says when the rule does not wait any more.
     async fn pause(&mut self, why: &str, length: Duration, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
         let begun = Instant::now();
         self.job.progress.waits(Some(why));
         let waited = self.wait(tokio::time::sleep(length)).await;
-        self.job.progress.waits(None);
         *of(&mut self.outcome.paused) += begun.elapsed();
         waited
     }
