@@ -80,12 +80,23 @@ pub enum Seen {
     NotLookedFor,
     Missing,
     View,
-    TimeSeries,
+    TimeSeries(TimeSeriesFacts),
     Collection(CollectionFacts),
     /// Looking failed; says why.
     Unreadable {
         error: String,
     },
+}
+
+/// A time-series collection, as listCollections shows it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TimeSeriesFacts {
+    pub time_field: String,
+    pub meta_field: Option<String>,
+    /// The collection's own TTL, in seconds.
+    pub expire_after_seconds: Option<i64>,
+    /// The collection behind it; `None` where the server does not show one.
+    pub buckets: Option<CollectionFacts>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]

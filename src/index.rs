@@ -20,7 +20,7 @@ pub struct IndexChoice {
 /// Chooses the index for the rule's field, or none. The policy's `hint` stands above the choice.
 ///
 /// Errors: why the hinted index cannot serve.
-pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice>, String> {
+pub fn choose(rule: &Rule, field: &str, facts: &CollectionFacts) -> Result<Option<IndexChoice>, String> {
     let indexes = &facts.indexes;
     let collation = rule.collation.as_ref().or(facts.collation.as_ref());
     if let Some(hint) = &rule.hint {
@@ -34,11 +34,11 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
         if let Some(kind) = index.key.iter().find_map(|(_, direction)| direction.as_str()) {
             return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which serves no range of dates"));
         }
-        if leaves_out(index, &rule.field) {
+        if leaves_out(index, field) {
             return Err(format!(
                 "the hinted index `{hint}` is sparse or a wildcard and does not hold every document that has `{}`: \
                  expired documents outside of the index would be left out in silence",
-                rule.field
+                field
             ));
         }
         if !covers_rule(index, rule, collation) {
@@ -47,26 +47,26 @@ pub fn choose(rule: &Rule, facts: &CollectionFacts) -> Result<Option<IndexChoice
                  expired documents outside of the index would be left out in silence"
             ));
         }
-        return Ok(Some(choice(index, rule)));
+        return Ok(Some(choice(index, rule, field)));
     }
     let usable = indexes.iter().filter(|index| {
-        index.key.first().is_some_and(|(name, direction)| *name == rule.field && is_number(direction))
+        index.key.first().is_some_and(|(name, direction)| *name == field && is_number(direction))
             && index.key.iter().all(|(_, direction)| is_number(direction))
             && !index.hidden
             && covers_rule(index, rule, collation)
     });
     // Ascending first, for a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
     Ok(usable
-        .map(|index| (choice(index, rule), index.key.len()))
+        .map(|index| (choice(index, rule, field), index.key.len()))
         .min_by_key(|(choice, length)| (!choice.oldest_first, *length))
         .map(|(choice, _)| choice))
 }
 
-fn choice(index: &IndexFacts, rule: &Rule) -> IndexChoice {
+fn choice(index: &IndexFacts, rule: &Rule, field: &str) -> IndexChoice {
     let first = index.key.first();
-    let ascending = |(name, direction): &(String, Bson)| *name == rule.field && number(direction).is_some_and(|n| n >= 0.0);
+    let ascending = |(name, direction): &(String, Bson)| *name == field && number(direction).is_some_and(|n| n >= 0.0);
     let terms = rule.filter.as_ref().map(terms).unwrap_or_default();
-    let asked_for = |(name, _): &(String, Bson)| *name == rule.field || terms.iter().any(|(key, _)| *key == name);
+    let asked_for = |(name, _): &(String, Bson)| *name == field || terms.iter().any(|(key, _)| *key == name);
     IndexChoice { name: index.name.clone(), oldest_first: first.is_some_and(ascending), bounded: first.is_some_and(asked_for) }
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
         let facts = CollectionFacts { indexes: specs.iter().cloned().map(index).collect(), ..CollectionFacts::default() };
-        choose(&rule(keys), &facts).map(|choice| choice.map(|choice| choice.name))
+        choose(&rule(keys), "at", &facts).map(|choice| choice.map(|choice| choice.name))
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
 
+pub mod time_series;
+
 use bson::{DateTime, Document};
 
 use crate::expiry::Expiry;
-use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
+use crate::facts::{CollectionFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
 use crate::index::{self, IndexChoice};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
@@ -27,6 +29,8 @@ pub struct Plan {
 pub struct PlannedRule {
     pub rule: Rule,
     pub namespace: Namespace,
+    /// The field with the date; `None` where the rule leaves it to a time-series collection, and none was seen.
+    pub field: Option<String>,
     pub expiry: Expiry,
     pub decision: Decision,
     /// Whatever a person should know that does not keep the rule from running.
@@ -73,9 +77,31 @@ pub struct Selection {
     pub folds_ids: bool,
     /// `None`: every document of the collection is looked at, once.
     pub index: Option<IndexChoice>,
-    pub clustered: bool,
+    /// Where the documents lie: the rule's namespace, or the buckets behind it.
+    pub namespace: Namespace,
+    pub storage: Storage,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
+}
+
+impl Selection {
+    /// Whether the documents are the buckets of a time-series collection.
+    pub fn is_buckets(&self) -> bool {
+        matches!(self.storage, Storage::Buckets { .. })
+    }
+}
+
+/// How a collection keeps its documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    Plain,
+    /// In the order of the `_id`.
+    Clustered,
+    /// The buckets of a time-series collection, in the order of the `_id`, which is that of their dates.
+    Buckets {
+        /// Path of the dates of a bucket's measurements.
+        measurements: String,
+    },
 }
 
 /// What holds for the whole run.
@@ -121,20 +147,9 @@ fn run_guard(run: &RunFacts) -> Option<Refusal> {
 
 fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> PlannedRule {
     let Target { rule, namespace, seen } = target;
-    let facts = if let Seen::Collection(facts) = &seen { Some(facts) } else { None };
-    let clustered = facts.is_some_and(|facts| facts.clustered);
-    let is_id = rule.field == "_id";
-    let format = rule.date_format.unwrap_or(if is_id && !clustered { DateFormat::ObjectId } else { DateFormat::Date });
-    let expiry = Expiry {
-        field: rule.field.clone(),
-        format,
-        expire_after_seconds: rule.expire_after_seconds,
-        ttl_field: rule.ttl_field.clone(),
-        not_before_1970: is_id && clustered && run.server.clustered_keeps_before_1970(),
-        filter: rule.filter.clone(),
-        as_of: run.as_of,
-    };
     let mut warnings = Vec::new();
+    let mut field = rule.field.clone();
+    let mut expiry = expiry(run, &rule, &seen);
     let decision = match &seen {
         Seen::NotLookedFor => Decision::Skip("disabled in the policy".into()),
         Seen::Missing => {
@@ -144,16 +159,45 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
         Seen::View => {
             refuse("view", "a view holds no documents of its own; name the collection behind it, or put it under `exclude`")
         }
-        Seen::TimeSeries => {
-            refuse("timeSeries", "time-series collections are not yet supported by this version; put it under `exclude`")
+        Seen::TimeSeries(facts) => {
+            field = Some(facts.time_field.clone());
+            match time_series::select(&rule, &namespace, facts, run.as_of) {
+                Err(refusal) => Decision::Refuse { refusal, countable: None },
+                Ok((of_buckets, selection)) => {
+                    expiry = of_buckets;
+                    warnings.extend(unused(&rule));
+                    warnings.extend(native_time_series_ttl(facts));
+                    match run_guard {
+                        Some(refusal) => Decision::Refuse { refusal: refusal.clone(), countable: Some(selection) },
+                        None => Decision::Sweep(selection),
+                    }
+                }
+            }
         }
         Seen::Unreadable { error } => Decision::Fail { error: error.clone() },
         Seen::Collection(facts) if facts.capped => {
             refuse("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`")
         }
+        Seen::Collection(_) if rule.field.is_none() => {
+            refuse("field", "only time-series collections have a field of their own for the date; name it with `field`")
+        }
         Seen::Collection(facts) => plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings),
     };
-    PlannedRule { rule, namespace, expiry, decision, warnings }
+    PlannedRule { rule, namespace, field, expiry, decision, warnings }
+}
+
+fn expiry(run: &RunFacts, rule: &Rule, seen: &Seen) -> Expiry {
+    let clustered = matches!(seen, Seen::Collection(facts) if facts.clustered);
+    let is_id = rule.field.as_deref() == Some("_id");
+    Expiry {
+        field: rule.field.clone().unwrap_or_default(),
+        format: rule.date_format.unwrap_or(if is_id && !clustered { DateFormat::ObjectId } else { DateFormat::Date }),
+        expire_after_seconds: rule.expire_after_seconds,
+        ttl_field: rule.ttl_field.clone(),
+        not_before_1970: is_id && clustered && run.server.clustered_keeps_before_1970(),
+        filter: rule.filter.clone(),
+        as_of: run.as_of,
+    }
 }
 
 fn refuse(guard: &'static str, detail: &str) -> Decision {
@@ -168,22 +212,22 @@ fn plan_collection(
     run_guard: Option<&Refusal>,
     warnings: &mut Vec<String>,
 ) -> Decision {
-    if rule.max_request_units.is_some() {
-        warnings.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
-    }
+    let field = &expiry.field;
+    warnings.extend(unused(rule));
     if facts.document_count > 0 {
-        warnings.extend(native_ttl(rule, facts));
+        warnings.extend(native_ttl(field, facts));
     }
     let selection = |index| Selection {
         predicate: expiry.predicate(),
         collation: rule.collation.clone(),
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
         index,
-        clustered: facts.clustered,
+        namespace: namespace.clone(),
+        storage: if facts.clustered { Storage::Clustered } else { Storage::Plain },
         document_count: facts.document_count,
         average_bytes: facts.average_bytes,
     };
-    let index = match index::choose(rule, facts) {
+    let index = match index::choose(rule, field, facts) {
         Ok(index) => index,
         Err(reason) => {
             return Decision::Refuse { refusal: Refusal::new("hint", reason), countable: Some(selection(None)) };
@@ -199,7 +243,6 @@ fn plan_collection(
         let detail = format!(
             "no index serves `{field}`, and the collection has {count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
              create it: db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}), or set `allowCollectionScan: true`",
-            field = rule.field,
             count = facts.document_count,
             database = namespace.database,
             collection = namespace.collection,
@@ -209,12 +252,24 @@ fn plan_collection(
     Decision::Sweep(selection(index))
 }
 
+/// Warns of what the rule asks for and this deployment does not have.
+fn unused(rule: &Rule) -> Option<String> {
+    rule.max_request_units?;
+    Some("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into())
+}
+
+/// Warns of the collection's own TTL: the server deletes there as well.
+fn native_time_series_ttl(facts: &TimeSeriesFacts) -> Option<String> {
+    let seconds = facts.expire_after_seconds?;
+    Some(format!("the collection's own expireAfterSeconds ({seconds}) deletes from it as well"))
+}
+
 /// Warns of a native TTL index on the same field: the server deletes there as well.
-fn native_ttl(rule: &Rule, facts: &CollectionFacts) -> Option<String> {
+fn native_ttl(field: &str, facts: &CollectionFacts) -> Option<String> {
     let index = facts
         .indexes
         .iter()
-        .find(|index| index.expire_after_seconds.is_some() && index.key.len() == 1 && index.key[0].0 == rule.field)?;
+        .find(|index| index.expire_after_seconds.is_some() && index.key.len() == 1 && index.key[0].0 == field)?;
     let seconds = index.expire_after_seconds.as_ref()?;
     Some(format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name))
 }

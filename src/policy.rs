@@ -78,8 +78,8 @@ pub struct Rule {
     pub name: String,
     pub namespace: NamespacePattern,
     pub exclude: Vec<NamespacePattern>,
-    /// A MongoDB field path.
-    pub field: String,
+    /// A MongoDB field path; `None` is the timeField of a time-series collection.
+    pub field: Option<String>,
     /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl of their own expire.
     pub expire_after_seconds: Option<u32>,
     /// Root-level name of the field that overrides `expire_after_seconds` for its document.

@@ -113,7 +113,8 @@ pub struct PausedMs {
 pub struct RuleReport {
     pub name: String,
     pub namespace: String,
-    pub field: String,
+    /// Null where the rule leaves it to a time-series collection, and no server was asked.
+    pub field: Option<String>,
     /// -1: only documents with a ttl of their own expire.
     pub expire_after_seconds: i64,
     pub ttl_field: Option<String>,
@@ -122,8 +123,10 @@ pub struct RuleReport {
     pub status: Status,
     /// Why the rule is partial, refused or skipped: one word for a guard or a limit.
     pub reason: Option<String>,
-    /// Counted by a query before the first delete.
+    /// Counted by a query before the first delete. In a time-series collection every count is of buckets.
     pub expired_count: Option<u64>,
+    /// Measurements in the expired buckets of a time-series collection.
+    pub expired_measurements: Option<u64>,
     /// Summed from the server's replies.
     pub deleted_count: u64,
     /// Whether a reply was lost: `deletedCount` is then a lower bound.
@@ -153,13 +156,14 @@ impl RuleReport {
         Self {
             name: planned.rule.name.clone(),
             namespace: planned.namespace.to_string(),
-            field: planned.rule.field.clone(),
+            field: planned.field.clone(),
             expire_after_seconds: planned.rule.expire_after_seconds.map_or(-1, i64::from),
             ttl_field: planned.rule.ttl_field.clone(),
             threshold: planned.expiry.threshold().map(rfc3339),
             status: Status::Complete,
             reason: None,
             expired_count: None,
+            expired_measurements: None,
             deleted_count: 0,
             uncertain: false,
             document_count: None,

@@ -131,17 +131,18 @@ async fn kinds_of_collections_that_cannot_be_swept_are_refused_with_the_reason()
     let db = &case.db;
     db.create_collection("capped").capped(true).size(1_000_000).await.unwrap();
     db.run_command(doc! { "create": "view", "viewOn": "plain", "pipeline": [] }).await.unwrap();
-    db.run_command(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
-    for name in ["capped", "plain", "series"] {
+    db.run_command(doc! { "create": "series", "timeseries": { "timeField": "t" } }).await.unwrap();
+    for name in ["capped", "plain"] {
         five(&case, name).await;
     }
+    case.fill("series", (0..5).map(|id| doc! { "_id": id, "t": days(-3) })).await;
     let rules = "  - {namespace: DB.*, exclude: [DB.plain], field: at, expireAfter: 1d}\n";
     for (args, code) in [(&["--dry-run"][..], 0), (&[], 5)] {
         let report = case.report(rules, args).await;
         assert_eq!(report.ran.code, Some(code), "{report:?}");
         assert_eq!(report.json["totals"]["rules"], 3, "{report:?}");
         assert_refused(&report, 0, "capped", "capped");
-        assert_refused(&report, 1, "timeSeries", "time-series");
+        assert_refused(&report, 1, "timeSeries", "the dates of this time-series collection are in `t`");
         assert_refused(&report, 2, "view", "view");
     }
     let everything = case.report("  - {namespace: DB.*, field: at, expireAfter: 1d}\n", &[]).await;

@@ -11,6 +11,16 @@ pub struct Namespace {
     pub collection: String,
 }
 
+impl Namespace {
+    /// What the name of the collection behind a time-series collection begins with.
+    pub const BUCKETS: &str = "system.buckets.";
+
+    /// The collection that holds the buckets of a time-series collection.
+    pub fn buckets(&self) -> Self {
+        Self { database: self.database.clone(), collection: format!("{}{}", Self::BUCKETS, self.collection) }
+    }
+}
+
 impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}.{}", self.database, self.collection)

@@ -103,7 +103,10 @@ fn read_rules(map: &Mapping, defaults: &Keys) -> Vec<Rule> {
         let namespace = rule.namespace.to_string();
         rule.name = match name {
             Some(name) => name,
-            None if namespaces[&namespace] > 1 => format!("{namespace}:{}", rule.field),
+            None if namespaces[&namespace] > 1 => match &rule.field {
+                Some(field) => format!("{namespace}:{field}"),
+                None => namespace,
+            },
             None => namespace,
         };
         if let Some(first) = taken.get(&rule.name) {

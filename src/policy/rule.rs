@@ -98,9 +98,6 @@ pub fn read_rule<'a>(
     }
 
     let field = own.field.clone().or_else(|| defaults.field.clone());
-    if field.is_none() && !map.has("field") {
-        map.problem_here("no `field`; expected the path of the field that holds the date");
-    }
     let ttl_field = own.ttl_field.clone().or_else(|| defaults.ttl_field.clone());
     let expire_after = own.expire_after.or(defaults.expire_after);
     if expire_after.is_none() && !map.has("expireAfterSeconds") && !map.has("expireAfter") {
@@ -135,7 +132,7 @@ pub fn read_rule<'a>(
         name: String::new(),
         namespace: namespace?,
         exclude: own.exclude.or_else(|| defaults.exclude.clone()).unwrap_or_default(),
-        field: field?,
+        field,
         expire_after_seconds: u32::try_from(expire_after?).ok(),
         ttl_field,
         filter: own.filter.or_else(|| defaults.filter.clone()),

@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 29] = [
+const HEADER: [&str; 30] = [
     "runId",
     "command",
     "dryRun",
@@ -18,6 +18,7 @@ const HEADER: [&str; 29] = [
     "status",
     "reason",
     "expiredCount",
+    "expiredMeasurements",
     "deletedCount",
     "uncertain",
     "documentCount",
@@ -62,13 +63,14 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         report.exit_code.to_string(),
         rule.name.clone(),
         rule.namespace.clone(),
-        rule.field.clone(),
+        text(&rule.field),
         rule.expire_after_seconds.to_string(),
         text(&rule.ttl_field),
         text(&rule.threshold),
         rule.status.word().to_owned(),
         text(&rule.reason),
         number(rule.expired_count),
+        number(rule.expired_measurements),
         rule.deleted_count.to_string(),
         rule.uncertain.to_string(),
         number(rule.document_count),

@@ -123,11 +123,9 @@ fn kept_because(reason: &str) -> String {
 }
 
 fn facts(rule: &RuleReport) -> String {
-    let mut facts = vec![if rule.name == rule.namespace {
-        clean(&rule.field)
-    } else {
-        format!("{} {}", clean(&rule.namespace), clean(&rule.field))
-    }];
+    let namespace = Some(clean(&rule.namespace)).filter(|_| rule.name != rule.namespace);
+    let what: Vec<String> = namespace.into_iter().chain(rule.field.as_deref().map(clean)).collect();
+    let mut facts = vec![what.join(" ")];
     if let Some(threshold) = &rule.threshold {
         facts.push(format!("at or before {threshold}"));
     }
@@ -140,9 +138,13 @@ fn facts(rule: &RuleReport) -> String {
     if let Some(size) = rule.estimated_bytes {
         facts.push(format!("about {}", bytes(size)));
     }
-    facts.push(match &rule.index {
-        Some(index) => format!("index {}", clean(index)),
-        None => "collection scan".to_owned(),
+    if let Some(measurements) = rule.expired_measurements {
+        facts.push(plural(measurements, "measurement"));
+    }
+    facts.push(match (&rule.index, rule.strategy) {
+        (Some(index), _) => format!("index {}", clean(index)),
+        (None, Some("buckets")) => "whole buckets".to_owned(),
+        (None, _) => "collection scan".to_owned(),
     });
     if rule.batches > 0 {
         facts.push(plural(rule.batches, "delete command"));

@@ -18,7 +18,7 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
     let rules = Only(&common.only).rules(&run.policy)?;
     let rules = rules.into_iter().map(|rule| {
         let expiry = Expiry {
-            field: rule.field.clone(),
+            field: rule.field.clone().unwrap_or_default(),
             format: rule.date_format.unwrap_or(DateFormat::Date),
             expire_after_seconds: rule.expire_after_seconds,
             ttl_field: rule.ttl_field.clone(),
@@ -28,7 +28,8 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         };
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
-        let planned = PlannedRule { rule: rule.clone(), namespace, expiry, decision, warnings: advice(rule) };
+        let field = rule.field.clone();
+        let planned = PlannedRule { rule: rule.clone(), namespace, field, expiry, decision, warnings: advice(rule) };
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
@@ -48,7 +49,9 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     let reports = plan.rules.iter().map(|planned| {
         let mut report = begin(planned);
         report.warnings.extend(advice(&planned.rule));
-        if let (Status::Complete, Some(missing)) = (report.status, granted.missing(&planned.namespace)) {
+        if let Decision::Sweep(selection) = &planned.decision
+            && let Some(missing) = granted.missing(planned, selection)
+        {
             report.status = Status::Failed;
             report.error = Some(missing);
         }

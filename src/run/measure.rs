@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures_util::{StreamExt, stream};
 
 use super::{Run, millis};
-use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection};
+use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection, Storage};
 use crate::report::{RuleReport, Status, rfc3339};
 use crate::server::{Deployment, count, error};
 use crate::sweep::StopReason;
@@ -79,7 +79,11 @@ pub fn begin(planned: &PlannedRule) -> RuleReport {
 
 fn describe(report: &mut RuleReport, selection: &Selection) {
     report.document_count = Some(selection.document_count);
-    report.strategy = Some(if selection.index.is_some() { "index" } else { "collectionScan" });
+    report.strategy = Some(match (&selection.storage, &selection.index) {
+        (Storage::Buckets { .. }, _) => "buckets",
+        (_, Some(_)) => "index",
+        (_, None) => "collectionScan",
+    });
     report.index = selection.index.as_ref().map(|index| index.name.clone());
 }
 
@@ -101,13 +105,14 @@ async fn count(
         let expired = count::expired(deployment, planned, selection).await?;
         report.set_expired(expired.count, selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
+        report.expired_measurements = expired.measurements;
         if let Some(refusal) = plan::share_guard(&planned.rule, expired.count, selection.document_count)
             && report.status == Status::Complete
         {
             refuse(report, &refusal);
         }
         if expired.count == 0 && selection.document_count > 0 && count_all {
-            note_unseen_field(report, planned, count::has_field(deployment, &planned.namespace, &planned.rule.field).await?);
+            note_unseen_field(report, planned, count::has_field(deployment, selection, &planned.expiry.field).await?);
         }
     }
     report.never_expires = count::never_expires(deployment, planned, selection).await?;
@@ -124,6 +129,6 @@ pub fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: b
     if !seen {
         report
             .warnings
-            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.rule.field));
+            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.expiry.field));
     }
 }

@@ -113,17 +113,17 @@ impl Sweeping<'_> {
             report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
         }
         enter(report, planned, outcome);
-        self.warn_if_field_unseen(planned, report).await;
+        self.warn_if_field_unseen(planned, selection, report).await;
         report.duration_ms += millis(begun);
     }
 
     /// A rule that deletes nothing may name a field that does not exist.
-    async fn warn_if_field_unseen(&self, planned: &PlannedRule, report: &mut RuleReport) {
+    async fn warn_if_field_unseen(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
         let has_documents = report.document_count.is_some_and(|count| count > 0);
         let idle = report.status == Status::Complete && report.deleted_count == 0 && has_documents;
         if idle && report.expired_count.is_none() {
             // The sweep is over; a question that cannot be answered is not worth an error.
-            if let Ok(seen) = count::has_field(self.deployment, &planned.namespace, &planned.rule.field).await {
+            if let Ok(seen) = count::has_field(self.deployment, selection, &planned.expiry.field).await {
                 note_unseen_field(report, planned, seen);
             }
         }

@@ -10,8 +10,7 @@ use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 
 use super::Deployment;
 use super::connect::number;
-use crate::plan::{PlannedRule, Selection};
-use crate::policy::namespace::Namespace;
+use crate::plan::{PlannedRule, Selection, Storage};
 
 /// Documents at the head of a collection in which a field is looked for.
 const FIELD_SAMPLE: i64 = 1000;
@@ -21,20 +20,24 @@ pub struct Expired {
     pub count: u64,
     /// The earliest date of any expired document; `None` where there is none.
     pub oldest: Option<DateTime>,
+    /// Measurements in expired buckets; `None` where documents are no buckets.
+    pub measurements: Option<u64>,
 }
 
 /// Counts the expired documents of a rule, along its index where it has one, else in one pass over the collection.
 pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Expired> {
-    let namespace = &planned.namespace;
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = planned.expiry.earliest();
     let Some(index) = &selection.index else {
-        let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } } };
-        let found = one(deployment, namespace, selection, vec![matching, group]).await?;
+        let mut group = doc! { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } };
+        if let Storage::Buckets { measurements } = &selection.storage {
+            group.insert("measurements", doc! { "$sum": in_bucket(measurements) });
+        }
+        let found = one(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(planned, found.as_ref()));
     };
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
-    let found = one(deployment, namespace, selection, vec![matching.clone(), group]).await?;
+    let found = one(deployment, selection, vec![matching.clone(), group]).await?;
     let mut expired = read(planned, found.as_ref());
     if expired.count > 0 {
         // Along an ascending index the first match has the earliest date of all; any other has to be gone through.
@@ -44,7 +47,7 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
         } else {
             vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
         };
-        let found = one(deployment, namespace, selection, stages).await?;
+        let found = one(deployment, selection, stages).await?;
         expired.oldest = read(planned, found.as_ref()).oldest;
     }
     Ok(expired)
@@ -60,14 +63,25 @@ pub async fn expired_within(
     selection.index.as_ref().filter(|index| index.bounded)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
-    let found = limited(deployment, &planned.namespace, selection, stages, Some(most)).await.ok()?;
+    let found = limited(deployment, selection, stages, Some(most)).await.ok()?;
     Some(read(planned, found.as_ref()).count)
 }
 
 fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
     let count = found.and_then(|found| number(found, "count")).and_then(|count| u64::try_from(count).ok());
     let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| planned.expiry.instant(oldest));
-    Expired { count: count.unwrap_or(0), oldest }
+    let measurements = found.and_then(|found| number(found, "measurements")).and_then(|count| u64::try_from(count).ok());
+    Expired { count: count.unwrap_or(0), oldest, measurements }
+}
+
+/// How many measurements a bucket holds: a compressed one says so itself, in others each has its own key.
+fn in_bucket(dates: &str) -> Document {
+    let dates = format!("${dates}");
+    doc! { "$cond": [
+        { "$eq": [{ "$type": &dates }, "object"] },
+        { "$size": { "$objectToArray": &dates } },
+        { "$ifNull": ["$control.count", 0] },
+    ] }
 }
 
 /// Counts documents that the rule keeps although something about them says that they were meant to go; `None` for rules that know none.
@@ -82,44 +96,31 @@ pub async fn never_expires(
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
         let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
-        let found = one(deployment, &planned.namespace, selection, stages).await?;
+        let found = one(deployment, selection, stages).await?;
         counts.insert(reason, read(planned, found.as_ref()).count);
     }
     Ok((!counts.is_empty()).then_some(counts))
 }
 
 /// Whether one of the first documents of the collection has the field.
-pub async fn has_field(deployment: &Deployment, namespace: &Namespace, field: &str) -> Result<bool> {
+pub async fn has_field(deployment: &Deployment, selection: &Selection, field: &str) -> Result<bool> {
     let stages = vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { field: { "$exists": true } } }, doc! { "$limit": 1 }];
-    let plain = Selection {
-        predicate: Document::new(),
-        collation: None,
-        folds_ids: false,
-        index: None,
-        clustered: false,
-        document_count: 0,
-        average_bytes: None,
-    };
-    Ok(one(deployment, namespace, &plain, stages).await?.is_some())
+    let plain = Selection { collation: None, index: None, ..selection.clone() };
+    Ok(one(deployment, &plain, stages).await?.is_some())
 }
 
 /// The first document that an aggregation gives.
-async fn one(
-    deployment: &Deployment,
-    namespace: &Namespace,
-    selection: &Selection,
-    stages: Vec<Document>,
-) -> Result<Option<Document>> {
-    limited(deployment, namespace, selection, stages, None).await
+async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Option<Document>> {
+    limited(deployment, selection, stages, None).await
 }
 
 async fn limited(
     deployment: &Deployment,
-    namespace: &Namespace,
     selection: &Selection,
     stages: Vec<Document>,
     most: Option<Duration>,
 ) -> Result<Option<Document>> {
+    let namespace = &selection.namespace;
     let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
     // A guard that counts on a secondary would compare with what the primary was.
     let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);

@@ -6,8 +6,7 @@ use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 use super::connect::number;
 use super::grant::DeleteGrant;
 use super::{Deployment, error};
-use crate::plan::Selection;
-use crate::policy::namespace::Namespace;
+use crate::plan::{Selection, time_series};
 
 /// The members did not confirm in the time that the write concern gives them.
 const WRITE_CONCERN_TIMEOUT: i32 = 64;
@@ -53,21 +52,21 @@ pub struct Trouble {
 /// document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
 pub async fn delete(
     deployment: &Deployment,
-    namespace: &Namespace,
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
     _grant: &DeleteGrant,
 ) -> Reply {
-    let command = match command(deployment, namespace, selection, restriction, write_concern) {
+    let command = match command(deployment, selection, restriction, write_concern) {
         Ok(command) => command,
         Err(why) => return failed(format!("building the delete command: {why}"), false, false),
     };
-    match deployment.database(namespace).run_raw_command(command).await {
+    match deployment.database(&selection.namespace).run_raw_command(command).await {
         Ok(reply) => read(&reply),
         Err(cause) => {
             let why = error::explain(&cause);
             let why = match error::code(&cause) {
+                Some(13) if selection.is_buckets() => format!("{why}; {}", time_series::grant(&selection.namespace)),
                 Some(13) => format!("{why}; the user needs `remove` on this collection"),
                 _ => why,
             };
@@ -83,7 +82,6 @@ fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
 /// Built raw: `_id`s go from the server's reply to the command without being decoded.
 fn command(
     deployment: &Deployment,
-    namespace: &Namespace,
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
@@ -93,6 +91,14 @@ fn command(
         Restriction::Ids(ids) => {
             let mut of_batch = RawDocumentBuf::new();
             of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
+            if selection.is_buckets() {
+                // The server walks a clustered collection from the first to the last only where it is told both.
+                let ids = || ids.into_iter().filter_map(|id| id.ok()?.as_object_id());
+                if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
+                    of_batch.append(bson::raw::cstr!("$gte"), first);
+                    of_batch.append(bson::raw::cstr!("$lte"), last);
+                }
+            }
             let mut by_id = RawDocumentBuf::new();
             by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
             (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
@@ -124,7 +130,7 @@ fn command(
     statements.push(RawBson::Document(statement));
 
     let mut command = RawDocumentBuf::new();
-    command.append(bson::raw::cstr!("delete"), namespace.collection.as_str());
+    command.append(bson::raw::cstr!("delete"), selection.namespace.collection.as_str());
     command.append(bson::raw::cstr!("deletes"), RawBson::Array(statements));
     command.append(bson::raw::cstr!("ordered"), true);
     command.append(bson::raw::cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));

@@ -8,7 +8,8 @@ use mongodb::error::{Error, Result};
 
 use super::connect::number;
 use super::{Deployment, error};
-use crate::facts::{CollectionFacts, IndexFacts, Seen, Target};
+use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts};
+use crate::plan::time_series;
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
 
@@ -42,6 +43,7 @@ pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Tar
         .map(|(rule, namespace, seen)| async move {
             let seen = match seen {
                 Seen::Collection(listed) => look(deployment, &namespace, listed).await,
+                Seen::TimeSeries(listed) => look_behind(deployment, &namespace, listed).await,
                 other => other,
             };
             Target { rule: rule.clone(), namespace, seen }
@@ -122,7 +124,15 @@ fn is_meant(rule: &Rule, namespace: &Namespace) -> bool {
 fn listed_as(kind: &str, options: &Document) -> Seen {
     match kind {
         "view" => Seen::View,
-        "timeseries" => Seen::TimeSeries,
+        "timeseries" => {
+            let settings = options.get_document("timeseries").cloned().unwrap_or_default();
+            Seen::TimeSeries(TimeSeriesFacts {
+                time_field: settings.get_str("timeField").unwrap_or_default().to_owned(),
+                meta_field: settings.get_str("metaField").ok().map(str::to_owned),
+                expire_after_seconds: number(options, "expireAfterSeconds"),
+                buckets: None,
+            })
+        }
         _ => Seen::Collection(CollectionFacts {
             capped: options.get_bool("capped").unwrap_or(false),
             // `true` on servers that show it as a flag, a document with the key on the others.
@@ -147,22 +157,56 @@ async fn look(deployment: &Deployment, namespace: &Namespace, listed: Collection
     }
 }
 
+/// Looks at the buckets of a time-series collection.
+async fn look_behind(deployment: &Deployment, namespace: &Namespace, listed: TimeSeriesFacts) -> Seen {
+    let buckets = namespace.buckets();
+    let unreadable = |cause: &Error, needed: String| {
+        let why = error::explain(cause);
+        Seen::Unreadable { error: format!("looking at `{buckets}`: {why}{needed}; nothing was deleted there") }
+    };
+    match list_collections(deployment, &buckets.database, &Some(vec![buckets.collection.clone()])).await {
+        Ok(shown) if !shown.contains_key(&buckets.collection) => return Seen::TimeSeries(listed),
+        Ok(_) => {}
+        Err(cause) => return unreadable(&cause, String::new()),
+    }
+    match look_at_buckets(deployment, namespace, &buckets).await {
+        Ok(facts) => Seen::TimeSeries(TimeSeriesFacts { buckets: Some(facts), ..listed }),
+        Err(cause) if error::code(&cause) == Some(13) => unreadable(&cause, format!("; {}", time_series::grant(&buckets))),
+        Err(cause) => unreadable(&cause, String::new()),
+    }
+}
+
+async fn look_at_buckets(deployment: &Deployment, namespace: &Namespace, buckets: &Namespace) -> Result<CollectionFacts> {
+    let document_count = count(deployment, buckets).await?;
+    let average_bytes = if document_count == 0 { None } else { stats(deployment, namespace).await? };
+    let of_buckets = |stats: &Document| number(stats.get_document("timeseries").ok()?, "avgBucketSize");
+    let average_bytes = average_bytes.as_ref().and_then(of_buckets).map(|n| n as f64);
+    Ok(CollectionFacts { document_count, average_bytes, ..CollectionFacts::default() })
+}
+
 async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: CollectionFacts) -> Result<CollectionFacts> {
     let database = deployment.database(namespace);
     // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
     let command = deployment.marked(doc! { "listIndexes": &namespace.collection });
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
-    let count = deployment.marked(doc! { "count": &namespace.collection });
-    let document_count = number(&database.run_command(count).await?, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-    let average_bytes = if document_count == 0 { None } else { average_bytes(deployment, namespace).await? };
+    let document_count = count(deployment, namespace).await?;
+    let stats = if document_count == 0 { None } else { stats(deployment, namespace).await? };
+    let average_bytes = stats.and_then(|stats| number(&stats, "avgObjSize")).map(|n| n as f64);
     Ok(CollectionFacts { document_count, average_bytes, indexes: indexes.iter().filter_map(index).collect(), ..listed })
 }
 
-/// Mean size of a document; `None` where the user may not ask.
-async fn average_bytes(deployment: &Deployment, namespace: &Namespace) -> Result<Option<f64>> {
+/// The collection's own count of its documents.
+async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
+    let count = deployment.marked(doc! { "count": &namespace.collection });
+    let reply = deployment.database(namespace).run_command(count).await?;
+    Ok(number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+}
+
+/// What collStats says; `None` where the user may not ask.
+async fn stats(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
     let command = deployment.marked(doc! { "collStats": &namespace.collection });
     match deployment.database(namespace).run_command(command).await {
-        Ok(stats) => Ok(number(&stats, "avgObjSize").map(|n| n as f64)),
+        Ok(stats) => Ok(Some(stats)),
         Err(cause) if is_refusal(&cause) => Ok(None),
         Err(cause) => Err(cause),
     }

@@ -1,11 +1,10 @@
 //! Whether the connected user may do what a rule needs.
 
-use std::collections::BTreeSet;
-
 use bson::{Bson, Document, doc};
 use mongodb::error::Result;
 
 use super::Deployment;
+use crate::plan::{PlannedRule, Selection, time_series};
 use crate::policy::namespace::Namespace;
 
 /// What a sweep of a collection needs.
@@ -24,16 +23,30 @@ pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
 }
 
 impl Privileges {
-    /// The needed actions that the user lacks on a collection, with the command that grants them.
-    pub fn missing(&self, namespace: &Namespace) -> Option<String> {
-        let granted = self.0.as_ref()?;
-        let allowed: BTreeSet<&str> = granted
+    /// The needed actions that the user lacks on the rule's collection, or on the buckets behind it, with the command that grants them.
+    pub fn missing(&self, planned: &PlannedRule, selection: &Selection) -> Option<String> {
+        if !selection.is_buckets() {
+            return self.lacking(&planned.namespace);
+        }
+        let buckets = &selection.namespace;
+        let lacking: Vec<&str> = ["find", "remove"].into_iter().filter(|action| !self.allows(buckets, action)).collect();
+        let grant = time_series::grant(buckets);
+        (!lacking.is_empty()).then(|| format!("the user lacks {} on `{buckets}`; {grant}", lacking.join(", ")))
+    }
+
+    fn allows(&self, namespace: &Namespace, action: &str) -> bool {
+        let Some(granted) = &self.0 else { return true };
+        granted
             .iter()
             .filter(|privilege| privilege.get_document("resource").is_ok_and(|resource| covers(resource, namespace)))
-            .flat_map(|privilege| privilege.get_array("actions").into_iter().flatten().filter_map(Bson::as_str))
-            .collect();
-        let missing: Vec<&str> =
-            NEEDED.into_iter().filter(|action| !allowed.contains(action) && !allowed.contains("anyAction")).collect();
+            .any(|privilege| {
+                let actions = privilege.get_array("actions").into_iter().flatten().filter_map(Bson::as_str);
+                actions.into_iter().any(|allowed| allowed == action || allowed == "anyAction")
+            })
+    }
+
+    fn lacking(&self, namespace: &Namespace) -> Option<String> {
+        let missing: Vec<&str> = NEEDED.into_iter().filter(|action| !self.allows(namespace, action)).collect();
         if missing.is_empty() {
             return None;
         }
@@ -53,5 +66,12 @@ fn covers(resource: &Document, namespace: &Namespace) -> bool {
         return true;
     }
     let part = |key, name: &str| resource.get_str(key).is_ok_and(|part| part.is_empty() || part == name);
-    part("db", &namespace.database) && part("collection", &namespace.collection)
+    part("db", &namespace.database)
+        && match namespace.collection.strip_prefix(Namespace::BUCKETS) {
+            Some(collection) => {
+                part("system_buckets", collection)
+                    || resource.get_str("collection").is_ok_and(|name| name == namespace.collection)
+            }
+            None => part("collection", &namespace.collection),
+        }
 }

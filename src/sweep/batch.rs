@@ -48,8 +48,7 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     let mut ended = aim.ended.clone();
     let mut unconfirmed = None;
     loop {
-        let reply =
-            delete::delete(&aim.deployment, &aim.namespace, &aim.selection, &restriction, &aim.write_concern, &aim.grant).await;
+        let reply = delete::delete(&aim.deployment, &aim.selection, &restriction, &aim.write_concern, &aim.grant).await;
         landed.reply.deleted += reply.deleted;
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
         landed.reply.trouble = reply.trouble;

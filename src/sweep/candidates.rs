@@ -111,7 +111,7 @@ impl<'a> Candidates<'a> {
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
         let Job { deployment, planned, selection, .. } = self.job;
-        let collection = deployment.database(&planned.namespace).collection::<RawDocumentBuf>(&planned.namespace.collection);
+        let collection = deployment.database(&selection.namespace).collection::<RawDocumentBuf>(&selection.namespace.collection);
         let filter = match &self.only {
             Some(only) => doc! { "$and": [only, &selection.predicate] },
             None => selection.predicate.clone(),
@@ -129,7 +129,7 @@ impl<'a> Candidates<'a> {
         if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
             && self.sorts_along(index).await?
         {
-            find = find.sort(doc! { &planned.rule.field: 1 });
+            find = find.sort(doc! { &planned.expiry.field: 1 });
         }
         if let Some(collation) = &selection.collation {
             find = find.collation(count::as_options(collation)?);
@@ -145,7 +145,7 @@ impl<'a> Candidates<'a> {
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool> {
         let find = doc! {
             "filter": &self.job.selection.predicate,
-            "sort": { &self.job.planned.rule.field: 1 },
+            "sort": { &self.job.planned.expiry.field: 1 },
             "hint": &index.name,
         };
         let plan = explain_find(self.job, find).await?;

@@ -56,7 +56,7 @@ impl<'a> DateSlices<'a> {
         let mut ends = self.keys_after(self.done.as_ref());
         ends.insert("skip", i64::try_from(most.saturating_sub(1)).unwrap_or(i64::MAX));
         let keys = find(self.job, ends, 2).await?;
-        let field = &self.job.planned.rule.field;
+        let field = &self.job.planned.expiry.field;
         let keys: Vec<Option<Bson>> = keys.iter().map(|key| at_path(key, field)).collect();
         let (end, next) = match keys.as_slice() {
             [] | [_] => {
@@ -90,13 +90,13 @@ impl<'a> DateSlices<'a> {
         let end = end.unwrap_or_else(|| doc! { "$lte": self.job.planned.expiry.latest_key() });
         let mut bounds = self.done.as_ref().map(|done| doc! { "$gt": done }).unwrap_or_default();
         bounds.extend(end);
-        let bounds = doc! { &self.job.planned.rule.field: bounds };
+        let bounds = doc! { &self.job.planned.expiry.field: bounds };
         Taken::Batch { restriction: Box::new(Restriction::Range { bounds, hint: Bson::from(self.index) }), most }
     }
 
     /// A find command for the keys of the index after a date and up to the latest that can have expired.
     fn keys_after(&self, done: Option<&Bson>) -> Document {
-        let field = &self.job.planned.rule.field;
+        let field = &self.job.planned.expiry.field;
         let mut bounds = done.map(|done| doc! { "$gt": done }).unwrap_or_default();
         bounds.insert("$lte", self.job.planned.expiry.latest_key());
         // Without the `_id` the index alone answers.

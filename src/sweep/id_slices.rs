@@ -1,4 +1,4 @@
-//! Stretches of a collection without a usable index: `lo <= _id < hi`, each looked at once by the server as it deletes.
+//! Stretches of a collection without a usable index, or of buckets: `lo <= _id < hi`, each looked at once by the server as it deletes.
 
 use bson::{Bson, doc};
 use mongodb::error::Result;
@@ -6,6 +6,7 @@ use mongodb::error::Result;
 use super::Job;
 use super::source::{Taken, find};
 use crate::facts::Topology;
+use crate::plan::Storage;
 use crate::server::delete::Restriction;
 
 pub struct IdSlices<'a> {
@@ -22,12 +23,16 @@ impl<'a> IdSlices<'a> {
     /// an order that has nothing to do with where the documents lie, and comparisons are between values of one type only.
     pub async fn open(job: &'a Job<'a>) -> Result<Option<Self>> {
         // The same `_id` can be on two shards: a stretch of one document might have no end after its beginning.
-        if job.selection.clustered || job.deployment.facts.topology == Topology::Sharded {
+        if job.selection.storage == Storage::Clustered || job.deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
         let mut ends = Vec::new();
         for direction in [1, -1] {
-            let end = doc! { "projection": { "_id": 1 }, "sort": { "_id": direction }, "hint": { "_id": 1 } };
+            let mut end = doc! { "projection": { "_id": 1 }, "sort": { "_id": direction }, "hint": { "_id": 1 } };
+            if job.selection.is_buckets() {
+                // The dates are in the order of the `_id`: before the first that has expired, and after the last, is nothing to be done.
+                end.insert("filter", &job.selection.predicate);
+            }
             ends.extend(find(job, end, 1).await?.into_iter().filter_map(|document| document.get("_id").cloned()));
         }
         match ends.as_slice() {

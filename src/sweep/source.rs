@@ -39,7 +39,8 @@ impl<'a> Source<'a> {
     pub async fn open(job: &'a Job<'a>, rate: Option<u32>, exact: bool) -> std::result::Result<Self, String> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(job, rate, None))));
         // Under a rate, batches are small: a scan in such small stretches would be one of very many commands.
-        if exact || (rate.is_some() && job.selection.index.is_none()) {
+        let scans = job.selection.index.is_none() && !job.selection.is_buckets();
+        if exact || (rate.is_some() && scans) {
             return ids();
         }
         let opened = match &job.selection.index {
@@ -79,9 +80,9 @@ pub fn explain(cause: &Error) -> String {
 pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<Document>> {
     find.insert("limit", limit);
     find.insert("singleBatch", true);
-    let mut command = doc! { "find": &job.planned.namespace.collection };
+    let mut command = doc! { "find": &job.selection.namespace.collection };
     command.extend(job.deployment.marked(find));
-    let database = job.deployment.database(&job.planned.namespace);
+    let database = job.deployment.database(&job.selection.namespace);
     let mut waits = RETRY_WAITS.iter();
     let reply = loop {
         match (database.run_command(command.clone()).await, waits.next()) {
@@ -98,10 +99,10 @@ pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<D
 
 /// Shows how the server would run a find command, without running it.
 pub async fn explain_find(job: &Job<'_>, find: Document) -> Result<Document> {
-    let mut command = doc! { "find": &job.planned.namespace.collection };
+    let mut command = doc! { "find": &job.selection.namespace.collection };
     command.extend(find);
     let explain = doc! { "explain": command, "verbosity": "queryPlanner" };
-    job.deployment.database(&job.planned.namespace).run_command(explain).await
+    job.deployment.database(&job.selection.namespace).run_command(explain).await
 }
 
 /// Whether a key has this value anywhere in an explained plan.

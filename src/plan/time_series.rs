@@ -1,0 +1,171 @@
+//! Time-series collections: whole buckets go, once every measurement in them has expired.
+//!
+//! A bucket is a document of `system.buckets.<collection>`, clustered on an ObjectId whose first four bytes are the seconds of its earliest
+//! measurement, rounded down (`timeseries_commands_conversion_helper.cpp`, `bucket_catalog` in `src/mongo/db/timeseries`). `control.max` holds
+//! its latest measurement exactly. The TTL monitor goes by the `_id` and waits for a whole span more, for it does not look at `control.max`.
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+
+use super::{Refusal, Selection, Storage};
+use crate::expiry::Expiry;
+use crate::facts::TimeSeriesFacts;
+use crate::policy::namespace::Namespace;
+use crate::policy::{DateFormat, Rule};
+
+/// What expires in a time-series collection, and how it is found.
+///
+/// Errors: what the rule asks for that time-series collections do not have.
+pub fn select(
+    rule: &Rule,
+    namespace: &Namespace,
+    facts: &TimeSeriesFacts,
+    as_of: DateTime,
+) -> Result<(Expiry, Selection), Refusal> {
+    let refuse = |detail: String| Err(Refusal::new("timeSeries", detail));
+    let time_field = &facts.time_field;
+    if let Some(field) = rule.field.as_ref().filter(|field| *field != time_field) {
+        return refuse(format!(
+            "`field: {field}`: the dates of this time-series collection are in `{time_field}`; leave `field` out"
+        ));
+    }
+    if let Some(ttl_field) = &rule.ttl_field {
+        return refuse(format!("`ttlField: {ttl_field}`: measurements go by whole buckets and have no ttl of their own"));
+    }
+    if rule.date_format.is_some_and(|format| format != DateFormat::Date) {
+        return refuse("`dateFormat`: the timeField holds dates; leave it out".into());
+    }
+    if let Some(hint) = &rule.hint {
+        return refuse(format!("`hint: {hint}`: buckets are found along the clustered `_id`; leave it out"));
+    }
+    let Some(buckets) = &facts.buckets else {
+        return refuse(format!(
+            "this server does not show the buckets (`system.buckets.{}`), so that whole ones cannot be deleted; \
+             use the server's own `expireAfterSeconds`, or put it under `exclude`",
+            namespace.collection
+        ));
+    };
+    let mut terms = doc! {
+        "_id": { "$lte": latest_id(as_of, rule.expire_after_seconds) },
+        // Servers disagree on what happens before 1970, where the seconds in an `_id` wrap: kept.
+        format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
+    };
+    if let Some(filter) = &rule.filter {
+        let meta = of_meta(filter, facts.meta_field.as_deref()).map_err(|why| Refusal::new("timeSeries", why))?;
+        terms = doc! { "$and": [terms, meta] };
+    }
+    let expiry = Expiry {
+        field: format!("control.max.{time_field}"),
+        format: DateFormat::Date,
+        expire_after_seconds: rule.expire_after_seconds,
+        ttl_field: None,
+        not_before_1970: false,
+        filter: Some(terms),
+        as_of,
+    };
+    let selection = Selection {
+        predicate: expiry.predicate(),
+        collation: rule.collation.clone(),
+        folds_ids: false,
+        index: None,
+        namespace: namespace.buckets(),
+        storage: Storage::Buckets { measurements: format!("data.{time_field}") },
+        document_count: buckets.document_count,
+        average_bytes: buckets.average_bytes,
+    };
+    Ok((expiry, selection))
+}
+
+/// The greatest `_id` of a bucket whose earliest measurement is at or before the threshold: it bounds the walk, `control.max` decides.
+fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
+    let threshold = as_of.timestamp_millis().div_euclid(1000) - expire_after_seconds.map_or(0, i64::from);
+    // Before 1970 nothing is swept: not even the bucket with the least `_id` of all.
+    let Ok(seconds) = u32::try_from(threshold.min(i64::from(u32::MAX))) else { return ObjectId::from_bytes([0; 12]) };
+    let mut bytes = [0xff; 12];
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+/// A filter on the metaField as the buckets hold it, under `meta`.
+///
+/// Errors: what the filter asks for beside it.
+fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, String> {
+    let Some(meta_field) = meta_field else {
+        return Err("`filter`: this time-series collection has no metaField, and a bucket can be selected by nothing else".into());
+    };
+    let mut rewritten = Document::new();
+    for (key, value) in filter {
+        match (key.as_str(), value) {
+            ("$and" | "$or" | "$nor", Bson::Array(branches)) => {
+                let branches: Result<Vec<Document>, String> = branches
+                    .iter()
+                    .map(|branch| branch.as_document().ok_or_else(|| format!("`filter`: `{key}` takes documents")))
+                    .map(|branch| of_meta(branch?, Some(meta_field)))
+                    .collect();
+                rewritten.insert(key, branches?);
+            }
+            ("$comment", comment) => {
+                rewritten.insert(key, comment);
+            }
+            (path, value) => match path.strip_prefix(meta_field) {
+                Some(rest) if rest.is_empty() || rest.starts_with('.') => {
+                    rewritten.insert(format!("meta{rest}"), value);
+                }
+                _ => {
+                    return Err(format!(
+                        "`filter`: `{path}`: a bucket goes as a whole and can be selected by the metaField `{meta_field}` alone"
+                    ));
+                }
+            },
+        }
+    }
+    Ok(rewritten)
+}
+
+/// The command that lets a role sweep the buckets: `readWrite` on the database does not reach them.
+pub fn grant(buckets: &Namespace) -> String {
+    let collection = buckets.collection.strip_prefix(Namespace::BUCKETS).unwrap_or(&buckets.collection);
+    format!(
+        "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
+         [{{resource: {{db: {:?}, system_buckets: {collection:?}}}, actions: [\"find\", \"remove\"]}}])",
+        buckets.database
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_the_last_id_of_the_second_of_the_threshold() {
+        let id = |millis, seconds| latest_id(DateTime::from_millis(millis), Some(seconds)).to_hex();
+        assert_eq!(id(1_704_067_200_000, 0), "65920080ffffffffffffffff");
+        assert_eq!(id(1_704_067_200_999, 1), "6592007fffffffffffffffff");
+        assert_eq!(id(0, 0), "00000000ffffffffffffffff");
+        assert_eq!(id(-1, 0), "000000000000000000000000");
+        assert_eq!(id(0, 1), "000000000000000000000000");
+        assert_eq!(id(8_000_000_000_000, 0), "ffffffffffffffffffffffff");
+    }
+
+    #[test]
+    fn filters_speak_of_the_meta_field_alone() {
+        let rewritten = of_meta(
+            &doc! { "m": { "$in": [1, 2] }, "$or": [{ "m.a.b": 1 }, { "$nor": [{ "m": Bson::Null }] }], "$comment": "x" },
+            Some("m"),
+        );
+        let expected =
+            doc! { "meta": { "$in": [1, 2] }, "$or": [{ "meta.a.b": 1 }, { "$nor": [{ "meta": Bson::Null }] }], "$comment": "x" };
+        assert_eq!(rewritten, Ok(expected));
+        for filter in [
+            doc! { "t": 1 },
+            doc! { "mm": 1 },
+            doc! { "meta": 1 },
+            doc! { "$expr": { "$eq": ["$m", 1] } },
+            doc! { "m": 1, "$or": [{ "v": 1 }] },
+        ] {
+            let why = of_meta(&filter, Some("m")).unwrap_err();
+            assert!(why.contains("the metaField `m` alone"), "{why}");
+        }
+        assert!(of_meta(&doc! { "m": 1 }, None).unwrap_err().contains("no metaField"));
+    }
+}
