@@ -184,10 +184,10 @@ impl Expiry {
                     ],
                     "default": Bson::Null,
                 } } },
-                "in": { "$and": [
-                    { "$ne": ["$$after", Bson::Null] },
-                    { "$ne": [{ "$ifNull": ["$$earliest", Bson::Null] }, Bson::Null] },
-                    { "$lte": ["$$earliest", { "$subtract": [now, { "$multiply": ["$$after", per_second] }] }] },
+                // Null on the right, for a document that never expires, is above no date; on the left it would be below all of them.
+                "in": { "$lte": [
+                    { "$ifNull": ["$$earliest", Bson::MaxKey] },
+                    { "$subtract": [now, { "$multiply": ["$$after", per_second] }] },
                 ] },
             } },
         } }
@@ -203,21 +203,19 @@ impl Expiry {
 /// Source: Azure Cosmos DB for MongoDB, "Time to live": other types are stored but are no meaningful ttl.
 fn whole_int32(value: Bson) -> Bson {
     let is_type = |name: &str| doc! { "$eq": [{ "$type": value.clone() }, name] };
-    // Nested conditions, for the branches of `$cond` alone are sure not to be evaluated: `$trunc` fails on a string.
-    doc! { "$cond": [
-        { "$or": [is_type("int"), is_type("long"), is_type("double")] },
-        { "$cond": [
-            { "$and": [
-                { "$gte": [value.clone(), i32::MIN] },
-                { "$lte": [value.clone(), i32::MAX] },
-                { "$eq": [{ "$trunc": value.clone() }, value.clone()] },
-            ] },
-            value.clone(),
-            Bson::Null,
-        ] },
+    // Nested conditions, for the branches of `$cond` alone are sure not to be evaluated: `$trunc` fails on a string. The type that most
+    // have comes first.
+    let fits = doc! { "$and": [
+        { "$gte": [value.clone(), i32::MIN] },
+        { "$lte": [value.clone(), i32::MAX] },
+        { "$eq": [{ "$trunc": value.clone() }, value.clone()] },
+    ] };
+    let other = doc! { "$cond": [
+        { "$or": [is_type("long"), is_type("double")] },
+        { "$cond": [fits, value.clone(), Bson::Null] },
         Bson::Null,
-    ] }
-    .into()
+    ] };
+    doc! { "$cond": [is_type("int"), value, other] }.into()
 }
 
 /// The types that count as a date in a format, by their `$type` names.

@@ -14,6 +14,12 @@ const LATE: Duration = Duration::from_millis(100);
 /// Batches per second under a rate: enough to be smooth, and one more or less of them is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
+/// Batches per second where that leaves them [`ENOUGH`] documents: others on the server wait less for a small batch to end.
+const MOST_BATCHES_PER_SECOND: u32 = 100;
+
+/// Documents of a batch in comparison to which the command itself costs little.
+const ENOUGH: u32 = 100;
+
 /// Lets batches grow, shrink and rest, so that the latency of a delete command stays near a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
@@ -70,7 +76,8 @@ impl RateLimit {
 
     /// Documents a batch may take at most.
     pub fn batch_limit(&self) -> u32 {
-        (self.rate / BATCHES_PER_SECOND).max(1)
+        let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MOST_BATCHES_PER_SECOND);
+        many.max(ENOUGH).min(few).max(1)
     }
 
     /// How long the next batch has to wait. `now` is the time since the run began; it never goes back.
@@ -144,7 +151,7 @@ mod tests {
         assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
         limit.pay(100, now);
         assert_eq!(limit.wait(now), MS(100));
-        assert_eq!(RateLimit::new(1).batch_limit(), 1);
+        assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit()), [1, 1, 3, 100, 500]);
 
         let mut limit = RateLimit::new(1000);
         limit.pay(200, MS(0));

@@ -115,7 +115,9 @@ async fn count(
             note_unseen_field(report, planned, count::has_field(deployment, selection, &planned.expiry.field).await?);
         }
     }
-    report.never_expires = count::never_expires(deployment, planned, selection).await?;
+    if count_all {
+        report.never_expires = count::never_expires(deployment, planned, selection).await?;
+    }
     Ok(())
 }
 

@@ -113,8 +113,22 @@ impl Sweeping<'_> {
             report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
         }
         enter(report, planned, outcome);
+        self.count_kept(planned, selection, report).await;
         self.warn_if_field_unseen(planned, selection, report).await;
         report.duration_ms += millis(begun);
+    }
+
+    /// Counts what the rule leaves alone for ever. After the sweep: what has expired is then out of the way, and nobody waits.
+    async fn count_kept(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
+        let is_over = report.status == Status::Complete || report.reason.as_deref() == Some(StopReason::MaxDeletes.word());
+        if report.never_expires.is_some() || !is_over {
+            return;
+        }
+        tokio::select! {
+            // A question that cannot be answered is not worth an error: the sweep is over.
+            kept = count::never_expires(self.deployment, planned, selection) => report.never_expires = kept.unwrap_or(None),
+            _ = sweep::stopped(planned, &self.budget, &self.run.stop) => {}
+        }
     }
 
     /// A rule that deletes nothing may name a field that does not exist.
