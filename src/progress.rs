@@ -35,7 +35,7 @@ pub struct Progress {
 
 struct State {
     /// Below the bars of the rules, where there is more than one rule.
-    total: ProgressBar,
+    total: Option<ProgressBar>,
     rules: usize,
     ended: usize,
     deleted: u64,
@@ -67,11 +67,11 @@ impl Progress {
     /// `expected` is how many documents all rules together counted before, where all did.
     pub fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
         let bars = MultiProgress::new();
-        let mut total = ProgressBar::hidden();
-        if show == Show::Bars && rules > 1 {
-            total = bars.add(bar(expected, &Waits::default()));
+        let total = (show == Show::Bars && rules > 1).then(|| {
+            let total = bars.add(bar(expected, &Waits::default()));
             total.enable_steady_tick(Duration::from_millis(200));
-        }
+            total
+        });
         let now = Instant::now();
         let running = BTreeMap::new();
         let state = State { total, rules, ended: 0, deleted: 0, expected, begun: now, last_line: (now, 0), running };
@@ -103,7 +103,10 @@ impl Progress {
             return;
         }
         for running in state.running.values_mut().take(MOST_SHOWN).filter(|running| !running.shown) {
-            running.bar = self.bars.insert_before(&state.total, running.bar.clone());
+            running.bar = match &state.total {
+                Some(total) => self.bars.insert_before(total, running.bar.clone()),
+                None => self.bars.add(running.bar.clone()),
+            };
             running.bar.enable_steady_tick(Duration::from_millis(200));
             running.shown = true;
         }
@@ -142,13 +145,17 @@ impl Progress {
 
     /// The run has ended; the bars go away.
     pub fn end(&self) {
-        lock(&self.state).total.finish_and_clear();
+        if let Some(total) = &lock(&self.state).total {
+            total.finish_and_clear();
+        }
     }
 }
 
 impl State {
     fn name_total(&self) {
-        self.total.set_prefix(format!("{} of {} rules", self.ended, self.rules));
+        if let Some(total) = &self.total {
+            total.set_prefix(format!("{} of {} rules", self.ended, self.rules));
+        }
     }
 }
 
@@ -157,7 +164,9 @@ impl RuleProgress<'_> {
     pub fn deleted(&self, documents: u64) {
         let mut state = lock(&self.progress.state);
         state.deleted += documents;
-        state.total.inc(documents);
+        if let Some(total) = &state.total {
+            total.inc(documents);
+        }
         if let Some(running) = state.running.get_mut(&self.id) {
             running.deleted += documents;
             running.bar.inc(documents);

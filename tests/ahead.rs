@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mongodb::bson::{DateTime, Document, doc};
+use mongodb::bson::{DateTime, doc};
 use support::faults::{alone, days, end, heal, logged, pause_deletes, removed, resume_deletes, slow_down, start, until_running};
 use support::sweeper::{Case, id_set};
 

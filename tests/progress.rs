@@ -2,8 +2,10 @@
 
 mod support;
 
+use mongodb::bson::doc;
 use support::faults::{days, fill_many};
 use support::sweeper::Case;
+use support::terminal::Terminal;
 
 #[tokio::test]
 async fn a_line_every_ten_seconds_says_how_far_each_rule_is() {
@@ -38,4 +40,25 @@ async fn a_line_every_ten_seconds_says_how_far_each_rule_is() {
     assert!((70..=113).contains(&documents(" ", " per second")), "{line}");
     assert!(!never.stderr.contains("per second"), "{never:?}");
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+}
+
+#[tokio::test]
+async fn a_terminal_shows_a_bar_for_each_rule_and_a_total_for_several() {
+    let case = Case::new().await;
+    let one = "  - {namespace: DB.a, field: at, expireAfter: 1d, rate: 200}\n";
+    let two = format!("{one}  - {{namespace: DB.b, field: at, expireAfter: 1d, rate: 200}}\n");
+    for (rules, total) in [(one, false), (&two, true)] {
+        for name in ["a", "b"] {
+            fill_many(&case, name, 300, days(-3)).await;
+            let index = doc! { "key": { "at": 1 }, "name": "at_1" };
+            case.db.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.unwrap();
+        }
+        let ran = Terminal::open(&case.command(rules, &["sweep", "--yes"])).end().await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let name = case.db.name();
+        assert!(ran.stdout.contains(&format!("{name}.a ")) && ran.stdout.contains("/300 "), "{ran:?}");
+        assert!(ran.stdout.contains("/s eta "), "{ran:?}");
+        assert_eq!(ran.stdout.contains("1 of 2 rules"), total, "{ran:?}");
+        assert_eq!(case.ids("a").await.len(), 0);
+    }
 }

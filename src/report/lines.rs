@@ -83,7 +83,7 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
     for rule in rules.iter().filter(|rule| !is_quiet(rule)) {
         let title = title(report, rule);
         if rule.strategy.is_some() {
-            notes.push((Tone::Plain, format!("{title}: {}", facts(rule))));
+            notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));
         }
         for (reason, number) in rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0) {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
@@ -122,8 +122,8 @@ fn kept_because(reason: &str) -> String {
     }
 }
 
-fn facts(rule: &RuleReport) -> String {
-    let namespace = Some(clean(&rule.namespace)).filter(|_| rule.name != rule.namespace);
+fn facts(title: &str, rule: &RuleReport) -> String {
+    let namespace = Some(clean(&rule.namespace)).filter(|namespace| !title.ends_with(namespace.as_str()));
     let what: Vec<String> = namespace.into_iter().chain(rule.field.as_deref().map(clean)).collect();
     let mut facts = vec![what.join(" ")];
     if let Some(threshold) = &rule.threshold {

@@ -10,4 +10,5 @@ pub mod oracle;
 pub mod reference;
 pub mod site;
 pub mod sweeper;
+pub mod terminal;
 pub mod tls;

@@ -1,0 +1,65 @@
+//! A terminal to run `sweeper` on.
+
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use super::sweeper::Ran;
+
+/// `sweeper` on a terminal of its own, which `script` makes.
+pub struct Terminal {
+    pub child: Child,
+    pub shown: String,
+}
+
+impl Terminal {
+    pub fn open(command: &Command) -> Self {
+        let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
+        let line: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quote).collect();
+        let child = Command::new("script")
+            .args(["-qec", &line.join(" "), "/dev/null"])
+            .env_remove("MONGODB_URI")
+            .env_remove("SWEEPER_POLICY")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`script` of util-linux");
+        Self { child, shown: String::new() }
+    }
+
+    /// Reads what is shown until the question stands there.
+    pub async fn until_asked(mut self) -> Self {
+        tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            let mut byte = [0];
+            let stdout = self.child.stdout.as_mut().expect("a pipe");
+            while !bytes.ends_with(b"[yes/no] ") {
+                let read = stdout.read(&mut byte).expect("the terminal can be read");
+                assert!(read == 1, "no question: {}", String::from_utf8_lossy(&bytes));
+                bytes.push(byte[0]);
+            }
+            self.shown = String::from_utf8(bytes).expect("UTF-8");
+            self
+        })
+        .await
+        .expect("the terminal is read")
+    }
+
+    pub fn types(mut self, keys: &str) -> Self {
+        let stdin = self.child.stdin.as_mut().expect("a pipe");
+        stdin.write_all(keys.as_bytes()).expect("the terminal takes keys");
+        self
+    }
+
+    /// Waits for the end; what was shown since the question is `stdout`.
+    pub async fn end(mut self) -> Ran {
+        tokio::task::spawn_blocking(move || {
+            // Without an end of input: `script` would hand it on as a key.
+            let _stdin = self.child.stdin.take();
+            self.child.wait_with_output().expect("script ends").into()
+        })
+        .await
+        .expect("the process is waited for")
+    }
+}
