@@ -4,12 +4,17 @@ use bson::{Bson, DateTime, Document};
 
 use crate::policy::namespace::Namespace;
 use crate::policy::{Expect, Rule};
+use crate::service::{Capabilities, Service};
 
 /// The deployment a run is connected to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerFacts {
     /// `buildInfo.version`.
     pub version: String,
+    pub service: Service,
+    /// How the service was recognised.
+    pub recognised_by: String,
+    pub capabilities: Capabilities,
     /// `hello.maxWireVersion`; 8 is MongoDB 4.2, 9 is 4.4, 17 is 6.0.
     pub wire_version: i32,
     pub topology: Topology,
@@ -41,11 +46,6 @@ impl Topology {
 }
 
 impl ServerFacts {
-    /// Whether delete commands take `hint` and every command takes `comment`: MongoDB 4.4.
-    pub fn has_delete_hint(&self) -> bool {
-        self.wire_version >= 9
-    }
-
     /// Whether TTL on the `_id` of a clustered collection leaves dates before 1970 alone: not in 6.0.5, but in 7.0.28 and later. Where
     /// between them it changed is not known; from 6.1 on such documents are kept.
     pub fn clustered_keeps_before_1970(&self) -> bool {
@@ -103,6 +103,8 @@ pub struct TimeSeriesFacts {
 pub struct CollectionFacts {
     pub capped: bool,
     pub clustered: bool,
+    /// Path of the shard key, where the service shows it.
+    pub shard_key: Option<String>,
     /// The collection's default collation.
     pub collation: Option<Document>,
     /// By the collection's own count, which is exact but after a crash.

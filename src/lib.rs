@@ -24,5 +24,6 @@ pub mod progress;
 pub mod report;
 pub mod run;
 pub mod server;
+pub mod service;
 pub mod stop;
 pub mod sweep;

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// First batch of a rule; small, for nothing is known yet of how fast the server deletes.
-const FIRST_BATCH: u32 = 500;
-
 /// No rest is longer: the next batch shows whether the server has recovered.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
@@ -27,12 +24,15 @@ pub struct Pace {
     most: u32,
     target: Duration,
     rest: Duration,
+    /// Whether the server has ever said that a batch was too much: from then on batches grow by little.
+    careful: bool,
 }
 
 impl Pace {
-    /// `most` is never exceeded; `target` is the latency of one delete command to come close to.
-    pub fn new(most: u32, target: Duration) -> Self {
-        Self { size: FIRST_BATCH.min(most), most, target, rest: Duration::ZERO }
+    /// `first` is the size to begin with, for nothing is known yet of how fast the server deletes; `most` is never exceeded; `target` is the
+    /// latency of one delete command to come close to.
+    pub fn new(first: u32, most: u32, target: Duration) -> Self {
+        Self { size: first.min(most).max(1), most, target, rest: Duration::ZERO, careful: false }
     }
 
     /// Documents that the next batch may take at most; at least 1.
@@ -55,9 +55,26 @@ impl Pace {
             // A cast from float saturates; the fraction is dropped on the side of the smaller batch.
             self.size = ((f64::from(documents) * ratio) as u32).clamp(1, self.size);
         } else if latency < self.target / 2 && documents >= self.size {
-            self.size = self.size.saturating_mul(2).min(self.most);
+            let more = if self.careful { self.size / 10 + 1 } else { self.size };
+            self.size = self.size.saturating_add(more).min(self.most);
         }
     }
+
+    /// Learns from a batch of which the server did so many `documents` and then no more: that many it can do.
+    pub fn overloaded(&mut self, documents: u32) {
+        self.careful = true;
+        self.size = if documents == 0 { self.size / 2 } else { documents.min(self.size) }.max(1);
+    }
+}
+
+/// Wait before what a server had no room for is asked again, where it does not say how long: half as long again each time.
+///
+/// `attempt` counts from 0; `jitter` is from 0 to 1 and keeps many clients from coming back at once.
+pub fn back_off(attempt: u32, jitter: f64) -> Duration {
+    const FIRST: f64 = 0.25;
+    const LONGEST: f64 = 5.0;
+    let seconds = (FIRST * 1.5_f64.powi(attempt.min(30).cast_signed())).min(LONGEST);
+    Duration::from_secs_f64(seconds * (0.7 + 0.6 * jitter.clamp(0.0, 1.0)))
 }
 
 /// Spreads documents over time: at most `rate` per second, without bursts.
@@ -110,7 +127,7 @@ mod tests {
 
     #[test]
     fn batches_grow_while_fast_and_shrink_at_once_when_slow() {
-        let mut pace = Pace::new(2000, MS(200));
+        let mut pace = Pace::new(500, 2000, MS(200));
         let mut steps = vec![(pace.batch_size(), pace.rest())];
         for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 60_000), (3, 1)] {
             pace.observe(documents, MS(latency));
@@ -119,7 +136,7 @@ mod tests {
         let expected = [(500, 0), (1000, 0), (2000, 0), (2000, 0), (1000, 200), (1000, 0), (3, 10_000), (6, 0)];
         assert_eq!(steps, expected.map(|(size, rest)| (size, MS(rest))));
 
-        let mut pace = Pace::new(3, MS(1));
+        let mut pace = Pace::new(500, 3, MS(1));
         assert_eq!(pace.batch_size(), 3);
         pace.observe(3, Duration::from_secs(3600));
         assert_eq!(pace.batch_size(), 1);
@@ -130,9 +147,35 @@ mod tests {
 
     #[test]
     fn a_short_batch_does_not_let_the_size_grow() {
-        let mut pace = Pace::new(2000, MS(200));
+        let mut pace = Pace::new(500, 2000, MS(200));
         pace.observe(3, MS(1));
         assert_eq!(pace.batch_size(), 500);
+    }
+
+    #[test]
+    fn an_overloaded_server_gets_what_it_can_do_and_little_more() {
+        let mut pace = Pace::new(100, 1000, MS(200));
+        pace.observe(100, MS(1));
+        pace.overloaded(73);
+        let mut sizes = vec![pace.batch_size()];
+        for done in [0, 0, 90] {
+            pace.overloaded(done);
+            sizes.push(pace.batch_size());
+        }
+        pace.observe(18, MS(1));
+        sizes.push(pace.batch_size());
+        for _ in 0..10 {
+            pace.overloaded(0);
+        }
+        sizes.push(pace.batch_size());
+        assert_eq!(sizes, [73, 36, 18, 18, 20, 1]);
+    }
+
+    #[test]
+    fn waits_grow_to_a_limit_and_differ() {
+        let millis = |attempt, jitter| back_off(attempt, jitter).as_millis();
+        assert_eq!([0, 1, 2, 8, 100].map(|attempt| millis(attempt, 0.5)), [250, 375, 562, 5000, 5000]);
+        assert_eq!((millis(100, 0.0), millis(100, 1.0)), (3500, 6500));
     }
 
     #[test]

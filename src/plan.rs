@@ -2,13 +2,14 @@
 
 pub mod time_series;
 
-use bson::{DateTime, Document};
+use bson::{Bson, DateTime, Document};
 
 use crate::expiry::Expiry;
-use crate::facts::{CollectionFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
+use crate::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
 use crate::index::{self, IndexChoice};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
+use crate::service::Capabilities;
 
 /// More documents than this are gone through without an index only where the rule allows it.
 pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
@@ -80,6 +81,8 @@ pub struct Selection {
     /// Where the documents lie: the rule's namespace, or the buckets behind it.
     pub namespace: Namespace,
     pub storage: Storage,
+    /// Path of the shard key, where deletes by `_id` have to name it.
+    pub shard_key: Option<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
 }
@@ -165,7 +168,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
                 Err(refusal) => Decision::Refuse { refusal, countable: None },
                 Ok((of_buckets, selection)) => {
                     expiry = of_buckets;
-                    warnings.extend(unused(&rule));
+                    warnings.extend(unused(&rule, &run.server.capabilities));
                     warnings.extend(native_time_series_ttl(facts));
                     match run_guard {
                         Some(refusal) => Decision::Refuse { refusal: refusal.clone(), countable: Some(selection) },
@@ -181,7 +184,13 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
         Seen::Collection(_) if rule.field.is_none() => {
             refuse("field", "only time-series collections have a field of their own for the date; name it with `field`")
         }
-        Seen::Collection(facts) => plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings),
+        Seen::Collection(_) if rule.collation.is_some() && !run.server.capabilities.collations => {
+            refuse("collation", "deletes compare by no collation on this service; leave `collation` out")
+        }
+        Seen::Collection(facts) => {
+            warnings.extend(unused(&rule, &run.server.capabilities));
+            plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings)
+        }
     };
     PlannedRule { rule, namespace, field, expiry, decision, warnings }
 }
@@ -213,7 +222,6 @@ fn plan_collection(
     warnings: &mut Vec<String>,
 ) -> Decision {
     let field = &expiry.field;
-    warnings.extend(unused(rule));
     if facts.document_count > 0 {
         warnings.extend(native_ttl(field, facts));
     }
@@ -223,6 +231,7 @@ fn plan_collection(
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
         index,
         namespace: namespace.clone(),
+        shard_key: facts.shard_key.clone(),
         storage: if facts.clustered { Storage::Clustered } else { Storage::Plain },
         document_count: facts.document_count,
         average_bytes: facts.average_bytes,
@@ -253,9 +262,21 @@ fn plan_collection(
 }
 
 /// Warns of what the rule asks for and this deployment does not have.
-fn unused(rule: &Rule) -> Option<String> {
-    rule.max_request_units?;
-    Some("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into())
+fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
+    let mut unused = Vec::new();
+    if rule.max_request_units.is_some() && !capabilities.request_charge {
+        unused.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
+    }
+    if rule.max_lag.is_some() && !capabilities.member_status {
+        unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
+    }
+    if rule.batch_size > capabilities.largest_batch {
+        unused.push(format!(
+            "`batchSize`: batches of more than {} documents are not sent to this service",
+            capabilities.largest_batch
+        ));
+    }
+    unused
 }
 
 /// Warns of the collection's own TTL: the server deletes there as well.
@@ -266,12 +287,18 @@ fn native_time_series_ttl(facts: &TimeSeriesFacts) -> Option<String> {
 
 /// Warns of a native TTL index on the same field: the server deletes there as well.
 fn native_ttl(field: &str, facts: &CollectionFacts) -> Option<String> {
-    let index = facts
-        .indexes
-        .iter()
-        .find(|index| index.expire_after_seconds.is_some() && index.key.len() == 1 && index.key[0].0 == field)?;
+    let on = |index: &&IndexFacts| {
+        index.expire_after_seconds.is_some() && index.key.len() == 1 && (index.key[0].0 == field || index.key[0].0 == "_ts")
+    };
+    let index = facts.indexes.iter().find(on)?;
     let seconds = index.expire_after_seconds.as_ref()?;
-    Some(format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name))
+    Some(if index.key[0].0 == field {
+        format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name)
+    } else if matches!(seconds, Bson::Int32(-1) | Bson::Int64(-1)) {
+        "the service's own TTL is on and deletes documents by their own `ttl` as well".into()
+    } else {
+        format!("the service's own TTL deletes documents {seconds} s after they were last changed as well")
+    })
 }
 
 /// Refuses a rule whose expired documents are too great a share of the collection.

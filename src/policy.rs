@@ -94,8 +94,8 @@ pub struct Rule {
     pub batch_size: u32,
     /// Documents per second at most.
     pub rate: Option<u32>,
-    /// Delete commands in flight at most.
-    pub concurrency: u32,
+    /// Delete commands in flight at most; `None` is what suits the service.
+    pub concurrency: Option<u32>,
     /// The latency that batches grow and shrink towards.
     pub target_batch: Duration,
     /// Cosmos RU: request units per second at most.

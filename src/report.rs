@@ -83,6 +83,8 @@ pub struct PolicyReport {
 #[serde(rename_all = "camelCase")]
 pub struct ServerReport {
     pub flavor: &'static str,
+    /// How the flavor was recognised.
+    pub recognised_by: String,
     pub version: String,
     pub topology: &'static str,
     /// Name of the replica set.
@@ -91,7 +93,13 @@ pub struct ServerReport {
 
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
-        Self { flavor: "mongodb", version: facts.version.clone(), topology: facts.topology.name(), name: facts.set_name.clone() }
+        Self {
+            flavor: facts.service.name(),
+            recognised_by: facts.recognised_by.clone(),
+            version: facts.version.clone(),
+            topology: facts.topology.name(),
+            name: facts.set_name.clone(),
+        }
     }
 }
 
@@ -105,6 +113,8 @@ pub struct PausedMs {
     pub latency: u64,
     /// The `rate` of the rule or of the run was used up.
     pub rate: u64,
+    /// The service had no room, or `maxRequestUnits` was used up.
+    pub throttle: u64,
 }
 
 /// One rule in one namespace. A value that was not measured is null.
@@ -142,6 +152,8 @@ pub struct RuleReport {
     pub batches: u64,
     /// Null where nothing was swept.
     pub paused_ms: Option<PausedMs>,
+    /// What the sweep cost, where the service bills requests.
+    pub request_units: Option<f64>,
     pub duration_ms: u64,
     /// `index` or `collectionScan`.
     pub strategy: Option<&'static str>,
@@ -173,6 +185,7 @@ impl RuleReport {
             never_expires: None,
             batches: 0,
             paused_ms: None,
+            request_units: None,
             duration_ms: 0,
             strategy: None,
             index: None,

@@ -7,9 +7,13 @@ pub mod error;
 pub mod grant;
 pub mod inspect;
 pub mod lag;
+pub mod meter;
+pub mod overload;
 pub mod privileges;
+pub mod retries;
 pub mod uri;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -18,6 +22,7 @@ use tracing::debug;
 
 use crate::facts::ServerFacts;
 use crate::policy::namespace::Namespace;
+use meter::Meter;
 
 /// How long the end of a run waits for the server to be told.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -31,6 +36,8 @@ pub struct Deployment {
     pub comment: String,
     /// Write concern of every delete: the connection string's, or majority.
     pub write_concern: Document,
+    /// For services that bill each request.
+    pub meter: Option<Arc<Meter>>,
 }
 
 impl Deployment {
@@ -61,6 +68,6 @@ impl Deployment {
 
     /// The comment for commands, where the server takes one.
     pub fn comment(&self) -> Option<Bson> {
-        self.facts.has_delete_hint().then(|| Bson::from(self.comment.clone()))
+        self.facts.capabilities.comments.then(|| Bson::from(self.comment.clone()))
     }
 }

@@ -5,6 +5,7 @@ mod budget;
 mod candidates;
 mod date_slices;
 mod engine;
+mod id_pages;
 mod id_slices;
 mod lag_gate;
 mod source;
@@ -22,10 +23,8 @@ use crate::progress::RuleProgress;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::meter::Charges;
 use crate::stop::Stop;
-
-/// Waits before the same command is sent again; there are as many further tries as waits.
-const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
 /// What a sweep of one rule came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +36,8 @@ pub struct Outcome {
     pub uncertain: bool,
     /// Of `deleted`, the documents of which no majority knew when the sweep ended.
     pub unconfirmed: u64,
+    /// What the sweep cost, where the service bills requests.
+    pub request_units: Option<f64>,
     pub paused: Paused,
     pub end: End,
 }
@@ -50,6 +51,8 @@ pub struct Paused {
     pub latency: Duration,
     /// The rate was used up.
     pub rate: Duration,
+    /// The service had no room, or the request units were used up.
+    pub throttle: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -86,6 +89,7 @@ pub struct Job<'a> {
     pub planned: &'a PlannedRule,
     pub selection: &'a Selection,
     pub grant: &'a Arc<DeleteGrant>,
+    pub charges: &'a Charges,
     /// Shared with the other rules of the run.
     pub budget: &'a RunBudget,
     pub lag: &'a LagSource,

@@ -142,7 +142,7 @@ pub fn read_rule<'a>(
         enabled: own.enabled.or(defaults.enabled).unwrap_or(true),
         batch_size: small(own.batch_size.or(defaults.batch_size)).unwrap_or(2000),
         rate: small(own.rate.or(defaults.rate)),
-        concurrency: small(own.concurrency.or(defaults.concurrency)).unwrap_or(2),
+        concurrency: small(own.concurrency.or(defaults.concurrency)),
         target_batch: Duration::from_millis(
             own.target_batch_ms.or(defaults.target_batch_ms).and_then(|ms| u64::try_from(ms).ok()).unwrap_or(200),
         ),

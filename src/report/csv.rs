@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 30] = [
+const HEADER: [&str; 31] = [
     "runId",
     "command",
     "dryRun",
@@ -28,6 +28,7 @@ const HEADER: [&str; 30] = [
     "neverExpires",
     "batches",
     "pausedMs",
+    "requestUnits",
     "durationMs",
     "strategy",
     "index",
@@ -53,7 +54,9 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let never: Option<Vec<_>> =
         rule.never_expires.as_ref().map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
-    let paused = rule.paused_ms.map(|paused| format!("lag={}; latency={}; rate={}", paused.lag, paused.latency, paused.rate));
+    let paused = rule.paused_ms.map(|paused| {
+        format!("lag={}; latency={}; rate={}; throttle={}", paused.lag, paused.latency, paused.rate, paused.throttle)
+    });
     vec![
         report.run_id.clone(),
         format!("{:?}", report.command).to_lowercase(),
@@ -80,6 +83,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         never.unwrap_or_default().join("; "),
         rule.batches.to_string(),
         paused.unwrap_or_default(),
+        rule.request_units.map(|units| units.to_string()).unwrap_or_default(),
         rule.duration_ms.to_string(),
         rule.strategy.unwrap_or_default().to_owned(),
         text(&rule.index),

@@ -26,6 +26,9 @@ pub fn head(report: &Report) -> Vec<String> {
     if let Some(server) = &report.server {
         let name = server.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
         lines.push(format!("server {} {}, {}{name}", server.flavor, clean(&server.version), server.topology));
+        if server.flavor != "mongodb" {
+            lines.push(format!("recognised by {}", server.recognised_by));
+        }
     }
     let sha256 = &report.policy.sha256;
     lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));
@@ -149,7 +152,12 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if rule.batches > 0 {
         facts.push(plural(rule.batches, "delete command"));
     }
-    let paused = rule.paused_ms.map(|paused| [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate)]);
+    if let Some(units) = rule.request_units {
+        facts.push(format!("{units:.0} request units"));
+    }
+    let paused = rule
+        .paused_ms
+        .map(|paused| [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate), ("throttling", paused.throttle)]);
     for (reason, millis) in paused.into_iter().flatten().filter(|(_, millis)| *millis > 0) {
         facts.push(format!("paused {} for {reason}", duration(millis)));
     }

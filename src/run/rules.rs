@@ -14,6 +14,7 @@ use crate::report::text::plural;
 use crate::report::{PausedMs, RuleReport, Status};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::meter::Charges;
 use crate::server::{Deployment, count};
 use crate::sweep::{self, End, Job, Limits, Outcome, RunBudget, StopReason};
 
@@ -51,7 +52,8 @@ pub async fn sweep(
             _ => None,
         })
         .collect();
-    let most = ready.iter().map(|(planned, ..)| planned.rule.concurrency).max();
+    let most =
+        ready.iter().map(|(planned, ..)| planned.rule.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
     let lag = if ready.iter().any(|(planned, ..)| planned.rule.max_lag.is_some()) {
         tokio::select! {
@@ -103,7 +105,8 @@ impl Sweeping<'_> {
         }
         let progress = &self.progress.begin(&report.namespace, expected);
         let Self { deployment, grant, budget, lag, .. } = self;
-        let job = Job { deployment, planned, selection, grant, budget, lag, progress, stop };
+        let charges = &Charges::default();
+        let job = Job { deployment, planned, selection, grant, charges, budget, lag, progress, stop };
         let outcome = sweep::sweep(&job, turn).await;
         if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
             let gone = deployment.unreachable().await;
@@ -150,7 +153,13 @@ fn enter(report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
     report.deleted_count = outcome.deleted;
     report.batches = outcome.batches;
     report.uncertain = outcome.uncertain;
-    report.paused_ms = Some(PausedMs { lag: millis(paused.lag), latency: millis(paused.latency), rate: millis(paused.rate) });
+    report.paused_ms = Some(PausedMs {
+        lag: millis(paused.lag),
+        latency: millis(paused.latency),
+        rate: millis(paused.rate),
+        throttle: millis(paused.throttle),
+    });
+    report.request_units = outcome.request_units;
     if outcome.unconfirmed > 0 {
         report.warnings.push(format!(
             "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",

@@ -1,5 +1,6 @@
 //! Opens the connection and asks the server who it is.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, Document, doc};
@@ -8,22 +9,19 @@ use mongodb::error::ErrorKind;
 use mongodb::event::EventHandler;
 use mongodb::event::command::CommandEvent;
 use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcern};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
+use super::meter::Meter;
 use super::{Deployment, error, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::policy::Flavor;
+use crate::service::Service;
 
 /// Connects, checks that the server answers and is one this version can sweep.
 ///
 /// Errors: why not, with the hosts but without user, password or options of the connection string.
 pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deployment, Failure> {
-    if matches!(flavor, Flavor::CosmosRu | Flavor::DocumentDb) {
-        return Err(Failure::cannot_run(
-            "`flavor`: Azure Cosmos DB and DocumentDB are not yet supported by this version; nothing was contacted",
-        ));
-    }
     let shown = uri::redacted(given);
     let prepared = uri::prepare(given)
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
@@ -47,15 +45,44 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
     let write_concern = write_concern(options.write_concern.as_ref())
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
+    let by_name = by_name(flavor, &seeds);
+    if matches!(by_name, Some((Service::CosmosRu | Service::DocumentDb, _))) {
+        // A delete command is never retried by the driver here; Cosmos DB refuses the transaction number that would go with it.
+        options.retry_writes = Some(false);
+    }
     let user = options.credential.clone();
 
-    let client = Client::with_options(options).map_err(|cause| unreadable(&shown, given, &cause))?;
-    let facts = ask(&client, seeds, user.is_none()).await.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
-    debug!("connected to {shown}: version {}, {}", facts.version, facts.topology.name());
-    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern })
+    let client = Client::with_options(options.clone()).map_err(|cause| unreadable(&shown, given, &cause))?;
+    let facts = ask(&client, seeds, by_name, user.is_none()).await;
+    let facts = facts.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
+    info!(
+        "connected to {shown}: {} {} ({}), {}",
+        facts.service.name(),
+        facts.version,
+        facts.recognised_by,
+        facts.topology.name()
+    );
+    let meter = match facts.capabilities.request_charge {
+        true => Some(Arc::new(Meter::open(options).map_err(|cause| unreadable(&shown, given, &cause))?)),
+        false => None,
+    };
+    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern, meter })
 }
 
-async fn ask(client: &Client, seeds: Vec<String>, anonymous: bool) -> mongodb::error::Result<ServerFacts> {
+/// What the policy or a host name says of the service, and which of them did.
+fn by_name(flavor: Flavor, seeds: &[String]) -> Option<(Service, String)> {
+    if let Some(service) = Service::of_flavor(flavor) {
+        return Some((service, "`flavor` of the policy".to_owned()));
+    }
+    seeds.iter().find_map(|host| Some((Service::of_host(host)?, "the name of its host".to_owned())))
+}
+
+async fn ask(
+    client: &Client,
+    seeds: Vec<String>,
+    by_name: Option<(Service, String)>,
+    anonymous: bool,
+) -> mongodb::error::Result<ServerFacts> {
     let admin = client.database("admin");
     // The first command opens the connection; the second one's round trip is what the clocks are compared by.
     let build = admin.run_command(doc! { "buildInfo": 1 }).await?;
@@ -74,9 +101,16 @@ async fn ask(client: &Client, seeds: Vec<String>, anonymous: bool) -> mongodb::e
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
     let hosts: Vec<String> =
         ["hosts", "passives", "arbiters"].iter().flat_map(|key| strings(&hello, key)).map(|host| host.to_lowercase()).collect();
+    let (service, recognised_by) = by_name
+        .or_else(|| Service::of_hello(&hello).map(|(service, why)| (service, why.to_owned())))
+        .unwrap_or_else(|| (Service::MongoDb, "nothing says otherwise".to_owned()));
+    let wire_version = number(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     Ok(ServerFacts {
         version: build.get_str("version").unwrap_or("unknown").to_owned(),
-        wire_version: number(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
+        service,
+        recognised_by,
+        capabilities: service.capabilities(wire_version),
+        wire_version,
         topology: match (&set_name, hello.get_str("msg")) {
             (Some(_), _) => Topology::ReplicaSet,
             (None, Ok("isdbgrid")) => Topology::Sharded,
@@ -145,7 +179,8 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -
     let text = failure.message.clone();
     if text.contains("wire version") {
         failure
-            .hint("the server is older than MongoDB 4.2; for Azure Cosmos DB, upgrade the account's API version to 4.2 or later")
+            .hint("the server is older than MongoDB 4.2, and so are accounts of Azure Cosmos DB with the API version 3.6 (wire version 6) or 4.0 (7): \
+                   upgrade the account's API version to 4.2 or later, under Features in the Azure portal")
     } else if text.contains("uthentication failed") || error::code(cause) == Some(18) {
         failure.hint("check user, password and `authSource` of the connection string")
     } else if error::code(cause) == Some(13) && !with_user {

@@ -8,8 +8,9 @@ use futures_util::TryStreamExt;
 use mongodb::error::Result;
 use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 
-use super::Deployment;
 use super::connect::number;
+use super::retries::Retries;
+use super::{Deployment, error};
 use crate::plan::{PlannedRule, Selection, Storage};
 
 /// Documents at the head of a collection in which a field is looked for.
@@ -28,6 +29,11 @@ pub struct Expired {
 pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Expired> {
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = planned.expiry.earliest();
+    if !deployment.facts.capabilities.sorts {
+        let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
+        let found = one(deployment, selection, vec![matching, group]).await?;
+        return Ok(read(planned, found.as_ref()));
+    }
     let Some(index) = &selection.index else {
         let mut group = doc! { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } };
         if let Storage::Buckets { measurements } = &selection.storage {
@@ -60,7 +66,7 @@ pub async fn expired_within(
     selection: &Selection,
     most: Duration,
 ) -> Option<u64> {
-    selection.index.as_ref().filter(|index| index.bounded)?;
+    selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
     let found = limited(deployment, selection, stages, Some(most)).await.ok()?;
@@ -122,22 +128,36 @@ async fn limited(
 ) -> Result<Option<Document>> {
     let namespace = &selection.namespace;
     let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
-    // A guard that counts on a secondary would compare with what the primary was.
-    let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-    let mut aggregate = collection.aggregate(stages).selection_criteria(primary);
-    if let Some(most) = most {
-        aggregate = aggregate.max_time(most);
+    let mut retries = Retries::default();
+    loop {
+        // A guard that counts on a secondary would compare with what the primary was.
+        let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+        let mut aggregate = collection.aggregate(stages.clone()).selection_criteria(primary);
+        if let Some(most) = most {
+            aggregate = aggregate.max_time(most);
+        }
+        if let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.hints) {
+            aggregate = aggregate.hint(Hint::Name(index.name.clone()));
+        }
+        if let Some(collation) = &selection.collation {
+            aggregate = aggregate.collation(as_options(collation)?);
+        }
+        if let Some(comment) = deployment.comment() {
+            aggregate = aggregate.comment(comment);
+        }
+        let found = match aggregate.await {
+            Ok(mut cursor) => cursor.try_next().await,
+            Err(cause) => Err(cause),
+        };
+        match found {
+            // Only a service that has no room is asked again: what else can be done about a count is for the caller to say.
+            Err(cause) if error::overload(&cause).is_some() => match retries.wait(&cause) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(cause),
+            },
+            found => return found,
+        }
     }
-    if let Some(index) = &selection.index {
-        aggregate = aggregate.hint(Hint::Name(index.name.clone()));
-    }
-    if let Some(collation) = &selection.collation {
-        aggregate = aggregate.collation(as_options(collation)?);
-    }
-    if let Some(comment) = deployment.comment() {
-        aggregate = aggregate.comment(comment);
-    }
-    aggregate.await?.try_next().await
 }
 
 /// The driver's type for a collation.

@@ -1,10 +1,12 @@
 //! The one place from which documents are deleted.
 
-use bson::raw::RawBson;
+use bson::raw::{CString, RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::connect::number;
 use super::grant::DeleteGrant;
+use super::meter::Charges;
+use super::overload::{self, Overload};
 use super::{Deployment, error};
 use crate::plan::{Selection, time_series};
 
@@ -14,8 +16,8 @@ const WRITE_CONCERN_TIMEOUT: i32 = 64;
 /// What one delete command is aimed at, beside the whole predicate of its rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Restriction {
-    /// The documents with these `_id`s.
-    Ids(RawArrayBuf),
+    /// The documents with these `_id`s; with a condition on the shard key, where the service wants one.
+    Ids { ids: RawArrayBuf, shards: Option<Document> },
     /// One document of those whose `_id` equals this one under the rule's collation.
     One(RawBson),
     /// A stretch of an index.
@@ -24,6 +26,23 @@ pub enum Restriction {
         /// The index, by its name or its key.
         hint: Bson,
     },
+}
+
+impl Restriction {
+    /// Two restrictions that name the same documents together; `None` where there is nothing to halve.
+    pub fn halves(&self) -> Option<(Self, Self)> {
+        let Restriction::Ids { ids, shards } = self else { return None };
+        let all: Vec<_> = ids.into_iter().collect::<Result<_, _>>().ok()?;
+        let (first, second) = all.split_at(all.len() / 2);
+        let part = |ids: &[RawBsonRef<'_>]| {
+            let mut part = RawArrayBuf::new();
+            for id in ids {
+                part.push(*id);
+            }
+            Restriction::Ids { ids: part, shards: shards.clone() }
+        };
+        (!first.is_empty()).then(|| (part(first), part(second)))
+    }
 }
 
 /// What became of one delete command.
@@ -44,6 +63,16 @@ pub struct Trouble {
     pub reply_lost: bool,
     /// Whether it is done on the primary, and the members have not confirmed it in time.
     pub unconfirmed: bool,
+    /// What a service under too much load says of it.
+    pub overload: Option<Overload>,
+}
+
+impl Trouble {
+    /// Enters what the service says of its load, and what follows from it.
+    fn overloaded(self, overload: Option<Overload>) -> Self {
+        let lost = overload == Some(Overload::TimedOut);
+        Self { overload, retryable: self.retryable || overload.is_some(), reply_lost: self.reply_lost || lost, ..self }
+    }
 }
 
 /// Deletes those of the documents that the restriction names that match the whole predicate of their rule.
@@ -55,28 +84,32 @@ pub async fn delete(
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
+    charges: &Charges,
     _grant: &DeleteGrant,
 ) -> Reply {
     let command = match command(deployment, selection, restriction, write_concern) {
         Ok(command) => command,
         Err(why) => return failed(format!("building the delete command: {why}"), false, false),
     };
-    match deployment.database(&selection.namespace).run_raw_command(command).await {
+    match deployment.charged(&selection.namespace, command, charges).await {
         Ok(reply) => read(&reply),
         Err(cause) => {
+            let overload = error::overload(&cause);
             let why = error::explain(&cause);
             let why = match error::code(&cause) {
                 Some(13) if selection.is_buckets() => format!("{why}; {}", time_series::grant(&selection.namespace)),
                 Some(13) => format!("{why}; the user needs `remove` on this collection"),
                 _ => why,
             };
-            failed(why, error::is_retryable(&cause), error::is_reply_lost(&cause))
+            let mut reply = failed(why, error::is_retryable(&cause), error::is_reply_lost(&cause));
+            reply.trouble = reply.trouble.map(|trouble| trouble.overloaded(overload));
+            reply
         }
     }
 }
 
 fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
-    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false }) }
+    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false, overload: None }) }
 }
 
 /// Built raw: `_id`s go from the server's reply to the command without being decoded.
@@ -88,7 +121,7 @@ fn command(
 ) -> Result<RawDocumentBuf, bson::error::Error> {
     let limit = i32::from(matches!(restriction, Restriction::One(_)));
     let (restriction, hint) = match restriction {
-        Restriction::Ids(ids) => {
+        Restriction::Ids { ids, shards } => {
             let mut of_batch = RawDocumentBuf::new();
             of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
             if selection.is_buckets() {
@@ -101,6 +134,9 @@ fn command(
             }
             let mut by_id = RawDocumentBuf::new();
             by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+            for (path, condition) in shards.iter().flatten() {
+                by_id.append(CString::try_from(path.as_str())?, RawBson::try_from(condition.clone())?);
+            }
             (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
         }
         Restriction::One(id) => {
@@ -119,7 +155,7 @@ fn command(
     let mut statement = RawDocumentBuf::new();
     statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
     statement.append(bson::raw::cstr!("limit"), limit);
-    if deployment.facts.has_delete_hint() {
+    if deployment.facts.capabilities.hints {
         // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
         statement.append(bson::raw::cstr!("hint"), hint);
     }
@@ -146,9 +182,11 @@ fn read(reply: &Document) -> Reply {
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()).and_then(Bson::as_document);
     let trouble = if let Some(write) = first {
         let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let why =
-            error::coded(write.get_str("errmsg").unwrap_or("write error"), code, write.get_str("codeName").unwrap_or_default());
-        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed: false })
+        let message = write.get_str("errmsg").unwrap_or("write error");
+        let why = error::coded(message, code, write.get_str("codeName").unwrap_or_default());
+        let trouble =
+            Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed: false, overload: None };
+        Some(trouble.overloaded(overload::read(code, message)))
     } else if let Ok(concern) = reply.get_document("writeConcernError") {
         let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = error::coded(
@@ -160,7 +198,7 @@ fn read(reply: &Document) -> Reply {
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {why}"
         );
         let unconfirmed = code == WRITE_CONCERN_TIMEOUT;
-        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed })
+        Some(Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed, overload: None })
     } else {
         None
     };

@@ -2,6 +2,8 @@
 
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
+use super::overload::{self, Overload};
+
 /// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
 ///
 /// Source: the driver specification "Retryable Reads", list of retryable errors.
@@ -46,6 +48,15 @@ pub fn code(error: &Error) -> Option<i32> {
 pub fn is_reply_lost(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. })
         || code(error).is_some_and(|code| is_retryable_code(code) && !NOT_PRIMARY.contains(&code))
+}
+
+/// What a service under too much load says of it.
+pub fn overload(error: &Error) -> Option<Overload> {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => overload::read(command.code, &command.message),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => overload::read(write.code, &write.message),
+        _ => None,
+    }
 }
 
 /// Whether no server is left to talk to, after waiting for one.

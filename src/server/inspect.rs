@@ -192,7 +192,21 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     let document_count = count(deployment, namespace).await?;
     let stats = if document_count == 0 { None } else { stats(deployment, namespace).await? };
     let average_bytes = stats.and_then(|stats| number(&stats, "avgObjSize")).map(|n| n as f64);
-    Ok(CollectionFacts { document_count, average_bytes, indexes: indexes.iter().filter_map(index).collect(), ..listed })
+    let shard_key = if deployment.facts.capabilities.request_charge { shard_key(deployment, namespace).await? } else { None };
+    let indexes = indexes.iter().filter_map(index).collect();
+    Ok(CollectionFacts { document_count, average_bytes, indexes, shard_key, ..listed })
+}
+
+/// The path of the shard key; a field of the documents, for `_id`s are unique per value of it alone.
+///
+/// Source: Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
+async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Option<String>> {
+    let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
+    match deployment.database(namespace).run_command(command).await {
+        Ok(reply) => Ok(reply.get_document("shardKeyDefinition").ok().and_then(|key| key.keys().next().cloned())),
+        Err(cause) if is_refusal(&cause) => Ok(None),
+        Err(cause) => Err(cause),
+    }
 }
 
 /// The collection's own count of its documents.

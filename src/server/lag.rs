@@ -76,6 +76,9 @@ impl Drop for LagWatch {
 impl LagSource {
     /// Finds out what the connected user may know, and begins to watch it.
     pub async fn open(deployment: &Deployment) -> Self {
+        if !deployment.facts.capabilities.member_status {
+            return Self::Nobody;
+        }
         match deployment.facts.topology {
             Topology::Standalone => return Self::Nobody,
             Topology::Sharded => return Self::Majority("mongos does not show the members of the shards".into()),

@@ -66,7 +66,7 @@ impl<'a> Candidates<'a> {
             count += 1;
         }
         if count > 0 {
-            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids(ids)), most: count });
+            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids { ids, shards: None }), most: count });
         }
         if most == 0 {
             self.next = self.next().await?;
@@ -122,11 +122,14 @@ impl<'a> Candidates<'a> {
             .batch_size(self.fetch)
             // A secondary may be behind; the deletes go to the primary anyway.
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-        find = match &selection.index {
-            Some(index) => find.hint(Hint::Name(index.name.clone())),
-            None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
-        };
+        if deployment.facts.capabilities.hints {
+            find = match &selection.index {
+                Some(index) => find.hint(Hint::Name(index.name.clone())),
+                None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
+            };
+        }
         if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
+            && deployment.facts.capabilities.sorts
             && self.sorts_along(index).await?
         {
             find = find.sort(doc! { &planned.expiry.field: 1 });

@@ -29,6 +29,8 @@ pub struct Engine<'a> {
     /// No batch begins before.
     rests_until: Instant,
     rate: Option<RateLimit>,
+    /// Request units.
+    units: Option<RateLimit>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
     in_flight: JoinSet<Landed>,
@@ -38,6 +40,7 @@ pub struct Engine<'a> {
 impl<'a> Engine<'a> {
     pub fn new(job: &'a Job<'a>) -> Self {
         let rule = &job.planned.rule;
+        let capabilities = &job.deployment.facts.capabilities;
         let lag = rule.max_lag.and_then(|most| LagGate::new(most, job.lag)).map(Arc::new);
         let (going_on, ended) = watch::channel(());
         Self {
@@ -49,13 +52,15 @@ impl<'a> Engine<'a> {
                 write_concern: write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
                 grant: job.grant.clone(),
                 lag,
+                charges: job.charges.clone(),
                 ended,
             }),
             going_on,
-            concurrency: usize::try_from(rule.concurrency).unwrap_or(1),
-            pace: Pace::new(rule.batch_size, rule.target_batch),
+            concurrency: usize::try_from(rule.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+            pace: Pace::new(capabilities.first_batch, rule.batch_size.min(capabilities.largest_batch), rule.target_batch),
             rests_until: Instant::now(),
             rate: rule.rate.map(RateLimit::new),
+            units: rule.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
             allowance: rule.max_deletes,
             in_flight: JoinSet::new(),
             outcome: Outcome {
@@ -63,6 +68,7 @@ impl<'a> Engine<'a> {
                 batches: 0,
                 uncertain: false,
                 unconfirmed: 0,
+                request_units: None,
                 paused: Paused::default(),
                 end: End::Complete,
             },
@@ -87,6 +93,7 @@ impl<'a> Engine<'a> {
                 self.outcome.end = end;
             }
         }
+        self.count_charges();
         self.outcome
     }
 
@@ -110,6 +117,7 @@ impl<'a> Engine<'a> {
             let reads_ahead = may_read_ahead && !self.in_flight.is_empty();
             let turn = if reads_ahead { None } else { Some(self.turn().await?) };
             self.wait_for_rate_of_run().await?;
+            self.count_charges();
             if let Some(reason) = stop_reason(planned, budget, stop) {
                 return Err(End::Partial(reason));
             }
@@ -187,6 +195,11 @@ impl<'a> Engine<'a> {
         if !wait.is_zero() {
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
         }
+        self.count_charges();
+        let wait = self.units.as_ref().map_or(Duration::ZERO, |units| units.wait(self.job.budget.elapsed()));
+        if !wait.is_zero() {
+            self.pause("request units", wait, |paused| &mut paused.throttle).await?;
+        }
         self.job.progress.waits(None);
         Ok(())
     }
@@ -199,6 +212,19 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
+        }
+    }
+
+    /// Takes in what requests have cost since this was last done.
+    fn count_charges(&mut self) {
+        if !self.job.deployment.facts.capabilities.request_charge {
+            return;
+        }
+        let spent = self.job.charges.take();
+        *self.outcome.request_units.get_or_insert(0.0) += spent;
+        if let Some(units) = &mut self.units {
+            // A fraction of a unit counts as a whole one; a cast from float saturates.
+            units.pay(spent.ceil() as u64, self.job.budget.elapsed());
         }
     }
 
@@ -262,7 +288,11 @@ impl<'a> Engine<'a> {
         self.outcome.batches += 1;
         self.outcome.uncertain |= landed.uncertain;
         self.job.progress.deleted(deleted);
-        self.pace.observe(u32::try_from(landed.asked).unwrap_or(u32::MAX), landed.latency);
+        match landed.overloaded {
+            Some(done) => self.pace.overloaded(u32::try_from(done).unwrap_or(u32::MAX)),
+            None => self.pace.observe(u32::try_from(landed.asked).unwrap_or(u32::MAX), landed.latency),
+        }
+        self.outcome.paused.throttle += landed.throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
         // After a lost reply nobody knows how many went: none of them come back.
         let gone = if landed.uncertain { landed.asked.max(deleted) } else { deleted };

@@ -1,20 +1,24 @@
 //! Where batches come from. Each way meets every expired document once; which one is taken depends on the index and on the limits.
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::error::{Error, Result};
 use tracing::warn;
 
+use super::Job;
 use super::candidates::Candidates;
 use super::date_slices::DateSlices;
+use super::id_pages::IdPages;
 use super::id_slices::IdSlices;
-use super::{Job, RETRY_WAITS};
 use crate::server::delete::Restriction;
 use crate::server::error;
+use crate::server::retries::Retries;
 
 /// The batches of one rule, one after another.
 pub enum Source<'a> {
     /// `_id`s of documents that were found: never more than were asked for.
     Ids(Box<Candidates<'a>>),
+    /// Pages of `_id`s of documents that were found.
+    Pages(IdPages<'a>),
     /// Stretches of the index on the date.
     Dates(Box<DateSlices<'a>>),
     /// Stretches of the collection.
@@ -39,8 +43,12 @@ impl<'a> Source<'a> {
     pub async fn open(job: &'a Job<'a>, rate: Option<u32>, exact: bool) -> std::result::Result<Self, String> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(job, rate, None))));
         // Under a rate, batches are small: a scan in such small stretches would be one of very many commands.
+        let capabilities = &job.deployment.facts.capabilities;
+        if !capabilities.cursors {
+            return Ok(Self::Pages(IdPages::new(job)));
+        }
         let scans = job.selection.index.is_none() && !job.selection.is_buckets();
-        if exact || (rate.is_some() && scans) {
+        if exact || (rate.is_some() && scans) || !capabilities.sorts {
             return ids();
         }
         let opened = match &job.selection.index {
@@ -60,6 +68,7 @@ impl<'a> Source<'a> {
     pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
         match self {
             Self::Ids(candidates) => candidates.take(most).await,
+            Self::Pages(pages) => pages.take(most).await,
             Self::Dates(slices) => slices.take(most).await,
             Self::Scan(slices) => slices.take(most).await.map_err(|cause| explain(&cause)),
         }
@@ -82,15 +91,19 @@ pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<D
     find.insert("singleBatch", true);
     let mut command = doc! { "find": &job.selection.namespace.collection };
     command.extend(job.deployment.marked(find));
-    let database = job.deployment.database(&job.selection.namespace);
-    let mut waits = RETRY_WAITS.iter();
+    let command = RawDocumentBuf::try_from(&command)?;
+    let mut retries = Retries::default();
     let reply = loop {
-        match (database.run_command(command.clone()).await, waits.next()) {
-            (Err(cause), Some(wait)) if error::is_retryable(&cause) => {
-                warn!("{}: reading: {}; trying again in {} ms", job.planned.namespace, error::explain(&cause), wait.as_millis());
-                tokio::time::sleep(*wait).await;
-            }
-            (reply, _) => break reply?,
+        match job.deployment.charged(&job.selection.namespace, command.clone(), job.charges).await {
+            Err(cause) => match retries.wait(&cause) {
+                Some(wait) => {
+                    let why = error::explain(&cause);
+                    warn!("{}: reading: {why}; trying again in {} ms", job.planned.namespace, wait.as_millis());
+                    tokio::time::sleep(wait).await;
+                }
+                None => return Err(cause),
+            },
+            Ok(reply) => break reply,
         }
     };
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));

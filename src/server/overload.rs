@@ -1,0 +1,76 @@
+//! What cloud services say when they have had enough, in command errors and inside `writeErrors` alike.
+
+use std::time::Duration;
+
+/// Why a service did not do all of a command that it may do later, or in smaller parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overload {
+    /// The request units of the second are used up. What was done before is done.
+    Throttled {
+        /// How long the service asks to wait, where it says so.
+        retry_after: Option<Duration>,
+    },
+    /// The service gave up waiting for itself: nobody knows how much was done.
+    TimedOut,
+    /// A part of the service is away for the moment.
+    Unavailable,
+    /// The command or its reply is longer than the service takes: a smaller one may pass.
+    TooLarge,
+}
+
+/// Reads an error's code and message.
+///
+/// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351 and
+/// Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs); microsoft/FluidFramework `mongoError` (50, 1, 16);
+/// microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429).
+pub fn read(code: i32, message: &str) -> Option<Overload> {
+    let says = |words: &str| message.contains(words);
+    match code {
+        16_500 | 429 => Some(Overload::Throttled { retry_after: retry_after(message) }),
+        50 if says("Request timed out") || says("(408)") || says("command timeout") => Some(Overload::TimedOut),
+        _ if says("TooManyRequests (429)") => Some(Overload::Throttled { retry_after: retry_after(message) }),
+        1 if says("(503)") => Some(Overload::Unavailable),
+        16 if says("(413)") => Some(Overload::TooLarge),
+        _ => None,
+    }
+}
+
+fn retry_after(message: &str) -> Option<Duration> {
+    let (_, rest) = message.split_once("RetryAfterMs=")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_the_service_are_understood() {
+        let throttled = |millis: Option<u64>| Some(Overload::Throttled { retry_after: millis.map(Duration::from_millis) });
+        for (code, message, expected) in [
+            (16_500, "Error=16500, RetryAfterMs=8, Details='Response status code does not indicate success", throttled(Some(8))),
+            (16_500, "Message: {\"Errors\":[\"Request rate is large\"]}", throttled(None)),
+            (16_500, "RetryAfterMs=, Details=", throttled(None)),
+            (429, "rate limit", throttled(None)),
+            (50, "Request timed out. Retries due to rate limiting: True.", Some(Overload::TimedOut)),
+            (
+                50,
+                "Error=50, Details='Response status code does not indicate success: RequestTimeout (408);",
+                Some(Overload::TimedOut),
+            ),
+            (50, "The command being executed was terminated due to a command timeout.", Some(Overload::TimedOut)),
+            (50, "operation exceeded time limit", None),
+            (
+                1,
+                "Error=1, Details='Response status code does not indicate success: ServiceUnavailable (503)",
+                Some(Overload::Unavailable),
+            ),
+            (1, "something else", None),
+            (16, "Error=16, Details='... RequestEntityTooLarge (413)", Some(Overload::TooLarge)),
+            (2, "BadRequest (400)", None),
+        ] {
+            assert_eq!(read(code, message), expected, "{code} {message}");
+        }
+    }
+}

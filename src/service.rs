@@ -1,0 +1,171 @@
+//! Which service a deployment is, and what it can do. The rest of the program asks for the capability and never for the product.
+
+use bson::{Bson, Document};
+
+use crate::policy::Flavor;
+
+/// What answers behind a connection string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    MongoDb,
+    /// Azure Cosmos DB for MongoDB, billed by request units.
+    CosmosRu,
+    /// Azure Cosmos DB for MongoDB vCore, Azure DocumentDB, and whatever else runs the DocumentDB engine.
+    DocumentDb,
+}
+
+impl Service {
+    /// As the policy and the report write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::MongoDb => "mongodb",
+            Service::CosmosRu => "cosmosRu",
+            Service::DocumentDb => "documentDb",
+        }
+    }
+
+    /// What the policy names, where it does not leave it open.
+    pub fn of_flavor(flavor: Flavor) -> Option<Self> {
+        match flavor {
+            Flavor::Auto => None,
+            Flavor::MongoDb => Some(Service::MongoDb),
+            Flavor::CosmosRu => Some(Service::CosmosRu),
+            Flavor::DocumentDb => Some(Service::DocumentDb),
+        }
+    }
+
+    /// What a host name says by itself, before anything was sent.
+    ///
+    /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds' private DNS zones.
+    pub fn of_host(host: &str) -> Option<Self> {
+        const VCORE: [&str; 1] = [".mongocluster.cosmos.azure.com"];
+        const RU: [&str; 4] =
+            [".mongo.cosmos.azure.com", ".mongo.cosmos.azure.us", ".mongo.cosmos.azure.cn", ".documents.azure.com"];
+        let host = host.to_ascii_lowercase();
+        let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name).trim_end_matches('.');
+        if VCORE.iter().any(|suffix| host.ends_with(suffix)) {
+            Some(Service::DocumentDb)
+        } else if RU.iter().any(|suffix| host.ends_with(suffix)) {
+            Some(Service::CosmosRu)
+        } else {
+            None
+        }
+    }
+
+    /// What the answer to `hello` says. The DocumentDB engine calls itself a mongos as well, but describes itself under `internal`
+    /// (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of their own.
+    pub fn of_hello(hello: &Document) -> Option<(Self, &'static str)> {
+        if matches!(hello.get("internal"), Some(Bson::Document(_))) {
+            Some((Service::DocumentDb, "`internal` in its hello"))
+        } else if hello.get_str("_t").is_ok_and(|name| name == "IsMasterResponse" || name == "HelloResponse") {
+            Some((Service::CosmosRu, "the type of its hello"))
+        } else if hello.get_str("setName").is_ok_and(|name| name == "globaldb") {
+            Some((Service::CosmosRu, "the replica set `globaldb`"))
+        } else {
+            None
+        }
+    }
+
+    /// What a server of this service and wire version can do; 8 is the version of MongoDB 4.2, 9 of 4.4.
+    pub fn capabilities(self, wire_version: i32) -> Capabilities {
+        match self {
+            Service::MongoDb => Capabilities {
+                hints: wire_version >= 9,
+                comments: wire_version >= 9,
+                collations: true,
+                sorts: true,
+                cursors: true,
+                member_status: true,
+                request_charge: false,
+                concurrency: 2,
+                first_batch: 500,
+                largest_batch: 100_000,
+            },
+            // Hints, collations and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
+            Service::CosmosRu => Capabilities {
+                hints: false,
+                comments: false,
+                collations: false,
+                sorts: false,
+                cursors: false,
+                member_status: false,
+                request_charge: true,
+                concurrency: 1,
+                first_batch: 100,
+                largest_batch: 1000,
+            },
+            // `pg_documentdb`, `delete.c`: hints are passed over, collations refused, and one command is one transaction; sorts are done
+            // in memory.
+            Service::DocumentDb => Capabilities {
+                hints: false,
+                comments: true,
+                collations: false,
+                sorts: false,
+                cursors: true,
+                member_status: false,
+                request_charge: false,
+                concurrency: 2,
+                first_batch: 500,
+                largest_batch: 1000,
+            },
+        }
+    }
+}
+
+/// What a deployment can do, as far as a sweep depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Reads and delete statements follow `hint`, and `explain` shows what came of it.
+    pub hints: bool,
+    /// Every command takes `comment`.
+    pub comments: bool,
+    /// Deletes compare by a collation.
+    pub collations: bool,
+    /// A sort on an indexed field is served by the index. Without it there are no stretches of an index.
+    pub sorts: bool,
+    /// A cursor stays open between batches. Without it the collection is paged by `_id`.
+    pub cursors: bool,
+    /// `replSetGetStatus` says how the members are.
+    pub member_status: bool,
+    /// `getLastRequestStatistics` says what a request cost.
+    pub request_charge: bool,
+    /// Delete commands in flight where the policy does not say.
+    pub concurrency: u32,
+    /// Documents of the first delete command.
+    pub first_batch: u32,
+    /// Documents of any delete command.
+    pub largest_batch: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn services_are_known_by_their_hosts() {
+        for (host, service) in [
+            ("acct.mongo.cosmos.azure.com:10255", Some(Service::CosmosRu)),
+            ("ACCT.documents.azure.com", Some(Service::CosmosRu)),
+            ("acct.mongo.cosmos.azure.us:10255", Some(Service::CosmosRu)),
+            ("c.mongocluster.cosmos.azure.com", Some(Service::DocumentDb)),
+            ("c.global.mongocluster.cosmos.azure.com.", Some(Service::DocumentDb)),
+            ("db1.example.com:27017", None),
+            ("cosmos.azure.com.example.com", None),
+            ("localhost", None),
+        ] {
+            assert_eq!(Service::of_host(host), service, "{host}");
+        }
+    }
+
+    #[test]
+    fn services_are_known_by_their_hello() {
+        let of = |hello: Document| Service::of_hello(&hello).map(|(service, _)| service);
+        assert_eq!(of(doc! { "msg": "isdbgrid" }), None);
+        assert_eq!(of(doc! { "msg": "isdbgrid", "internal": { "kind": "x" } }), Some(Service::DocumentDb));
+        assert_eq!(of(doc! { "_t": "IsMasterResponse", "setName": "rs" }), Some(Service::CosmosRu));
+        assert_eq!(of(doc! { "setName": "globaldb" }), Some(Service::CosmosRu));
+        assert_eq!(of(doc! { "setName": "rs0" }), None);
+    }
+}

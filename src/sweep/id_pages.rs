@@ -1,0 +1,111 @@
+//! Pages of `_id`s, for servers whose cursors do not last: each page is one find that begins after the last `_id` of the page before.
+
+use bson::raw::RawBson;
+use bson::{Bson, Document, RawArrayBuf, doc};
+use mongodb::error::Result;
+
+use super::Job;
+use super::source::{Taken, explain, find};
+use crate::server::delete::Restriction;
+
+pub struct IdPages<'a> {
+    job: &'a Job<'a>,
+    /// The last `_id` that was read, of the type that is being read.
+    after: Option<Bson>,
+    /// Types of `_id` that are done: a comparison sees values of one type alone.
+    done: Vec<&'static str>,
+}
+
+impl<'a> IdPages<'a> {
+    pub fn new(job: &'a Job<'a>) -> Self {
+        Self { job, after: None, done: Vec::new() }
+    }
+
+    /// The next page, of at most `most` documents.
+    ///
+    /// Errors: why the pass cannot go on.
+    pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
+        let page = self.page(most.max(1)).await.map_err(|cause| explain(&cause))?;
+        if page.is_empty() {
+            return Ok(Taken::Exhausted);
+        }
+        if most == 0 {
+            return Ok(Taken::More);
+        }
+        let mut ids = RawArrayBuf::new();
+        let mut keys: Vec<Bson> = Vec::new();
+        for document in &page {
+            let Some(id) = document.get("_id") else { continue };
+            ids.push(RawBson::try_from(id.clone()).map_err(|cause| format!("reading an `_id`: {cause}"))?);
+            if let Some(path) = &self.job.selection.shard_key {
+                // A condition for null is met by documents without the key as well.
+                let key = at(document, path).unwrap_or(&Bson::Null);
+                if !keys.contains(key) {
+                    keys.push(key.clone());
+                }
+            }
+        }
+        self.after = page.last().and_then(|document| document.get("_id")).cloned();
+        let shards = self.job.selection.shard_key.as_ref().map(|path| doc! { path: { "$in": keys } });
+        Ok(Taken::Batch { restriction: Box::new(Restriction::Ids { ids, shards }), most: page.len() as u64 })
+    }
+
+    /// The first documents after the last `_id`; empty where none is left.
+    async fn page(&mut self, most: u64) -> Result<Vec<Document>> {
+        let mut projection = doc! { "_id": 1 };
+        if let Some(path) = &self.job.selection.shard_key {
+            projection.insert(path, 1);
+        }
+        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        loop {
+            let mut all = vec![self.job.selection.predicate.clone()];
+            if let Some(after) = &self.after {
+                all.push(doc! { "_id": { "$gt": after } });
+            } else if !self.done.is_empty() {
+                let done = self.done.iter().map(|name| doc! { "_id": { "$type": *name } });
+                all.push(doc! { "$nor": done.collect::<Vec<_>>() });
+            }
+            let page = find(self.job, doc! { "filter": { "$and": all }, "projection": &projection, "sort": { "_id": 1 } }, limit)
+                .await?;
+            match self.after.take() {
+                Some(after) if page.is_empty() => self.done.push(bracket(&after)),
+                after => {
+                    self.after = after;
+                    return Ok(page);
+                }
+            }
+        }
+    }
+}
+
+/// The type that a value is compared within, as `$type` names it.
+fn bracket(value: &Bson) -> &'static str {
+    match value {
+        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => "number",
+        Bson::ObjectId(_) => "objectId",
+        Bson::String(_) => "string",
+        Bson::Binary(_) => "binData",
+        Bson::DateTime(_) => "date",
+        Bson::Timestamp(_) => "timestamp",
+        Bson::Boolean(_) => "bool",
+        Bson::Document(_) => "object",
+        Bson::Null => "null",
+        Bson::MinKey => "minKey",
+        Bson::MaxKey => "maxKey",
+        Bson::Symbol(_) => "symbol",
+        Bson::JavaScriptCode(_) => "javascript",
+        Bson::JavaScriptCodeWithScope(_) => "javascriptWithScope",
+        Bson::RegularExpression(_) => "regex",
+        Bson::DbPointer(_) => "dbPointer",
+        Bson::Undefined => "undefined",
+        Bson::Array(_) => "array",
+    }
+}
+
+/// The value at a dotted path through documents.
+fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
+    match path.split_once('.') {
+        None => document.get(path),
+        Some((name, rest)) => at(document.get_document(name).ok()?, rest),
+    }
+}
