@@ -57,7 +57,7 @@ struct Shared {
 }
 
 enum Player {
-    CosmosRu(Account),
+    CosmosRu(Box<Account>),
     DocumentDb(DocumentDb),
 }
 
@@ -88,7 +88,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the port of a listener");
         let player = match service {
-            Service::CosmosRu(settings) => Player::CosmosRu(Account::new(settings)),
+            Service::CosmosRu(settings) => Player::CosmosRu(Box::new(Account::new(settings))),
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
         };
         let shared =
