@@ -21,7 +21,7 @@ use super::{Call, errors, writable};
 use indexes::Indexes;
 pub use indexes::TtlOnTs;
 
-/// Both from a `hello` reply: jenssegers/laravel-mongodb#1492.
+/// Both from a `hello` reply: laravel-mongodb#1492.
 const MOST_WRITES: i32 = 1000;
 const MOST_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
 
@@ -61,7 +61,7 @@ impl Default for CosmosRu {
 }
 
 impl CosmosRu {
-    /// 3.6, 4.0: microsoft/vscode-cosmosdb#453, clearlydefined/service#1431. The others are what MongoDB of that version says.
+    /// 3.6, 4.0: microsoft/vscode-documentdb#453, clearlydefined/service#1431. The others are what MongoDB of that version says.
     fn wire_version(&self) -> i32 {
         match self.api_version {
             "3.6" => 6,
@@ -126,7 +126,7 @@ impl Account {
         }
     }
 
-    /// The shape is from jenssegers/laravel-mongodb#1492. `helloOk` is left out: drivers then stay with `isMaster`, which is what accounts
+    /// The shape is from laravel-mongodb#1492. `helloOk` is left out: drivers then stay with `isMaster`, which is what accounts
     /// have that do not know `hello` before a user is known (MicrosoftDocs/azure-dev-docs#1260).
     fn hello(&self, call: &Call<'_>, theirs: &Document) -> Document {
         doc! {
@@ -138,7 +138,7 @@ impl Account {
         }
     }
 
-    /// `_t`: jeroen/mongolite#167.
+    /// `_t`: mongolite#167.
     fn build_info(&self) -> Document {
         let version = format!("{}.0", self.settings.api_version);
         let parts: Vec<i32> = version.split('.').filter_map(|part| part.parse().ok()).chain([0]).collect();
@@ -187,7 +187,7 @@ impl Account {
         Ok(reply)
     }
 
-    /// Forgets cursors in time. Source: Azure/azure-documentdb-datamigrationtool#131, "cursor not found" at row 18 000.
+    /// Forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row 18 000.
     async fn read_or_written(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let cursor = whole(&call.command, "getMore");
         if let (true, Some(most)) = (call.name == "getMore", self.settings.rows_of_a_cursor) {

@@ -64,7 +64,7 @@ impl Indexes {
         let is_on_ts = |spec: &Document| spec.get_document("key").is_ok_and(|key| key.contains_key("_ts"));
         let (on_ts, others): (Vec<Document>, Vec<Document>) = documents(&call.command, "indexes").cloned().partition(is_on_ts);
         if !self.on_custom_path && others.iter().any(|spec| spec.contains_key("expireAfterSeconds")) {
-            // animir/node-rate-limiter-flexible#206.
+            // node-rate-limiter-flexible#206.
             let text = "The 'expireAfterSeconds' option is supported on '_ts' field only.";
             return Ok(errors::of_cosmos(2, "BadValue", text));
         }
