@@ -7,6 +7,8 @@ pub mod corpus;
 pub mod faults;
 pub mod mongod;
 pub mod oracle;
+pub mod proxied;
+pub mod proxy;
 pub mod reference;
 pub mod site;
 pub mod sweeper;

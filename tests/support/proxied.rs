@@ -1,0 +1,62 @@
+//! A case on the shared server, reached through the proxy that plays one of Azure's services.
+
+#![allow(dead_code)]
+
+use mongodb::Client;
+use mongodb::bson::Document;
+use mongodb::error::{Error, ErrorKind};
+
+use super::faults::{dated, days};
+use super::mongod::shared;
+use super::proxy::{Proxy, Service};
+use super::sweeper::Case;
+
+/// A case whose `uri` leads through the proxy, so that `sweeper` goes that way. Its own client does not.
+pub struct Proxied {
+    pub case: Case,
+    pub proxy: Proxy,
+    /// A client that goes through the proxy as well.
+    pub client: Client,
+}
+
+impl Proxied {
+    /// The collection `c` has so many documents, all expired at one day.
+    pub async fn new(service: Service, documents: i32) -> Self {
+        let case = Case::new().await;
+        case.fill("c", dated(0..documents, days(-3))).await;
+        Self::behind(service, case).await
+    }
+
+    pub async fn behind(service: Service, mut case: Case) -> Self {
+        let mongod = tokio::task::spawn_blocking(shared).await.expect("the shared server");
+        let proxy = Proxy::start(mongod.port, service).await;
+        case.uri = proxy.uri();
+        let client = Client::with_uri_str(proxy.uri()).await.expect("a client");
+        Self { case, proxy, client }
+    }
+
+    /// Runs a command through the proxy.
+    pub async fn run(&self, command: Document) -> Result<Document, Error> {
+        self.client.database(self.case.db.name()).run_command(command).await
+    }
+
+    /// The documents of `c` that are left, as mongod itself says.
+    pub async fn left(&self) -> usize {
+        self.case.ids("c").await.len()
+    }
+}
+
+/// Code and text of a command that failed.
+pub fn refused(answer: Result<Document, Error>) -> (i32, String) {
+    match *answer.expect_err("a refusal").kind {
+        ErrorKind::Command(command) => (command.code, command.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Code and text of the first write error.
+pub fn write_error(reply: &Document) -> (i32, &str) {
+    let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
+    let first = first.unwrap_or_else(|| panic!("no write error: {reply}"));
+    (first.get_i32("code").expect("a code"), first.get_str("errmsg").expect("a text"))
+}

@@ -1,0 +1,204 @@
+//! A wire-protocol proxy in front of a real mongod. It plays services that speak MongoDB's protocol and are none: Azure Cosmos DB for
+//! MongoDB (RU), and the engine of Azure DocumentDB. The documents, and what deletes do to them, are mongod's own.
+
+#![allow(dead_code)]
+
+pub mod bucket;
+pub mod cosmos;
+pub mod document_db;
+pub mod errors;
+pub mod fault;
+mod partial;
+mod upstream;
+mod wire;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use mongodb::bson::Document;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+use bucket::Usage;
+use cosmos::{Account, CosmosRu, Statistics};
+use document_db::DocumentDb;
+use fault::{Fault, Faults};
+use upstream::Upstream;
+
+/// What the proxy plays.
+pub enum Service {
+    CosmosRu(CosmosRu),
+    DocumentDb(DocumentDb),
+}
+
+/// A command as it came in, before anything was done to it.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub name: String,
+    pub body: Document,
+    pub at: Instant,
+}
+
+/// A proxy on a free loopback port. It ends with the value, and so do its connections.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    listening: JoinHandle<()>,
+}
+
+struct Shared {
+    mongod_port: u16,
+    host: String,
+    player: Player,
+    faults: Faults,
+    requests: Mutex<Vec<Request>>,
+}
+
+enum Player {
+    CosmosRu(Box<Account>),
+    DocumentDb(DocumentDb),
+}
+
+/// One command on its way.
+pub struct Call<'a> {
+    pub name: String,
+    pub command: Document,
+    /// Length of the message it came in.
+    pub bytes: usize,
+    pub upstream: &'a mut Upstream,
+    /// The proxy's own address.
+    pub host: &'a str,
+    /// The last command of this connection that was charged for.
+    pub last: &'a mut Option<Statistics>,
+    /// A `delete` is to end with this error after so many documents.
+    pub stop: Option<(u64, Document)>,
+}
+
+impl Call<'_> {
+    /// Lets mongod answer.
+    pub async fn forward(&mut self) -> io::Result<Document> {
+        self.upstream.run(&self.command).await
+    }
+}
+
+impl Proxy {
+    pub async fn start(mongod_port: u16, service: Service) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("the port of a listener");
+        let player = match service {
+            Service::CosmosRu(settings) => Player::CosmosRu(Box::new(Account::new(settings))),
+            Service::DocumentDb(settings) => Player::DocumentDb(settings),
+        };
+        let shared =
+            Shared { mongod_port, host: address.to_string(), player, faults: Faults::default(), requests: Mutex::default() };
+        let shared = Arc::new(shared);
+        let listening = tokio::spawn(listen(listener, Arc::clone(&shared)));
+        Self { address, shared, listening }
+    }
+
+    /// A connection string like the one of Azure's portal, but for user and TLS.
+    pub fn uri(&self) -> String {
+        let host = self.address;
+        match self.shared.player {
+            Player::CosmosRu(_) => {
+                format!("mongodb://{host}/?replicaSet=globaldb&retrywrites=false&maxIdleTimeMS=120000&appName=@account@")
+            }
+            Player::DocumentDb(_) => format!("mongodb://{host}/?retrywrites=false&maxIdleTimeMS=120000"),
+        }
+    }
+
+    /// All commands up to now, in the order in which they came.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The commands of one name up to now.
+    pub fn requests_of(&self, name: &str) -> Vec<Request> {
+        self.requests().into_iter().filter(|request| request.name == name).collect()
+    }
+
+    /// What the clients have made of the request units; all 0 for a service that has none.
+    pub fn usage(&self) -> Usage {
+        match &self.shared.player {
+            Player::CosmosRu(account) => account.usage(),
+            Player::DocumentDb(_) => Usage { charged: 0.0, allowed: 0.0, refused: 0, early: 0 },
+        }
+    }
+
+    /// Where trouble is planned.
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+/// What `hello` calls a server that takes writes, and what the older `isMaster` calls it.
+fn writable(command: &str) -> &'static str {
+    if command == "hello" { "isWritablePrimary" } else { "ismaster" }
+}
+
+/// Serves every connection in a task of its own; they end with this one.
+async fn listen(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        connections.spawn(serve(client, Arc::clone(&shared)));
+    }
+}
+
+/// Answers one command after the other. A broken connection ends it, on either side: the other one is closed then.
+async fn serve(mut client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    let mut upstream = Upstream::connect(shared.mongod_port).await?;
+    let mut last = None;
+    while let Some(message) = wire::read(&mut client).await? {
+        let name = message.body.keys().next().cloned().unwrap_or_default();
+        shared.note(&name, &message.body);
+        let (id, answered, bytes) = (message.id, message.answered, message.bytes);
+        let mut command = message.body;
+        // mongod would compress its replies if it was asked to.
+        command.remove("compression");
+        let host = &shared.host;
+        let call = Call { name, command, bytes, upstream: &mut upstream, host, last: &mut last, stop: None };
+        let Some(reply) = shared.answer(call).await? else { return Ok(()) };
+        if answered {
+            wire::write(&mut client, id, &reply).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Shared {
+    fn note(&self, name: &str, body: &Document) {
+        let request = Request { name: name.to_owned(), body: body.clone(), at: Instant::now() };
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+    }
+
+    /// The reply; `None`: the connection is closed instead.
+    async fn answer(&self, mut call: Call<'_>) -> io::Result<Option<Document>> {
+        let fault = self.faults.take(&call.name);
+        match &fault {
+            Some(Fault::Answer { reply, done: false }) => return Ok(Some(reply.clone())),
+            Some(Fault::Close { done: false }) => return Ok(None),
+            Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
+            Some(Fault::WriteError { after, error }) => call.stop = Some((*after, error.clone())),
+            _ => {}
+        }
+        let reply = match &self.player {
+            Player::CosmosRu(account) => account.answer(&mut call).await?,
+            Player::DocumentDb(cluster) => cluster.answer(&mut call).await?,
+        };
+        Ok(match fault {
+            Some(Fault::Answer { reply, .. }) => Some(reply),
+            Some(Fault::Close { .. }) => None,
+            _ => Some(reply),
+        })
+    }
+}

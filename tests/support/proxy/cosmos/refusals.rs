@@ -1,0 +1,140 @@
+//! What Cosmos DB for MongoDB (RU) refuses before it does anything, and in which words.
+
+use mongodb::bson::{Bson, Document};
+
+use super::super::upstream::{documents, whole};
+use super::super::{Call, errors};
+use super::operators::{Unsupported, in_filter, in_pipeline, in_sort};
+use super::{CosmosRu, MOST_MESSAGE_BYTES, MOST_WRITES};
+
+/// The commands that it has. Source: "Supported features and syntax", "Use MongoDB extension commands"; `ping` is every driver's.
+const COMMANDS: [&str; 36] = [
+    "abortTransaction",
+    "aggregate",
+    "authenticate",
+    "buildInfo",
+    "buildinfo",
+    "collStats",
+    "commitTransaction",
+    "count",
+    "create",
+    "createIndexes",
+    "currentOp",
+    "customAction",
+    "dbStats",
+    "delete",
+    "distinct",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "explain",
+    "find",
+    "findAndModify",
+    "getLastRequestStatistics",
+    "getMore",
+    "hello",
+    "hostInfo",
+    "insert",
+    "isMaster",
+    "ismaster",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "logout",
+    "ping",
+    "update",
+    "whatsmyuri",
+];
+
+/// Why the command is not carried out; `None`: it is.
+pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
+    let command = &call.command;
+    if !COMMANDS.contains(&call.name.as_str()) {
+        let text = format!("Command {} not supported.", call.name);
+        return Some(errors::of_cosmos(115, "CommandNotSupported", &text));
+    }
+    if call.bytes > usize::try_from(MOST_MESSAGE_BYTES).unwrap_or(usize::MAX) {
+        let text = errors::too_large().get_str("errmsg").unwrap_or_default().to_owned();
+        return Some(errors::of_cosmos(16, "", &text));
+    }
+    if command.contains_key("txnNumber") && !settings.retryable_writes {
+        // microsoft/vscode-cosmosdb#1296, #1439.
+        let text = "Retryable writes are not supported. Please disable retryable writes by specifying \"retrywrites=false\" in the \
+                    connection string or an equivalent driver specific config.";
+        return Some(errors::of_cosmos(2, "BadValue", text));
+    }
+    if command.contains_key("hint") {
+        // The pages of version 3.6 said "cursor.hint(): No"; the words are not known.
+        return Some(errors::bad_request("hint is not supported"));
+    }
+    if call.name == "delete" {
+        return of_delete(settings, call);
+    }
+    let within = |key| command.get_document(key).ok();
+    let found = within("filter")
+        .and_then(in_filter)
+        .or_else(|| within("query").and_then(in_filter))
+        .or_else(|| within("sort").and_then(in_sort))
+        .or_else(|| in_pipeline(documents(command, "pipeline")))
+        .or_else(|| documents(command, "updates").filter_map(|update| update.get_document("q").ok()).find_map(in_filter));
+    found.map(in_words)
+}
+
+/// None of these options of a `delete` is documented for any version: the strictest reading.
+fn of_delete(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
+    let command = &call.command;
+    let unknown = |name: &str| errors::of_cosmos(9, "FailedToParse", &format!("BSON field 'delete.{name}' is an unknown field."));
+    if let Some(name) = ["let", "comment", "maxTimeMS"].into_iter().find(|name| command.contains_key(name)) {
+        return Some(unknown(name));
+    }
+    let statements = || documents(command, "deletes");
+    let count = statements().count();
+    if !(1..=usize::try_from(MOST_WRITES).unwrap_or(usize::MAX)).contains(&count) {
+        let text = format!("Write batch sizes must be between 1 and {MOST_WRITES}. Got {count} operations.");
+        return Some(errors::of_cosmos(21, "InvalidLength", &text));
+    }
+    if let Some(name) = statements().flat_map(Document::keys).find(|name| !["q", "limit"].contains(&name.as_str())) {
+        return Some(unknown(&format!("deletes.{name}")));
+    }
+    if let Some(found) = statements().filter_map(|statement| statement.get_document("q").ok()).find_map(in_filter) {
+        return Some(in_words(found));
+    }
+    let key = settings.shard_keys.get(&namespace(call))?;
+    let is_aimed = |statement: &Document| statement.get_document("q").is_ok_and(|q| key.keys().all(|path| names(q, path)));
+    // microsoft/vscode-cosmosdb#1118; with retryable writes for every delete ("Supported features", Retryable writes).
+    let needs_key = |statement: &&Document| settings.retryable_writes || whole(statement, "limit") == 1;
+    let astray = statements().filter(needs_key).any(|statement| !is_aimed(statement));
+    astray.then(|| errors::of_cosmos(61, "ShardKeyNotFound", "query in command must target a single shard key"))
+}
+
+/// Whether a filter names one value for a path. That the field is missing is none: spring-projects/spring-data-mongodb#4499.
+fn names(filter: &Document, path: &str) -> bool {
+    filter.iter().any(|(key, value)| match value {
+        Bson::Array(members) if key == "$and" => members.iter().filter_map(Bson::as_document).any(|member| names(member, path)),
+        Bson::Document(operators) if key == path => {
+            operators.keys().all(|operator| !operator.starts_with('$') || operator == "$eq")
+        }
+        Bson::RegularExpression(_) => false,
+        _ => key == path,
+    })
+}
+
+fn in_words(unsupported: Unsupported) -> Document {
+    match unsupported {
+        Unsupported::Stage(name) => {
+            errors::of_cosmos(40_324, "Location40324", &format!("Unrecognized pipeline stage name: {name}"))
+        }
+        Unsupported::Filter(name) => errors::of_cosmos(2, "BadValue", &format!("unknown operator: {name}")),
+        Unsupported::ArrayLiteral => errors::bad_request("Comparison expressions with an array literal are not supported."),
+        // growthbook/growthbook#1356, hcengineering/huly-selfhost#29.
+        Unsupported::Sort => errors::bad_request("The index path corresponding to the specified order-by item is excluded."),
+    }
+}
+
+/// The collection that a command is about, as `database.collection`.
+pub fn namespace(call: &Call<'_>) -> String {
+    let collection = if call.name == "customAction" { "collection" } else { call.name.as_str() };
+    let part = |key| call.command.get_str(key).unwrap_or_default();
+    format!("{}.{}", part("$db"), part(collection))
+}

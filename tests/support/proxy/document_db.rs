@@ -1,0 +1,142 @@
+//! The engine of Azure DocumentDB, once Azure Cosmos DB for MongoDB vCore, as it differs from mongod.
+//!
+//! Source: microsoft/documentdb (the gateway's ismaster.rs and requests/mod.rs, the extension's delete.c), and the pages "MQL
+//! compatibility" and "Service limits" of Azure DocumentDB.
+
+use std::io;
+
+use mongodb::bson::{Bson, Document, doc};
+
+use super::upstream::{documents, whole};
+use super::{Call, errors, partial, writable};
+
+/// Source: Azure DocumentDB, "Service limits": a command with more writes fails.
+const MOST_WRITES: i32 = 25_000;
+
+/// Commands that the gateway does not know. Source: "MQL compatibility"; the words: documentdb/documentdb#425.
+const UNKNOWN: [&str; 9] = [
+    "replSetGetStatus",
+    "replSetGetConfig",
+    "serverStatus",
+    "refreshSessions",
+    "bulkWrite",
+    "customAction",
+    "getLastRequestStatistics",
+    "top",
+    "profile",
+];
+
+/// A cluster.
+#[derive(Debug, Clone, Default)]
+pub struct DocumentDb {
+    /// More documents than this are too many for the time of one command; `None`: there is time for all.
+    pub most_deleted: Option<u64>,
+    /// Whether `hello` also says `setName: "globaldb"`, as samples of older clusters have it.
+    pub names_set: bool,
+}
+
+impl DocumentDb {
+    pub async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
+        match call.name.as_str() {
+            "hello" | "isMaster" | "ismaster" => {
+                let theirs = call.forward().await?;
+                Ok(self.hello(&call.name, &theirs))
+            }
+            "buildInfo" | "buildinfo" => Ok(doc! {
+                "version": "7.0.0", "versionArray": [7, 0, 0, 0], "bits": 64, "maxBsonObjectSize": 16_777_216, "ok": 1.0,
+            }),
+            name if UNKNOWN.contains(&name) => {
+                Ok(errors::failed(115, "CommandNotSupported", &format!("Unknown request received: {name}")))
+            }
+            "delete" => self.delete(call).await,
+            _ => {
+                // Taken and not looked at.
+                call.command.remove("txnNumber");
+                call.forward().await
+            }
+        }
+    }
+
+    /// Source: the gateway's ismaster.rs; `kind`: microsoft/vscode-documentdb.
+    fn hello(&self, name: &str, theirs: &Document) -> Document {
+        let mut reply = doc! {
+            writable(name): true, "msg": "isdbgrid", "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
+            "maxWriteBatchSize": MOST_WRITES, "localTime": theirs.get("localTime"), "logicalSessionTimeoutMinutes": 30,
+            "minWireVersion": 0, "maxWireVersion": 21, "readOnly": false, "saslSupportedMechs": ["SCRAM-SHA-256"],
+            "internal": { "documentdb_versions": ["1.106-0", "1.106.0", "12.1-1"], "kind": "azuredocumentdb" }, "ok": 1.0,
+        };
+        if self.names_set {
+            reply.insert("setName", "globaldb");
+        }
+        reply
+    }
+
+    /// One transaction: all that the command is aimed at goes, or nothing.
+    async fn delete(&self, call: &mut Call<'_>) -> io::Result<Document> {
+        if let Some(refusal) = refusal(&call.command) {
+            return Ok(refusal);
+        }
+        strip(&mut call.command);
+        if let Some((_, error)) = call.stop.take() {
+            return stopped(call, &error).await;
+        }
+        if let Some(most) = self.most_deleted {
+            match partial::targets(call.upstream, &call.command, most).await? {
+                Err(refusal) => return Ok(refusal),
+                Ok(targets) if targets.iter().map(Vec::len).sum::<usize>() as u64 > most => return Ok(errors::command_timeout()),
+                Ok(_) => {}
+            }
+        }
+        call.forward().await
+    }
+}
+
+/// Source: delete.c and commands_common.c of microsoft/documentdb, its feature flags at their defaults.
+fn refusal(command: &Document) -> Option<Document> {
+    let not_supported = |what: &str| Some(errors::failed(115, "CommandNotSupported", &format!("{what} is not supported yet")));
+    if documents(command, "deletes").count() > usize::try_from(MOST_WRITES).unwrap_or(usize::MAX) {
+        let text = format!("Write batch sizes must be between 1 and {MOST_WRITES}");
+        return Some(errors::failed(21, "InvalidLength", &text));
+    }
+    if command.contains_key("let") {
+        return not_supported("let");
+    }
+    for statement in documents(command, "deletes") {
+        let limit = whole(statement, "limit");
+        if ![0, 1].contains(&limit) {
+            let text = format!("The limit field in delete objects must be 0 or 1. Got {limit}");
+            return Some(errors::failed(9, "FailedToParse", &text));
+        }
+        for (key, _) in statement {
+            match key.as_str() {
+                "q" | "limit" | "hint" => {}
+                "collation" => return not_supported("delete.deletes.collation"),
+                "comment" => return not_supported("delete.deletes.comment"),
+                key => {
+                    let text = format!("BSON field 'delete.deletes.{key}' is an unknown field.");
+                    return Some(errors::failed(40_415, "Location40415", &text));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Takes out what the engine takes and does not look at, so that mongod does not look at it either.
+fn strip(command: &mut Document) {
+    for key in ["writeConcern", "txnNumber"] {
+        command.remove(key);
+    }
+    for statement in command.get_array_mut("deletes").into_iter().flatten().filter_map(Bson::as_document_mut) {
+        statement.remove("hint");
+    }
+}
+
+/// A statement that fails is undone.
+async fn stopped(call: &mut Call<'_>, error: &Document) -> io::Result<Document> {
+    match partial::targets(call.upstream, &call.command, 0).await? {
+        Err(refusal) => Ok(refusal),
+        Ok(targets) if targets.iter().all(Vec::is_empty) => call.forward().await,
+        Ok(targets) => partial::delete_first(call.upstream, &call.command, &targets, 0, error).await,
+    }
+}

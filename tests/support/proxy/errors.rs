@@ -1,0 +1,88 @@
+//! The errors of both services in the words that people have seen.
+
+use std::time::Duration;
+
+use mongodb::bson::{Document, doc};
+
+/// A reply that says that the command failed.
+pub fn failed(code: i32, name: &str, text: &str) -> Document {
+    doc! { "ok": 0.0, "errmsg": text, "code": code, "codeName": name }
+}
+
+/// The same from Cosmos DB for MongoDB (RU), which names the type of the reply.
+///
+/// Source: spring-projects/spring-data-mongodb#3196; hcengineering/huly-selfhost#29 shows a reply without the type.
+pub fn of_cosmos(code: i32, name: &str, text: &str) -> Document {
+    let mut reply = doc! { "_t": "OKMongoResponse" };
+    reply.extend(failed(code, name, text));
+    reply
+}
+
+/// The words of error 2 around the reason that the service behind the front end gave. Source: hcengineering/huly-selfhost#29.
+pub fn bad_request(why: &str) -> Document {
+    let text = format!(
+        "Error=2, Details='Response status code does not indicate success: BadRequest (400); Substatus: 0; ActivityId: \
+         3318a5c9-d1b5-4893-861d-73dc4c97ff29; Reason: (Message: {{\"Errors\":[\"{why}\"]}}\r\n);"
+    );
+    of_cosmos(2, "BadValue", &text)
+}
+
+/// One member of `writeErrors`; the index of the statement is for the sender to put in.
+pub fn write_error(code: i32, text: &str) -> Document {
+    doc! { "index": 0, "code": code, "errmsg": text }
+}
+
+/// The words of a throttled write. They say that nothing was changed, whatever was. Source: MicrosoftDocs/azure-docs#69351.
+fn throttled_text(wait: Option<Duration>) -> String {
+    let wait = wait.map_or(String::new(), |wait| format!("RetryAfterMs={}, ", wait.as_millis()));
+    format!(
+        "Error=16500, {wait}Details='Response status code does not indicate success: TooManyRequests (429); Substatus: 3200; Reason: \
+         ({{\r\n  \"Errors\": [\r\n    \"Request rate is large. More Request Units may be needed, so no changes were made. Please retry \
+         this request later. Learn more: http://aka.ms/cosmosdb-error-429\"\r\n  ]\r\n}});"
+    )
+}
+
+/// A write stopped by throttling, with the wait that the service asks for, if it names one.
+pub fn throttled_write(wait: Option<Duration>) -> Document {
+    write_error(16_500, &throttled_text(wait))
+}
+
+/// A command that throttling let do nothing at all. The form without a wait is from spring-projects/spring-data-mongodb#3196.
+pub fn throttled(wait: Option<Duration>) -> Document {
+    let text = match wait {
+        Some(_) => throttled_text(wait),
+        None => {
+            "Message: {\"Errors\":[\"Request rate is large\"]}\r\nActivityId: 63ea6aa0-0000-0000-0000-000000000000, StatusCode: \
+                 429, SubStatusCode: 3200, RequestCharge: 0.38"
+                .into()
+        }
+    };
+    doc! { "_t": "OKMongoResponse", "ok": 0, "code": 16_500, "errmsg": &text, "$err": text }
+}
+
+/// Source for this and the three below: microsoft/FluidFramework, mongoExceptionRetryRules/mongoError.
+pub fn timed_out() -> Document {
+    of_cosmos(50, "ExceededTimeLimit", "Request timed out.")
+}
+
+pub fn too_large() -> Document {
+    write_error(
+        16,
+        "Error=16, Details='Response status code does not indicate success: RequestEntityTooLarge (413); Substatus: 0;",
+    )
+}
+
+pub fn unavailable() -> Document {
+    write_error(1, "Error=1, Details='Response status code does not indicate success: ServiceUnavailable (503); Substatus: 0;")
+}
+
+pub fn request_timeout() -> Document {
+    write_error(50, "Error=50, Details='Response status code does not indicate success: RequestTimeout (408); Substatus: 0;")
+}
+
+/// The engine of Azure DocumentDB at the end of its time. Source: microsoft/documentdb, pg.rs.
+pub fn command_timeout() -> Document {
+    let text = "The command being executed was terminated due to a command timeout. This may be due to concurrent transactions. \
+                Consider increasing the maxTimeMS on the command.";
+    failed(50, "ExceededTimeLimit", text)
+}
