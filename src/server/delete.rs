@@ -1,6 +1,6 @@
 //! The one place from which documents are deleted.
 
-use bson::raw::{CString, RawBson, RawBsonRef};
+use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::connect::number;
@@ -16,8 +16,10 @@ const WRITE_CONCERN_TIMEOUT: i32 = 64;
 /// What one delete command is aimed at, beside the whole predicate of its rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Restriction {
-    /// The documents with these `_id`s; with a condition on the shard key, where the service wants one.
-    Ids { ids: RawArrayBuf, shards: Option<Document> },
+    /// The documents with these `_id`s.
+    Ids(RawArrayBuf),
+    /// The same for each value of a shard key, as a document that names it: a statement of a delete may aim at one value alone.
+    Sharded(Vec<(Document, RawArrayBuf)>),
     /// One document of those whose `_id` equals this one under the rule's collation.
     One(RawBson),
     /// A stretch of an index.
@@ -31,18 +33,33 @@ pub enum Restriction {
 impl Restriction {
     /// Two restrictions that name the same documents together; `None` where there is nothing to halve.
     pub fn halves(&self) -> Option<(Self, Self)> {
-        let Restriction::Ids { ids, shards } = self else { return None };
-        let all: Vec<_> = ids.into_iter().collect::<Result<_, _>>().ok()?;
-        let (first, second) = all.split_at(all.len() / 2);
-        let part = |ids: &[RawBsonRef<'_>]| {
-            let mut part = RawArrayBuf::new();
-            for id in ids {
-                part.push(*id);
-            }
-            Restriction::Ids { ids: part, shards: shards.clone() }
-        };
-        (!first.is_empty()).then(|| (part(first), part(second)))
+        match self {
+            Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
+            Restriction::Sharded(groups) => match groups.as_slice() {
+                [(key, ids)] => {
+                    let part = |ids| Self::Sharded(vec![(key.clone(), ids)]);
+                    halves(ids).map(|(first, second)| (part(first), part(second)))
+                }
+                groups => {
+                    let (first, second) = groups.split_at(groups.len() / 2);
+                    Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
+                }
+            },
+            Restriction::One(_) | Restriction::Range { .. } => None,
+        }
     }
+}
+
+/// Two lists of the same `_id`s; `None` of one `_id` or none.
+fn halves(ids: &RawArrayBuf) -> Option<(RawArrayBuf, RawArrayBuf)> {
+    let all: Vec<RawBsonRef> = ids.into_iter().collect::<Result<_, _>>().ok()?;
+    let (first, second) = all.split_at(all.len() / 2);
+    let list = |ids: &[RawBsonRef]| {
+        let mut list = RawArrayBuf::new();
+        ids.iter().for_each(|id| list.push(*id));
+        list
+    };
+    (!first.is_empty()).then(|| (list(first), list(second)))
 }
 
 /// What became of one delete command.
@@ -119,51 +136,49 @@ fn command(
     restriction: &Restriction,
     write_concern: &Document,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
-    let limit = i32::from(matches!(restriction, Restriction::One(_)));
-    let (restriction, hint) = match restriction {
-        Restriction::Ids { ids, shards } => {
-            let mut of_batch = RawDocumentBuf::new();
-            of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
-            if selection.is_buckets() {
-                // The server walks a clustered collection from the first to the last only where it is told both.
-                let ids = || ids.into_iter().filter_map(|id| id.ok()?.as_object_id());
-                if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
-                    of_batch.append(bson::raw::cstr!("$gte"), first);
-                    of_batch.append(bson::raw::cstr!("$lte"), last);
+    let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
+    let mut aims = Vec::new();
+    match restriction {
+        Restriction::Ids(ids) => aims.push((these(ids, selection), 0, by_id)),
+        Restriction::Sharded(groups) => {
+            for (key, ids) in groups {
+                let mut aim = RawDocumentBuf::try_from(key)?;
+                for element in &these(ids, selection) {
+                    let (name, value) = element?;
+                    aim.append(name, value);
                 }
+                aims.push((aim, 0, by_id.clone()));
             }
-            let mut by_id = RawDocumentBuf::new();
-            by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
-            for (path, condition) in shards.iter().flatten() {
-                by_id.append(CString::try_from(path.as_str())?, RawBson::try_from(condition.clone())?);
-            }
-            (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
         }
         Restriction::One(id) => {
-            let mut by_id = RawDocumentBuf::new();
-            by_id.append(bson::raw::cstr!("_id"), id.clone());
-            (by_id, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?))
+            let mut aim = RawDocumentBuf::new();
+            aim.append(bson::raw::cstr!("_id"), id.clone());
+            aims.push((aim, 1, by_id));
         }
-        Restriction::Range { bounds, hint } => (RawDocumentBuf::try_from(bounds)?, RawBson::try_from(hint.clone())?),
-    };
-    let mut all = RawArrayBuf::new();
-    all.push(RawBson::Document(restriction));
-    all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
-    let mut query = RawDocumentBuf::new();
-    query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
-
-    let mut statement = RawDocumentBuf::new();
-    statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
-    statement.append(bson::raw::cstr!("limit"), limit);
-    if deployment.facts.capabilities.hints {
-        // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
-        statement.append(bson::raw::cstr!("hint"), hint);
-    }
-    if let Some(collation) = &selection.collation {
-        statement.append(bson::raw::cstr!("collation"), RawBson::Document(RawDocumentBuf::try_from(collation)?));
+        Restriction::Range { bounds, hint } => {
+            aims.push((RawDocumentBuf::try_from(bounds)?, 0, RawBson::try_from(hint.clone())?));
+        }
     }
     let mut statements = RawArrayBuf::new();
-    statements.push(RawBson::Document(statement));
+    for (aim, limit, hint) in aims {
+        let mut all = RawArrayBuf::new();
+        all.push(RawBson::Document(aim));
+        all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
+        let mut query = RawDocumentBuf::new();
+        query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
+
+        let mut statement = RawDocumentBuf::new();
+        statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
+        statement.append(bson::raw::cstr!("limit"), limit);
+        if deployment.facts.capabilities.hints {
+            // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
+            statement.append(bson::raw::cstr!("hint"), hint);
+        }
+        if let Some(collation) = &selection.collation {
+            statement.append(bson::raw::cstr!("collation"), RawBson::Document(RawDocumentBuf::try_from(collation)?));
+        }
+        statements.push(RawBson::Document(statement));
+    }
 
     let mut command = RawDocumentBuf::new();
     command.append(bson::raw::cstr!("delete"), selection.namespace.collection.as_str());
@@ -174,6 +189,23 @@ fn command(
         command.append(bson::raw::cstr!("comment"), comment);
     }
     Ok(command)
+}
+
+/// The condition for a list of `_id`s.
+fn these(ids: &RawArrayBuf, selection: &Selection) -> RawDocumentBuf {
+    let mut of_batch = RawDocumentBuf::new();
+    of_batch.append(bson::raw::cstr!("$in"), RawBson::Array(ids.clone()));
+    if selection.is_buckets() {
+        // The server walks a clustered collection from the first to the last only where it is told both.
+        let ids = || ids.into_iter().filter_map(|id| id.ok()?.as_object_id());
+        if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
+            of_batch.append(bson::raw::cstr!("$gte"), first);
+            of_batch.append(bson::raw::cstr!("$lte"), last);
+        }
+    }
+    let mut by_id = RawDocumentBuf::new();
+    by_id.append(bson::raw::cstr!("_id"), RawBson::Document(of_batch));
+    by_id
 }
 
 /// Reads `n` whatever else the reply says: a command that failed half-way has deleted the first half.

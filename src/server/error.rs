@@ -119,6 +119,8 @@ fn selection(message: &str) -> String {
     causes.sort_unstable();
     causes.dedup();
     match causes.as_slice() {
+        // Of a server that is too old, or too new, for the driver.
+        [] if message.contains("wire version") => message.trim_end_matches('.').to_owned(),
         [] => "no suitable server answered in time".into(),
         causes => format!("no suitable server answered in time: {}", brief(&causes.join("; "))),
     }

@@ -70,7 +70,11 @@ pub async fn run(aim: Arc<Aim>, mut restriction: Box<Restriction>, asked: u64, t
         let reply = delete::delete(deployment, selection, &restriction, write_concern, charges, grant).await;
         landed.reply.deleted += reply.deleted;
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
-        refusals = if reply.deleted > 0 { 0 } else { refusals + 1 };
+        if reply.deleted > 0 {
+            (refusals, waits) = (0, RETRY_WAITS.iter());
+        } else {
+            refusals += 1;
+        }
         landed.reply.trouble = reply.trouble;
         let Some(trouble) = &landed.reply.trouble else {
             match parts.pop() {
@@ -81,11 +85,15 @@ pub async fn run(aim: Arc<Aim>, mut restriction: Box<Restriction>, asked: u64, t
         };
         if let Some(overload) = trouble.overload {
             landed.overloaded.get_or_insert(landed.reply.deleted);
-            if overload == Overload::TooLarge {
-                let Some((first, second)) = restriction.halves() else { break };
+            // What was too much at once may pass in parts; where a service does all or nothing, nothing else would.
+            if matches!(overload, Overload::TooLarge | Overload::TimedOut)
+                && let Some((first, second)) = restriction.halves()
+            {
                 *restriction = first;
                 parts.push(Box::new(second));
-                continue;
+                if overload == Overload::TooLarge {
+                    continue;
+                }
             }
         }
         let wait = match (trouble, &aim.lag) {

@@ -66,7 +66,7 @@ impl<'a> Candidates<'a> {
             count += 1;
         }
         if count > 0 {
-            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids { ids, shards: None }), most: count });
+            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids(ids)), most: count });
         }
         if most == 0 {
             self.next = self.next().await?;

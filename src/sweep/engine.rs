@@ -105,6 +105,8 @@ impl<'a> Engine<'a> {
         let slowest = budget.slowest_rate(planned.rule.rate);
         // Under a limit no document may go that others insert into a stretch while it is being deleted.
         let exact = self.allowance.is_some() || budget.has_delete_limit();
+        // Without them every page is paid for, and a service that has no room for a delete has none for a page.
+        let has_cursors = self.job.deployment.facts.capabilities.cursors;
         if let Some(reason) = stop_reason(planned, budget, stop) {
             return Err(End::Partial(reason));
         }
@@ -113,11 +115,11 @@ impl<'a> Engine<'a> {
         loop {
             // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
             // fast, it is found when it may be sent: so that it is sent at once, before others can add to it, and in the size that is right by then.
-            let may_read_ahead = !exact && slowest.is_none() && self.outcome.batches > 0 && self.pace.rest().is_zero();
+            let may_read_ahead =
+                !exact && slowest.is_none() && has_cursors && self.outcome.batches > 0 && self.pace.rest().is_zero();
             let reads_ahead = may_read_ahead && !self.in_flight.is_empty();
             let turn = if reads_ahead { None } else { Some(self.turn().await?) };
             self.wait_for_rate_of_run().await?;
-            self.count_charges();
             if let Some(reason) = stop_reason(planned, budget, stop) {
                 return Err(End::Partial(reason));
             }
@@ -170,7 +172,8 @@ impl<'a> Engine<'a> {
                 continue;
             }
             let turn = self.wait(self.job.budget.turn()).await?;
-            if self.rest().is_zero() && self.behind().is_none() {
+            // Meanwhile others may have come back, with news.
+            if self.rest().is_zero() && self.behind().is_none() && self.wait_for_units().is_zero() {
                 return Ok(turn);
             }
         }
@@ -195,8 +198,7 @@ impl<'a> Engine<'a> {
         if !wait.is_zero() {
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
         }
-        self.count_charges();
-        let wait = self.units.as_ref().map_or(Duration::ZERO, |units| units.wait(self.job.budget.elapsed()));
+        let wait = self.wait_for_units();
         if !wait.is_zero() {
             self.pause("request units", wait, |paused| &mut paused.throttle).await?;
         }
@@ -226,6 +228,12 @@ impl<'a> Engine<'a> {
             // A fraction of a unit counts as a whole one; a cast from float saturates.
             units.pay(spent.ceil() as u64, self.job.budget.elapsed());
         }
+    }
+
+    /// How long the request units that were spent have to be waited for.
+    fn wait_for_units(&mut self) -> Duration {
+        self.count_charges();
+        self.units.as_ref().map_or(Duration::ZERO, |units| units.wait(self.job.budget.elapsed()))
     }
 
     fn rest(&self) -> Duration {

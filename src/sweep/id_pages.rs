@@ -32,22 +32,26 @@ impl<'a> IdPages<'a> {
         if most == 0 {
             return Ok(Taken::More);
         }
-        let mut ids = RawArrayBuf::new();
-        let mut keys: Vec<Bson> = Vec::new();
+        let mut groups: Vec<(Document, RawArrayBuf)> = Vec::new();
         for document in &page {
             let Some(id) = document.get("_id") else { continue };
-            ids.push(RawBson::try_from(id.clone()).map_err(|cause| format!("reading an `_id`: {cause}"))?);
-            if let Some(path) = &self.job.selection.shard_key {
+            let key = match &self.job.selection.shard_key {
                 // A condition for null is met by documents without the key as well.
-                let key = at(document, path).unwrap_or(&Bson::Null);
-                if !keys.contains(key) {
-                    keys.push(key.clone());
-                }
+                Some(path) => doc! { path: at(document, path).cloned().unwrap_or(Bson::Null) },
+                None => Document::new(),
+            };
+            let id = RawBson::try_from(id.clone()).map_err(|cause| format!("reading an `_id`: {cause}"))?;
+            match groups.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, ids)) => ids.push(id),
+                None => groups.push((key, RawArrayBuf::from_iter([id]))),
             }
         }
         self.after = page.last().and_then(|document| document.get("_id")).cloned();
-        let shards = self.job.selection.shard_key.as_ref().map(|path| doc! { path: { "$in": keys } });
-        Ok(Taken::Batch { restriction: Box::new(Restriction::Ids { ids, shards }), most: page.len() as u64 })
+        let restriction = match (&self.job.selection.shard_key, groups.pop()) {
+            (None, Some((_, ids))) => Restriction::Ids(ids),
+            (_, last) => Restriction::Sharded(groups.into_iter().chain(last).collect()),
+        };
+        Ok(Taken::Batch { restriction: Box::new(restriction), most: page.len() as u64 })
     }
 
     /// The first documents after the last `_id`; empty where none is left.
