@@ -114,7 +114,9 @@ fn is_of_expression(code: i32) -> bool {
 /// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds: nothing is shown
 /// from the first brace, bracket or quotation mark on.
 fn brief(message: &str) -> String {
-    let why = message.rsplit("caused by :: ").next().unwrap_or(message);
+    // No quotation mark in there: "can't $divide by zero".
+    let message = message.replace("can't ", "cannot ");
+    let why = message.rsplit("caused by :: ").next().unwrap_or_default();
     let line = why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '\'', '"']).next().unwrap_or(line);
     let line = line.split(". labels: ").next().unwrap_or(line);
