@@ -60,13 +60,14 @@ impl Pace {
         }
     }
 
-    /// Learns from a batch that was asked for `documents`; `overloaded` says how many were done before a service first said that it was too
-    /// much, where it did.
-    pub fn learn(&mut self, documents: u64, latency: Duration, overloaded: Option<u64>) {
+    /// Learns from a batch that was asked for `documents`. `latency` is `None` where it says nothing of the server; `overloaded` is how many
+    /// were done before a service first said that it was too much, where it did.
+    pub fn learn(&mut self, documents: u64, latency: Option<Duration>, overloaded: Option<u64>) {
         let saturated = |documents: u64| u32::try_from(documents).unwrap_or(u32::MAX);
-        match overloaded {
-            Some(done) => self.overloaded(saturated(done)),
-            None => self.observe(saturated(documents), latency),
+        match (overloaded, latency) {
+            (Some(done), _) => self.overloaded(saturated(done)),
+            (None, Some(latency)) => self.observe(saturated(documents), latency),
+            (None, None) => self.rest = Duration::ZERO,
         }
     }
 

@@ -33,6 +33,7 @@ pub struct Attempts {
     /// Deleted for good since then.
     later: u64,
     uncertain: bool,
+    retried: bool,
     overloaded: Option<u64>,
     throttled: Duration,
 }
@@ -62,6 +63,8 @@ pub struct Tally {
     pub uncertain: bool,
     /// Why the batch is not done; `None` where it is.
     pub trouble: Option<Trouble>,
+    /// Whether it was tried again after trouble: how long it took says nothing of how fast the server is.
+    pub retried: bool,
     /// Documents that were done before the service first said that it was too much.
     pub overloaded: Option<u64>,
     /// How long the service was left alone for that.
@@ -81,6 +84,7 @@ impl Attempts {
             weak: 0,
             later: 0,
             uncertain: false,
+            retried: false,
             overloaded: None,
             throttled: Duration::ZERO,
         }
@@ -141,6 +145,7 @@ impl Attempts {
             _ if retryable => match RETRY_WAITS.get(self.retries) {
                 Some(wait) => {
                     self.retries += 1;
+                    self.retried = true;
                     Step::Retry(*wait)
                 }
                 None => Step::End,
@@ -177,6 +182,7 @@ impl Attempts {
             unconfirmed: if self.trouble.is_some() { self.weak } else { 0 },
             uncertain: self.uncertain,
             trouble: self.trouble,
+            retried: self.retried,
             overloaded: self.overloaded,
             throttled: self.throttled,
         }

@@ -33,7 +33,8 @@ pub struct Aim {
 /// A batch that has come back.
 pub struct Landed {
     pub asked: u64,
-    pub latency: Duration,
+    /// `None` where it was not the server that took the time.
+    pub latency: Option<Duration>,
     pub tally: Tally,
 }
 
@@ -70,7 +71,7 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
         }
     }
     let tally = attempts.end();
-    let latency = begun.elapsed().saturating_sub(tally.throttled);
+    let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
     drop(turn);
     Landed { asked, latency, tally }
 }

@@ -292,7 +292,7 @@ impl<'a> Engine<'a> {
     /// Errors: why it failed for good.
     fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
         let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled } = landed.tally;
+        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled, .. } = landed.tally;
         self.outcome.deleted += deleted;
         self.outcome.unconfirmed += unconfirmed;
         self.outcome.batches += 1;

@@ -227,9 +227,12 @@ fn sweep(seed: u64) {
         assert!(asked as f64 <= most, "{asked} documents in {now:?} at {rate} per second");
 
         let (tally, waited) = play(&mut model, ids, awaits_members);
-        let latency = Duration::from_millis(model.random.random_range(1..2000)) + waited.saturating_sub(tally.throttled);
-        now += waited + latency;
+        let took = Duration::from_millis(model.random.random_range(1..2000));
+        now += waited + took;
+        let (before, latency) = (pace.batch_size(), (!tally.retried).then_some(took));
         pace.learn(documents, latency, tally.overloaded);
+        // A fail-over says nothing of how fast the server deletes.
+        assert!(!tally.retried || tally.overloaded.is_some() || (pace.batch_size(), pace.rest()) == (before, Duration::ZERO));
         assert!((1..=60).contains(&pace.batch_size()));
         assert!(pace.rest() <= Duration::from_secs(10));
         now += pace.rest();
