@@ -17,7 +17,7 @@ use crate::server::overload::Overload;
 const SCHEDULES: u64 = 10_000;
 
 /// Documents of one sweep; every seventh is a live one that was expired when the batch was made.
-const DOCUMENTS: i32 = 120;
+const DOCUMENTS: i32 = 80;
 
 const TARGET: Duration = Duration::from_millis(200);
 
