@@ -31,6 +31,7 @@ Examples:
   sweeper sweep                               delete, after asking
   sweeper sweep --only sessions --max-deletes 100000 --rate 2000
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
+  sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
 ";
 
 /// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
@@ -54,6 +55,11 @@ pub enum Command {
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
+    ///
+    /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
+    /// policy where --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    Import,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ pub mod error;
 pub mod grant;
 pub mod inspect;
 pub mod lag;
+pub mod native;
 pub mod privileges;
 pub mod uri;
 
