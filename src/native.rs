@@ -1,6 +1,12 @@
-//! The TTL settings of a deployment. Values in, values out: reading them is the business of [`crate::server::native`].
+//! The TTL settings of a deployment, and the rules of a policy beside them. Values in, values out: reading and changing the settings is the
+//! business of [`crate::server::native`].
 
+pub mod change;
+pub mod diff;
 pub mod import;
+pub mod possible;
+pub mod report;
+mod shell;
 mod yaml;
 
 use bson::{Bson, Document};

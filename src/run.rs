@@ -5,6 +5,7 @@ mod confirm;
 mod import;
 mod load;
 mod measure;
+mod native;
 mod only;
 mod prepare;
 mod rules;
@@ -48,6 +49,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
     match command {
         Command::Import => import::import(&common).await,
+        Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
             let Begun { run, uri, target, format } = begin(&common)?;
             let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
