@@ -231,7 +231,7 @@ fn is_refusal(cause: &Error) -> bool {
     matches!(error::code(cause), Some(13 | 59 | 115))
 }
 
-fn index(spec: &Document) -> Option<IndexFacts> {
+pub fn index(spec: &Document) -> Option<IndexFacts> {
     Some(IndexFacts {
         name: spec.get_str("name").ok()?.to_owned(),
         key: spec.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),

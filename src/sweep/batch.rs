@@ -70,7 +70,7 @@ pub async fn run(aim: Arc<Aim>, mut restriction: Box<Restriction>, asked: u64, t
         let reply = delete::delete(deployment, selection, &restriction, write_concern, charges, grant).await;
         landed.reply.deleted += reply.deleted;
         landed.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
-        if reply.deleted > 0 {
+        if reply.deleted > 0 || reply.trouble.is_none() {
             (refusals, waits) = (0, RETRY_WAITS.iter());
         } else {
             refusals += 1;

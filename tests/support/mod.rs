@@ -6,6 +6,7 @@
 pub mod corpus;
 pub mod faults;
 pub mod mongod;
+pub mod native;
 pub mod oracle;
 pub mod proxied;
 pub mod proxy;
