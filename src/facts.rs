@@ -103,6 +103,8 @@ pub struct TimeSeriesFacts {
 pub struct CollectionFacts {
     pub capped: bool,
     pub clustered: bool,
+    /// The TTL of a clustered collection itself, in seconds.
+    pub expire_after_seconds: Option<i64>,
     /// Path of the shard key, where the service shows it.
     pub shard_key: Option<String>,
     /// The collection's default collation.

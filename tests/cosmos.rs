@@ -211,11 +211,12 @@ async fn deletes_from_a_sharded_collection_name_the_shard_key() {
 
 #[tokio::test]
 async fn the_services_own_ttl_is_named() {
-    for (ttl, part) in [
-        (Some(TtlOnTs::Seconds(-1)), Some("by their own `ttl` as well")),
-        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after they were last changed")),
-        (Some(TtlOnTs::Off), None),
-        (None, None),
+    let on_ts = |seconds: i32| serde_json::json!([{ "index": "_ts_1", "field": "_ts", "expireAfterSeconds": seconds }]);
+    for (ttl, part, reported) in [
+        (Some(TtlOnTs::Seconds(-1)), Some("by their own `ttl` as well"), on_ts(-1)),
+        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after they were last changed"), on_ts(7200)),
+        (Some(TtlOnTs::Off), None, serde_json::json!([])),
+        (None, None, serde_json::json!([])),
     ] {
         let case = Case::new().await;
         case.fill("c", dated(0..150, days(-3)).chain(dated(150..160, days(3)))).await;
@@ -225,6 +226,7 @@ async fn the_services_own_ttl_is_named() {
         let report = sweep(&proxied, RULE).await;
         assert_swept(&proxied, &report).await;
         let warnings = report.rule(0, "warnings").to_string();
+        assert_eq!(report.rule(0, "nativeTtl"), &reported);
         assert_eq!(warnings.contains("the service's own TTL"), part.is_some(), "{warnings}");
         assert!(part.is_none_or(|part| warnings.contains(part)), "{warnings}");
     }

@@ -29,7 +29,8 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
         let field = rule.field.clone();
-        let planned = PlannedRule { rule: rule.clone(), namespace, field, expiry, decision, warnings: advice(rule) };
+        let planned =
+            PlannedRule { rule: rule.clone(), namespace, native_ttl: None, field, expiry, decision, warnings: advice(rule) };
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();

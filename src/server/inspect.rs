@@ -137,6 +137,7 @@ fn listed_as(kind: &str, options: &Document) -> Seen {
             capped: options.get_bool("capped").unwrap_or(false),
             // `true` on servers that show it as a flag, a document with the key on the others.
             clustered: !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))),
+            expire_after_seconds: number(options, "expireAfterSeconds"),
             collation: options.get_document("collation").ok().cloned(),
             ..CollectionFacts::default()
         }),
