@@ -14,6 +14,9 @@ use bson::{Bson, Document};
 use crate::facts::IndexFacts;
 use crate::policy::namespace::Namespace;
 
+/// Where Azure Cosmos DB (RU) keeps the time of a document's last change. Source: Microsoft, "Time to live" of Azure Cosmos DB for MongoDB.
+pub const LAST_CHANGE: &str = "_ts";
+
 /// What invalid values were repaired to, and what the server calls an inactive TTL. Source: mongod, `kExpireAfterSecondsForInactiveTTLIndex`.
 const INACTIVE: i64 = 2_147_483_647;
 
@@ -43,6 +46,8 @@ pub enum Kind {
     Capped,
     Clustered,
     View,
+    /// Of Azure Cosmos DB (RU): its TTL counts from the last change.
+    CosmosRu,
     TimeSeries {
         time_field: String,
         /// How long after `expireAfterSeconds` the server still keeps a bucket, counted from its first measurement.
@@ -56,6 +61,8 @@ pub enum Scope {
     Index,
     Clustered,
     TimeSeries,
+    /// The index on `_ts`.
+    LastChange,
 }
 
 /// One native TTL setting, as the catalog shows it.
@@ -116,7 +123,7 @@ impl Collection {
         let own = match &self.kind {
             Kind::Clustered => Some((Scope::Clustered, "_id")),
             Kind::TimeSeries { time_field, .. } => Some((Scope::TimeSeries, time_field.as_str())),
-            Kind::Plain | Kind::Capped | Kind::View => None,
+            Kind::Plain | Kind::Capped | Kind::View | Kind::CosmosRu => None,
         };
         let own = own.zip(self.expire_after_seconds.clone()).map(|((scope, field), expire_after_seconds)| NativeTtl {
             scope,
@@ -128,7 +135,11 @@ impl Collection {
             collation: None,
             hidden: false,
         });
-        own.into_iter().chain(self.indexes.iter().filter_map(of_index)).collect()
+        let mut all: Vec<NativeTtl> = own.into_iter().chain(self.indexes.iter().filter_map(of_index)).collect();
+        if self.kind == Kind::CosmosRu {
+            all.iter_mut().filter(|ttl| ttl.field == LAST_CHANGE).for_each(|ttl| ttl.scope = Scope::LastChange);
+        }
+        all
     }
 }
 

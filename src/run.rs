@@ -19,6 +19,7 @@ use tracing::{error, warn};
 
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
+use crate::native::LAST_CHANGE;
 use crate::output::{self, Target};
 use crate::policy::Policy;
 use crate::report::text::plural;
@@ -52,11 +53,13 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
             let Begun { run, uri, target, format } = begin(&common)?;
+            refuse_invisible(&run.policy)?;
             let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
             Ok(deliver(&common, &report, target, format))
         }
         Command::Check(args) => {
             let Begun { run, uri, target, format } = begin(&common)?;
+            refuse_invisible(&run.policy)?;
             let report = if args.connect {
                 check::connected(&run, &common, &args, &uri.require()?).await?
             } else {
@@ -65,6 +68,16 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             Ok(deliver(&common, &report, target, format))
         }
     }
+}
+
+/// A rule by a field that no client can see can be held beside the service's own settings, but not swept.
+fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
+    let Some(rule) = policy.rules.iter().find(|rule| rule.field.as_deref() == Some(LAST_CHANGE)) else { return Ok(()) };
+    let failure = Failure::usage(format!(
+        "policy `{}`: rule `{}`: `field: _ts` is not visible to MongoDB clients of Azure Cosmos DB; nothing was contacted",
+        policy.path, rule.name
+    ));
+    Err(failure.hint("the service's own TTL works on it: `sweeper native apply` sets it; or name a date field of the documents"))
 }
 
 /// Reads the policy, and tries whether the report can be written.

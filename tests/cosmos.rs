@@ -291,3 +291,53 @@ async fn the_policy_can_name_the_service() {
     assert_eq!(json["server"]["recognisedBy"], "`flavor` of the policy");
     assert_swept(&proxied, &Report { json, ran }).await;
 }
+
+/// Runs `sweeper native` with a policy and reads its JSON report.
+async fn native(proxied: &Proxied, rules: &str, args: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let ran = proxied.case.run(rules, &[&["native"], args, &["--format", "json"]].concat()).await;
+    (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}")))
+}
+
+#[tokio::test]
+async fn the_services_own_ttl_is_set_by_native_apply() {
+    for (keys, seconds) in [("expireAfterSeconds: 7200", 7200), ("expireAfterSeconds: -1, ttlField: ttl", -1)] {
+        let proxied = account(CosmosRu::default()).await;
+        let rules = format!("  - {{namespace: DB.c, field: _ts, {keys}}}\n");
+        let (code, report) = native(&proxied, &rules, &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(5), &"missing".into()), "{report}");
+        let (code, report) = native(&proxied, &rules, &["apply", "--dry-run"]).await;
+        assert_eq!((code, &report["rows"][0]["change"]["expiredCount"]), (Some(0), &serde_json::Value::Null), "{report}");
+        assert!(proxied.proxy.requests_of("createIndexes").is_empty());
+        let (code, report) = native(&proxied, &rules, &["apply", "--yes"]).await;
+        assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(0), &"applied".into()), "{report}");
+        let (code, report) = native(&proxied, &rules, &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["native"]["expireAfterSeconds"]), (Some(0), &seconds.into()), "{report}");
+        // Another value: not in place, and the way is said.
+        let other = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n";
+        let (code, report) = native(&proxied, other, &["apply", "--yes"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(0), &"differs".into()), "{report}");
+        assert!(report["rows"][0]["reason"].as_str().unwrap().contains("drop `_ts_1`"), "{report}");
+        assert_eq!(proxied.left().await, 160);
+    }
+    let proxied = account(CosmosRu::default()).await;
+    for (rule, part) in [
+        ("field: at, expireAfterSeconds: 60", "counts from the last change"),
+        ("field: _ts, expireAfterSeconds: 0", "no expireAfterSeconds of 0"),
+        ("field: _ts, expireAfterSeconds: 60, ttlField: other", "from `ttl` alone"),
+        ("field: _ts, expireAfterSeconds: 60, filter: {a: 1}", "no filter"),
+    ] {
+        let (code, report) = native(&proxied, &format!("  - {{namespace: DB.c, {rule}}}\n"), &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(5), &"impossible".into()), "{report}");
+        assert!(report["rows"][0]["reason"].as_str().unwrap().contains(part), "{report}");
+    }
+    let guarded = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60, maxDeletePercent: 50}\n";
+    let (code, report) = native(&proxied, guarded, &["apply", "--yes"]).await;
+    assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(5), &"refused".into()), "{report}");
+    // What nobody can see is not swept.
+    for args in [&["sweep"][..], &["sweep", "--dry-run"], &["check"]] {
+        let ran = proxied.case.run("  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n", args).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("not visible to MongoDB clients") && ran.stderr.contains("nothing was contacted"), "{ran:?}");
+    }
+    assert_eq!(proxied.left().await, 160);
+}

@@ -36,6 +36,9 @@ impl Change {
 /// Errors: why it cannot be made in place.
 pub fn alter(collection: &Collection, native: &NativeTtl, wanted: &Wanted) -> Result<Change, String> {
     match (&native.index, wanted.seconds) {
+        (Some(index), _) if wanted.scope == Scope::LastChange => Err(format!(
+            "this service changes no index in place: drop `{index}`, and create it anew with `sweeper native apply`; until then nothing expires"
+        )),
         (Some(index), Some(seconds)) => Ok(modify_index(collection, index, seconds)),
         (Some(index), None) => Err(format!(
             "the rule is disabled, and a TTL index cannot be switched off: drop `{index}`, and create it without expireAfterSeconds if queries use it"
@@ -50,10 +53,18 @@ pub fn alter(collection: &Collection, native: &NativeTtl, wanted: &Wanted) -> Re
 pub fn create(
     collection: &Collection,
     wanted: &Wanted,
-    seconds: u32,
+    seconds: i64,
     wire_version: i32,
     planned: &[(Wanted, Change)],
 ) -> Result<Change, String> {
+    if wanted.scope == Scope::LastChange {
+        return match plain_index(collection, wanted) {
+            Some(index) => {
+                Err(format!("the index `{index}` without expireAfterSeconds is in the way; drop it, and this creates it anew"))
+            }
+            None => Ok(create_index(collection, wanted, seconds, planned)),
+        };
+    }
     if wanted.scope != Scope::Index {
         return Ok(modify_collection(collection, Some(seconds)));
     }
@@ -98,17 +109,17 @@ fn plain_numbers(document: &Document) -> Document {
     document.iter().map(|(name, value)| (name.clone(), plain(value))).collect()
 }
 
-fn modify_index(collection: &Collection, index: &str, seconds: u32) -> Change {
+fn modify_index(collection: &Collection, index: &str, seconds: i64) -> Change {
     let index = doc! { "name": index, "expireAfterSeconds": whole(seconds) };
     change(collection, doc! { "collMod": &collection.namespace.collection, "index": index })
 }
 
-fn modify_collection(collection: &Collection, seconds: Option<u32>) -> Change {
+fn modify_collection(collection: &Collection, seconds: Option<i64>) -> Change {
     let value = seconds.map_or(Bson::from("off"), whole);
     change(collection, doc! { "collMod": &collection.namespace.collection, "expireAfterSeconds": value })
 }
 
-fn create_index(collection: &Collection, wanted: &Wanted, seconds: u32, planned: &[(Wanted, Change)]) -> Change {
+fn create_index(collection: &Collection, wanted: &Wanted, seconds: i64, planned: &[(Wanted, Change)]) -> Change {
     let mut index = doc! {
         "key": { &wanted.field: 1 },
         "name": free_name(collection, &wanted.field, planned),
@@ -124,8 +135,8 @@ fn create_index(collection: &Collection, wanted: &Wanted, seconds: u32, planned:
     change(collection, doc! { "createIndexes": &collection.namespace.collection, "indexes": [index] })
 }
 
-fn whole(seconds: u32) -> Bson {
-    i32::try_from(seconds).map_or_else(|_| Bson::Int64(i64::from(seconds)), Bson::Int32)
+fn whole(seconds: i64) -> Bson {
+    i32::try_from(seconds).map_or(Bson::Int64(seconds), Bson::Int32)
 }
 
 fn change(collection: &Collection, command: Document) -> Change {

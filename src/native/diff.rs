@@ -141,7 +141,7 @@ fn is_place_of(native: &NativeTtl, wanted: &Wanted) -> bool {
 }
 
 fn has_value(native: &NativeTtl, wanted: &Wanted) -> bool {
-    wanted.seconds.is_some_and(|seconds| truncated(&native.expire_after_seconds) == Some(i64::from(seconds)))
+    wanted.seconds.is_some_and(|seconds| truncated(&native.expire_after_seconds) == Some(seconds))
 }
 
 fn compare(
@@ -202,7 +202,9 @@ fn nowhere(rule: &Rule) -> Difference {
 }
 
 fn extra(collection: &Collection, native: &NativeTtl) -> Difference {
-    let why = native.seconds().err().unwrap_or_else(|| "no rule deletes by it; the server does".into());
+    let deletes = || "no rule deletes by it; the server does".to_owned();
+    // There a value of -1 stands for the documents' own ttl.
+    let why = if native.scope == Scope::LastChange { deletes() } else { native.seconds().err().unwrap_or_else(deletes) };
     Difference {
         rule: None,
         namespace: collection.namespace.clone(),

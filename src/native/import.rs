@@ -111,6 +111,9 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     if namespace.contains('*') {
         return Err("a `*` in its name would stand for other collections as well".into());
     }
+    if ttl.scope == Scope::LastChange {
+        return Err("the service deletes by the last change of a document, which clients cannot see".into());
+    }
     let seconds = ttl.seconds()?;
     let mut body =
         format!("namespace: {}\n    field: {}\n    expireAfterSeconds: {seconds}\n", text(&namespace), text(&ttl.field));

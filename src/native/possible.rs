@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use super::{Collection, Kind, Scope};
+use super::{Collection, Kind, LAST_CHANGE, Scope};
 use crate::policy::{DateFormat, Rule};
 
 /// Wire version of MongoDB 6.0: partial indexes take `$or`, `$in` and nested `$and`.
@@ -16,8 +16,8 @@ const CAPPED_TTL: i32 = 22;
 pub struct Wanted {
     pub scope: Scope,
     pub field: String,
-    /// `None`: the rule is disabled, and the server is not to delete either.
-    pub seconds: Option<u32>,
+    /// `None`: the rule is disabled, and the server is not to delete either. -1, on `_ts` alone: by the documents' own ttl.
+    pub seconds: Option<i64>,
     pub partial: Option<Document>,
     /// How strings of the partial filter are compared; `None` is the simple collation, or that there is no filter.
     pub collation: Option<Document>,
@@ -27,6 +27,9 @@ pub struct Wanted {
 ///
 /// Errors: why there is no such setting.
 pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<Wanted, String> {
+    if collection.kind == Kind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
+        return by_last_change(rule, collection);
+    }
     if let Some(ttl_field) = &rule.ttl_field {
         return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
     }
@@ -45,6 +48,7 @@ pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     let partial = rule.filter.clone();
     let scope = match &collection.kind {
         Kind::View => return Err("a view holds no documents of its own".into()),
+        Kind::CosmosRu => Scope::LastChange,
         Kind::Capped if wire_version < CAPPED_TTL => {
             return Err("a capped collection takes no TTL index before MongoDB 7.1".into());
         }
@@ -66,8 +70,31 @@ pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
         can_be_partial(partial, wire_version >= PARTIAL_OR, true)?;
     }
     let collation = rule.collation.as_ref().or(collection.collation.as_ref()).filter(|_| partial.is_some()).cloned();
-    let seconds = rule.expire_after_seconds.filter(|_| rule.enabled);
+    let seconds = rule.expire_after_seconds.filter(|_| rule.enabled).map(i64::from);
     Ok(Wanted { scope, field: field.clone(), seconds, partial, collation })
+}
+
+/// The same on Azure Cosmos DB (RU), where a document expires by the time of its last change and a `ttl` of its own.
+///
+/// Errors: why there is no such setting.
+fn by_last_change(rule: &Rule, collection: &Collection) -> Result<Wanted, String> {
+    if collection.kind != Kind::CosmosRu {
+        return Err("`_ts` is known to Azure Cosmos DB (RU) alone".into());
+    }
+    if rule.field.as_deref() != Some(LAST_CHANGE) {
+        return Err("the TTL of this service counts from the last change of a document, `_ts`, and from no other field".into());
+    }
+    if rule.ttl_field.as_ref().is_some_and(|ttl_field| ttl_field != "ttl") {
+        return Err("the service reads the document's own ttl from `ttl` alone".into());
+    }
+    if rule.filter.is_some() {
+        return Err("a TTL index of this service takes no filter".into());
+    }
+    if rule.expire_after_seconds == Some(0) {
+        return Err("this service takes no expireAfterSeconds of 0".into());
+    }
+    let seconds = rule.enabled.then(|| rule.expire_after_seconds.map_or(-1, i64::from));
+    Ok(Wanted { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
 }
 
 /// Errors: what in the filter a partialFilterExpression does not take. When unsure, it does not.

@@ -142,6 +142,7 @@ fn word(scope: Scope) -> &'static str {
         Scope::Index => "index",
         Scope::Clustered => "clustered",
         Scope::TimeSeries => "timeSeries",
+        Scope::LastChange => "lastChange",
     }
 }
 
@@ -218,6 +219,9 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
         let at_most = if is_series { "at most " } else { "" };
         let documents = plural(documents, "document");
         lines.push(format!("the server would delete {at_most}{} of {documents} at once", count(expired)));
+    }
+    if row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::LastChange)) {
+        lines.push("how many documents go at once cannot be counted: `_ts` is not visible".to_owned());
     }
     let error = change.error.as_deref().unwrap_or_default();
     match change.status {

@@ -9,6 +9,7 @@ use super::{Begun, Run, confirm, place};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::failure::Failure;
+use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::output::Target;
@@ -113,6 +114,10 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
             }
             Ok(counted) => match counted.and_then(|at_once| plan::share_guard(rule, at_once.expired, at_once.documents)) {
                 Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
+                None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
+                    let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
+                    (ChangeStatus::Refused, Some(why.to_owned()))
+                }
                 None => (ChangeStatus::Planned, None),
             },
         };

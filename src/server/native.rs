@@ -77,7 +77,10 @@ async fn list_collections(deployment: &Deployment, database: &str) -> Result<Vec
             let options = entry.get_document("options").cloned().unwrap_or_default();
             Some(Collection {
                 namespace: Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() },
-                kind: kind(entry.get_str("type").unwrap_or("collection"), &options),
+                kind: match kind(entry.get_str("type").unwrap_or("collection"), &options) {
+                    Kind::Plain if deployment.facts.capabilities.ttl_by_last_change => Kind::CosmosRu,
+                    kind => kind,
+                },
                 collation: options.get_document("collation").ok().cloned(),
                 expire_after_seconds: options.get("expireAfterSeconds").cloned(),
                 indexes: Vec::new(),
@@ -120,9 +123,12 @@ pub struct AtOnce {
     pub documents: u64,
 }
 
-/// Counts the documents that have expired by a setting; `None` where it switches deleting off.
+/// Counts the documents that have expired by a setting; `None` where it switches deleting off, or nobody can see by what it deletes.
 pub async fn at_once(deployment: &Deployment, namespace: &Namespace, wanted: &Wanted) -> Result<Option<AtOnce>> {
-    let Some(seconds) = wanted.seconds else { return Ok(None) };
+    let Some(seconds) = wanted.seconds.and_then(|seconds| u32::try_from(seconds).ok()) else { return Ok(None) };
+    if wanted.scope == Scope::LastChange {
+        return Ok(None);
+    }
     let expiry = Expiry {
         field: wanted.field.clone(),
         format: DateFormat::Date,
