@@ -60,6 +60,16 @@ impl Pace {
         }
     }
 
+    /// Learns from a batch that was asked for `documents`; `overloaded` says how many were done before a service first said that it was too
+    /// much, where it did.
+    pub fn learn(&mut self, documents: u64, latency: Duration, overloaded: Option<u64>) {
+        let saturated = |documents: u64| u32::try_from(documents).unwrap_or(u32::MAX);
+        match overloaded {
+            Some(done) => self.overloaded(saturated(done)),
+            None => self.observe(saturated(documents), latency),
+        }
+    }
+
     /// Learns from a batch of which the server did so many `documents` and then no more: that many it can do.
     pub fn overloaded(&mut self, documents: u32) {
         self.careful = true;

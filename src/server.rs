@@ -1,5 +1,6 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
+pub mod answer;
 pub mod connect;
 pub mod count;
 pub mod delete;
@@ -37,6 +38,8 @@ pub struct Deployment {
     pub comment: String,
     /// Write concern of every delete: the connection string's, or majority.
     pub write_concern: Document,
+    /// How long one command of a sweep may stay unanswered.
+    pub patience: Duration,
     /// For services that bill each request.
     pub meter: Option<Arc<Meter>>,
 }
@@ -48,7 +51,8 @@ impl Deployment {
 
     /// Says why the deployment cannot be reached any more, after waiting for it; `None` where it can.
     pub async fn unreachable(&self) -> Option<String> {
-        let ping = self.client.database("admin").run_command(doc! { "ping": 1 }).await;
+        let admin = self.client.database("admin");
+        let ping = answer::within(self.patience, async move { admin.run_command(doc! { "ping": 1 }).await }).await;
         ping.err().filter(error::is_unreachable).map(|cause| error::explain(&cause))
     }
 

@@ -1,5 +1,6 @@
 //! Sweeps one rule: candidates in, guarded delete commands out, until there is nothing left or a limit says stop.
 
+mod attempts;
 mod batch;
 mod budget;
 mod candidates;
@@ -32,7 +33,7 @@ pub struct Outcome {
     /// Summed from the server's replies.
     pub deleted: u64,
     pub batches: u64,
-    /// Whether a reply was lost: `deleted` is a lower bound.
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back what was then deleted again.
     pub uncertain: bool,
     /// Of `deleted`, the documents of which no majority knew when the sweep ended.
     pub unconfirmed: u64,

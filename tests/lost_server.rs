@@ -2,14 +2,13 @@
 
 mod support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 use support::faults::{
     alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, slow_down, start, until_running,
 };
-use support::mongod::binary;
 use support::sweeper::{Case, Ran, Report, id_set, ids, run};
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 10}\n";
@@ -48,16 +47,6 @@ async fn a_server_that_is_down_is_an_error_in_one_line() {
     }
 }
 
-/// A further life of a server that was killed, ended with the value.
-struct Revived(Child);
-
-impl Drop for Revived {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test]
 async fn a_server_that_dies_half_way_leaves_a_report_that_claims_no_more_than_is_gone() {
     let (mut mongod, mut case) = alone().await;
@@ -84,11 +73,7 @@ async fn a_server_that_dies_half_way_leaves_a_report_that_claims_no_more_than_is
     let error = report.rule(*uncertain, "error").as_str().unwrap();
     assert!(error.contains("at least") && error.contains("were deleted before"), "{error}");
 
-    let port = mongod.port.to_string();
-    let mut again = Command::new(binary());
-    again.args(["--bind_ip", "127.0.0.1", "--nounixsocket", "--port", &port, "--dbpath"]).arg(mongod.dir.path());
-    again.arg("--logpath").arg(mongod.dir.path().join("log2")).stdout(Stdio::null());
-    let _revived = Revived(again.spawn().unwrap());
+    mongod.restart();
     let client = Client::with_uri_str(mongod.uri()).await.unwrap();
     let left = ids(&client.database("t").collection::<Document>("c")).await;
     let gone = 105 - left.len() as u64;

@@ -3,7 +3,6 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use mongodb::bson::{DateTime, Document, doc};
 use mongodb::options::WriteConcern;
 use mongodb::{Client, Collection};
 use serde_json::Value;
+use support::faults::{Stopped, send};
 use support::mongod::{Mongod, ReplicaSet};
 use support::site::Site;
 use support::sweeper::{id_set, ids};
@@ -107,27 +107,6 @@ async fn deletes_that_do_not_reach_the_majority_are_counted_and_said() {
     assert_eq!(ids(&c).await, id_set(20..70));
 }
 
-/// A process that is stopped until the value goes away.
-struct Stopped(u32);
-
-impl Stopped {
-    fn new(pid: u32) -> Self {
-        signal(pid, "-STOP");
-        Self(pid)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.0, "-CONT");
-    }
-}
-
-fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &pid.to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "kill {name} {pid}");
-}
-
 #[tokio::test]
 async fn a_secondary_that_does_not_answer_does_not_stop_a_sweep() {
     let (set, site) = (shared(), Site::new());
@@ -191,7 +170,7 @@ async fn through_a_change(set: &ReplicaSet, name: &str, trouble: Trouble) {
                 let step_down = doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 10 };
                 admin(primary, step_down).await;
             }
-            Trouble::Dies => signal(primary.pid(), "-KILL"),
+            Trouble::Dies => send(primary.pid(), "KILL"),
         }
     };
     let (report, ()) = tokio::join!(site.report(&uri, &rules, &["--rate", "1000"]), change);

@@ -12,7 +12,7 @@ use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcer
 use tracing::{debug, info, warn};
 
 use super::meter::Meter;
-use super::{Deployment, error, uri};
+use super::{Deployment, answer, error, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::policy::Flavor;
@@ -66,7 +66,8 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
         true => Some(Arc::new(Meter::open(options).map_err(|cause| unreadable(&shown, given, &cause))?)),
         false => None,
     };
-    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern, meter })
+    let patience = prepared.patience.unwrap_or(answer::LONGEST_SILENCE);
+    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern, patience, meter })
 }
 
 /// What the policy or a host name says of the service, and which of them did.

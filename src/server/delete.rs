@@ -67,6 +67,8 @@ fn halves(ids: &RawArrayBuf) -> Option<(RawArrayBuf, RawArrayBuf)> {
 pub struct Reply {
     /// The server's `n`: what is known to have been deleted.
     pub deleted: u64,
+    /// Whether the members are not known to have it: a fail-over may bring the documents back.
+    pub weak: bool,
     pub trouble: Option<Trouble>,
 }
 
@@ -126,7 +128,7 @@ pub async fn delete(
 }
 
 fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
-    Reply { deleted: 0, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false, overload: None }) }
+    Reply { deleted: 0, weak: false, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false, overload: None }) }
 }
 
 /// Built raw: `_id`s go from the server's reply to the command without being decoded.
@@ -208,18 +210,21 @@ fn these(ids: &RawArrayBuf, selection: &Selection) -> RawDocumentBuf {
     by_id
 }
 
-/// Reads `n` whatever else the reply says: a command that failed half-way has deleted the first half.
-fn read(reply: &Document) -> Reply {
+/// Reads `n` whatever else the reply says: a command of which a statement failed has carried out those before.
+pub fn read(reply: &Document) -> Reply {
     let deleted = number(reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let concern = reply.get_document("writeConcernError").ok();
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()).and_then(Bson::as_document);
     let trouble = if let Some(write) = first {
         let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let message = write.get_str("errmsg").unwrap_or("write error");
         let why = error::coded(message, code, write.get_str("codeName").unwrap_or_default());
-        let trouble =
-            Trouble { why, retryable: error::is_retryable_code(code), reply_lost: false, unconfirmed: false, overload: None };
-        Some(trouble.overloaded(overload::read(code, message)))
-    } else if let Ok(concern) = reply.get_document("writeConcernError") {
+        let overload = overload::read(code, message);
+        // A service that has no room says how many it did before.
+        let reply_lost = overload.is_none() && !error::is_refused(code, message);
+        let trouble = Trouble { why, retryable: error::is_retryable_code(code), reply_lost, unconfirmed: false, overload: None };
+        Some(trouble.overloaded(overload))
+    } else if let Some(concern) = concern {
         let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = error::coded(
             concern.get_str("errmsg").unwrap_or("write concern error"),
@@ -234,7 +239,7 @@ fn read(reply: &Document) -> Reply {
     } else {
         None
     };
-    Reply { deleted, trouble }
+    Reply { deleted, weak: concern.is_some(), trouble }
 }
 
 #[cfg(test)]
@@ -244,15 +249,17 @@ mod tests {
     #[test]
     fn n_counts_in_every_reply() {
         let plain = read(&doc! { "n": 3, "ok": 1.0 });
-        assert_eq!(plain, Reply { deleted: 3, trouble: None });
+        assert_eq!(plain, Reply { deleted: 3, weak: false, trouble: None });
         let half = read(&doc! { "n": 2.0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 189, "errmsg": "stepped down" }] });
         assert_eq!(half.deleted, 2);
         let trouble = half.trouble.unwrap();
-        assert_eq!((trouble.why.as_str(), trouble.retryable), ("stepped down (code 189)", true));
+        assert_eq!((trouble.why.as_str(), trouble.retryable, trouble.reply_lost), ("stepped down (code 189)", true, true));
+        let refused = read(&doc! { "n": 0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 10107, "errmsg": "not primary" }] });
+        assert!(!refused.trouble.unwrap().reply_lost);
         let weak = read(
             &doc! { "n": 7_i64, "ok": 1.0, "writeConcernError": { "code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting" } },
         );
-        assert_eq!(weak.deleted, 7);
+        assert_eq!((weak.deleted, weak.weak, half.weak), (7, true, false));
         let trouble = weak.trouble.unwrap();
         assert!(trouble.why.contains("WriteConcernTimeout") && !trouble.retryable && trouble.unconfirmed, "{trouble:?}");
     }

@@ -9,8 +9,15 @@ use super::overload::{self, Overload};
 /// Source: the driver specification "Retryable Reads", list of retryable errors.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
-/// Codes of a server that is no primary.
-const NOT_PRIMARY: [i32; 2] = [10107, 13435];
+/// Codes with which a server refuses a command before it does anything: no privilege, no primary.
+const REFUSED: [i32; 3] = [13, 10107, 13435];
+
+/// Codes that end an operation wherever it is: LockTimeout, MaxTimeMSExpired, QueryPlanKilled, CursorKilled, ClientDisconnect, Interrupted.
+///
+/// Source: mongo `error_codes.yml`, category Interruption; such a delete fails as a command, and `n` is lost.
+const INTERRUPTED: [i32; 6] = [24, 50, 175, 237, 279, 11601];
+
+const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
 /// Says why a command failed.
 pub fn explain(error: &Error) -> String {
@@ -44,10 +51,16 @@ pub fn code(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether nobody knows how much of the command was carried out. A server that is no primary says so before it does anything.
+/// Whether nobody knows how much of the command was carried out.
 pub fn is_reply_lost(error: &Error) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. })
-        || code(error).is_some_and(|code| is_retryable_code(code) && !NOT_PRIMARY.contains(&code))
+        || code(error).is_some_and(|code| INTERRUPTED.contains(&code) || (is_retryable_code(code) && !REFUSED.contains(&code)))
+}
+
+/// Whether a statement failed before it did anything. One that fails later has deleted documents that the reply's `n` leaves out: it counts
+/// statements that were carried out as a whole (mongo `write_ops_exec.cpp`, `performDeletes`).
+pub fn is_refused(code: i32, message: &str) -> bool {
+    REFUSED.contains(&code) || message.contains(NO_SUCH_HINT)
 }
 
 /// What a service under too much load says of it.
@@ -81,7 +94,7 @@ pub fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
     let message = if is_of_expression(code) {
         "an expression of the filter failed on a document"
-    } else if message.contains("hint provided does not correspond to an existing index") {
+    } else if message.contains(NO_SUCH_HINT) {
         // Servers list an index from the beginning of its build, long before it serves anybody.
         "the index is still being built, or was dropped during the run; try again when it is ready"
     } else {
@@ -101,7 +114,9 @@ fn is_of_expression(code: i32) -> bool {
 /// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds: nothing is shown
 /// from the first brace, bracket or quotation mark on.
 fn brief(message: &str) -> String {
-    let why = message.rsplit("caused by :: ").next().unwrap_or(message);
+    // No quotation mark in there: "can't $divide by zero".
+    let message = message.replace("can't ", "cannot ");
+    let why = message.rsplit("caused by :: ").next().unwrap_or_default();
     let line = why.lines().next().unwrap_or_default();
     let line = line.split(['{', '[', '\'', '"']).next().unwrap_or(line);
     let line = line.split(". labels: ").next().unwrap_or(line);

@@ -8,7 +8,7 @@ use mongodb::Client;
 use mongodb::error::Result;
 use mongodb::options::ClientOptions;
 
-use super::Deployment;
+use super::{Deployment, answer};
 use crate::policy::namespace::Namespace;
 
 /// A connection whose last request is known.
@@ -44,18 +44,22 @@ impl Charges {
 impl Deployment {
     /// Runs a command of a sweep; where the service bills requests, what it cost is added to the charges.
     pub async fn charged(&self, namespace: &Namespace, command: RawDocumentBuf, charges: &Charges) -> Result<Document> {
-        let Some(meter) = &self.meter else {
-            return self.database(namespace).run_raw_command(command).await;
+        let Some(meter) = self.meter.clone() else {
+            let database = self.database(namespace);
+            return answer::within(self.patience, async move { database.run_raw_command(command).await }).await;
         };
-        let _turn = meter.turn.lock().await;
-        let database = meter.client.database(&namespace.database);
-        let reply = database.run_raw_command(command).await;
-        // What is not known cannot be counted; that is no trouble of the command itself.
-        if let Ok(statistics) = database.run_command(doc! { "getLastRequestStatistics": 1 }).await
-            && let Ok(units) = statistics.get_f64("RequestCharge")
-        {
-            charges.add(units);
-        }
-        reply
+        let (database, charges) = (meter.client.database(&namespace.database), charges.clone());
+        let metered = async move {
+            let _turn = meter.turn.lock().await;
+            let reply = database.run_raw_command(command).await;
+            // What is not known cannot be counted; that is no trouble of the command itself.
+            if let Ok(statistics) = database.run_command(doc! { "getLastRequestStatistics": 1 }).await
+                && let Ok(units) = statistics.get_f64("RequestCharge")
+            {
+                charges.add(units);
+            }
+            reply
+        };
+        answer::within(self.patience, metered).await
     }
 }

@@ -36,9 +36,14 @@ impl Retries {
                 Some(retry_after.unwrap_or_else(|| pace::back_off(self.refusals, fastrand::f64())))
             }
             Some(Overload::Throttled { .. } | Overload::TooLarge) => None,
-            Some(Overload::TimedOut | Overload::Unavailable) => self.waits.next().copied(),
-            None if error::is_retryable(cause) => self.waits.next().copied(),
+            Some(Overload::TimedOut | Overload::Unavailable) => self.again(),
+            None if error::is_retryable(cause) => self.again(),
             None => None,
         }
+    }
+
+    /// As [`Self::wait`], after trouble that may pass.
+    pub fn again(&mut self) -> Option<Duration> {
+        self.waits.next().copied()
     }
 }

@@ -11,6 +11,7 @@ use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
 use crate::index::IndexChoice;
 use crate::server::delete::Restriction;
+use crate::server::retries::Retries;
 use crate::server::{count, error};
 
 /// A command may be 16 MB long; `_id`s that are documents can be large.
@@ -22,8 +23,8 @@ const MOST_REGEX_BYTES: usize = 16_000;
 /// The server closes a cursor that nobody asks for ten minutes. With a rate, no more is fetched than goes in this many seconds.
 const FETCH_SECONDS: u32 = 60;
 
-/// Times that the pass is begun anew without a single candidate in between.
-const MOST_RESTARTS: u32 = 3;
+/// The server has closed the cursor, or was never the one that had it.
+const CURSOR_NOT_FOUND: i32 = 43;
 
 pub struct Candidates<'a> {
     job: &'a Job<'a>,
@@ -34,7 +35,8 @@ pub struct Candidates<'a> {
     /// A candidate that was read but did not go into a batch.
     next: Option<RawBson>,
     exhausted: bool,
-    restarts: u32,
+    /// For passes begun anew without a single candidate in between.
+    retries: Retries,
 }
 
 impl<'a> Candidates<'a> {
@@ -42,7 +44,7 @@ impl<'a> Candidates<'a> {
     pub fn new(job: &'a Job<'a>, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = job.planned.rule.batch_size.min(by_rate).max(1);
-        Self { job, only, cursor: None, fetch, next: None, exhausted: false, restarts: 0 }
+        Self { job, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::default() }
     }
 
     /// The next `_id`s, at most `most` of them.
@@ -81,17 +83,20 @@ impl<'a> Candidates<'a> {
         while !self.exhausted {
             match self.advance().await {
                 Ok(Some(id)) => {
-                    self.restarts = 0;
+                    self.retries = Retries::default();
                     return Ok(Some(id));
                 }
                 Ok(None) => self.exhausted = true,
-                Err(cause) if can_restart(&cause) && self.restarts < MOST_RESTARTS => {
+                Err(cause) => {
+                    let lost = error::code(&cause) == Some(CURSOR_NOT_FOUND);
+                    let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
+                    let Some(wait) = wait else { return Err(explain(&cause)) };
                     // What is already deleted does not match any more: the new pass goes on where the old one ended.
-                    warn!("{}: reading: {}; beginning the pass anew", self.job.planned.namespace, error::explain(&cause));
+                    let (why, millis) = (error::explain(&cause), wait.as_millis());
+                    warn!("{}: reading: {why}; beginning the pass anew in {millis} ms", self.job.planned.namespace);
                     self.cursor = None;
-                    self.restarts += 1;
+                    tokio::time::sleep(wait).await;
                 }
-                Err(cause) => return Err(explain(&cause)),
             }
         }
         Ok(None)
@@ -187,9 +192,4 @@ fn size(id: &RawBson) -> usize {
         RawBson::Binary(binary) => binary.bytes.len(),
         _ => 0,
     }
-}
-
-/// Whether another pass can help: the connection broke, the primary changed, or the cursor was lost.
-fn can_restart(cause: &Error) -> bool {
-    error::is_retryable(cause) || error::code(cause) == Some(43)
 }

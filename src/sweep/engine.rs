@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::warn;
 
+use super::attempts::Tally;
 use super::batch::{self, Aim, Landed};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
@@ -291,32 +292,27 @@ impl<'a> Engine<'a> {
     /// Errors: why it failed for good.
     fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
         let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        let deleted = landed.reply.deleted;
+        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled } = landed.tally;
         self.outcome.deleted += deleted;
+        self.outcome.unconfirmed += unconfirmed;
         self.outcome.batches += 1;
-        self.outcome.uncertain |= landed.uncertain;
+        self.outcome.uncertain |= uncertain;
         self.job.progress.deleted(deleted);
-        match landed.overloaded {
-            Some(done) => self.pace.overloaded(u32::try_from(done).unwrap_or(u32::MAX)),
-            None => self.pace.observe(u32::try_from(landed.asked).unwrap_or(u32::MAX), landed.latency),
-        }
-        self.outcome.paused.throttle += landed.throttled;
+        self.pace.learn(landed.asked, landed.latency, overloaded);
+        self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
         // After a lost reply nobody knows how many went: none of them come back.
-        let gone = if landed.uncertain { landed.asked.max(deleted) } else { deleted };
+        let gone = if uncertain { landed.asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(gone));
         self.job.budget.settle(landed.asked, gone);
         if let Some(rate) = &mut self.rate {
             rate.correct(landed.asked, gone);
         }
         self.job.budget.correct_rate(landed.asked, gone);
-        match landed.reply.trouble {
-            None => Ok(()),
-            Some(trouble) if trouble.unconfirmed && self.aim.lag.is_some() => {
-                self.outcome.unconfirmed += deleted;
-                Ok(())
-            }
-            Some(trouble) => Err(End::Failed(trouble.why)),
+        match trouble {
+            Some(trouble) if !(trouble.unconfirmed && self.aim.lag.is_some()) => Err(End::Failed(trouble.why)),
+            // What is only not confirmed is not sent again once the sweep ends, and is no failure of it.
+            _ => Ok(()),
         }
     }
 }

@@ -92,20 +92,7 @@ pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<D
     let mut command = doc! { "find": &job.selection.namespace.collection };
     command.extend(job.deployment.marked(find));
     let command = RawDocumentBuf::try_from(&command)?;
-    let mut retries = Retries::default();
-    let reply = loop {
-        match job.deployment.charged(&job.selection.namespace, command.clone(), job.charges).await {
-            Err(cause) => match retries.wait(&cause) {
-                Some(wait) => {
-                    let why = error::explain(&cause);
-                    warn!("{}: reading: {why}; trying again in {} ms", job.planned.namespace, wait.as_millis());
-                    tokio::time::sleep(wait).await;
-                }
-                None => return Err(cause),
-            },
-            Ok(reply) => break reply,
-        }
-    };
+    let reply = persist(job, || job.deployment.charged(&job.selection.namespace, command.clone(), job.charges)).await?;
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
     Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
 }
@@ -115,7 +102,23 @@ pub async fn explain_find(job: &Job<'_>, find: Document) -> Result<Document> {
     let mut command = doc! { "find": &job.selection.namespace.collection };
     command.extend(find);
     let explain = doc! { "explain": command, "verbosity": "queryPlanner" };
-    job.deployment.database(&job.selection.namespace).run_command(explain).await
+    let database = job.deployment.database(&job.selection.namespace);
+    persist(job, || async { database.run_command(explain.clone()).await }).await
+}
+
+/// Asks until there is an answer, as often as that can help.
+async fn persist<T, F: Future<Output = Result<T>>>(job: &Job<'_>, ask: impl Fn() -> F) -> Result<T> {
+    let mut retries = Retries::default();
+    loop {
+        let cause = match ask().await {
+            Ok(reply) => return Ok(reply),
+            Err(cause) => cause,
+        };
+        let Some(wait) = retries.wait(&cause) else { return Err(cause) };
+        let why = error::explain(&cause);
+        warn!("{}: reading: {why}; trying again in {} ms", job.planned.namespace, wait.as_millis());
+        tokio::time::sleep(wait).await;
+    }
 }
 
 /// Whether a key has this value anywhere in an explained plan.

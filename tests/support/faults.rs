@@ -130,9 +130,30 @@ pub async fn end(child: Child) -> Ran {
 
 /// Sends a signal such as `INT`.
 pub fn signal(child: &Child, name: &str) {
-    let kill = format!("kill -{name} {}", child.id());
+    send(child.id(), name);
+}
+
+/// Sends a signal such as `STOP` to a process of the test's own.
+pub fn send(pid: u32, name: &str) {
+    let kill = format!("kill -{name} {pid}");
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.expect("a shell").success());
+}
+
+/// A process that is stopped, and says nothing at all, until the value goes away.
+pub struct Stopped(u32);
+
+impl Stopped {
+    pub fn new(pid: u32) -> Self {
+        send(pid, "STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        send(self.0, "CONT");
+    }
 }
 
 /// Days from now, as a date: negative ones are past.

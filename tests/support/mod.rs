@@ -5,6 +5,7 @@
 
 pub mod corpus;
 pub mod faults;
+pub mod filled;
 pub mod mongod;
 pub mod native;
 pub mod oracle;

@@ -31,6 +31,8 @@ pub struct Mongod {
     pub dir: TempDir,
     /// What a connection string needs beside the port, such as `tls=true`.
     pub options: String,
+    /// Arguments beyond those of every server.
+    extra: Vec<String>,
 }
 
 impl Mongod {
@@ -43,33 +45,22 @@ impl Mongod {
 
     /// Starts a server without waiting for it to answer: for one that asks for a certificate or a user.
     pub fn spawn(extra: &[&str]) -> Self {
-        let binary = binary();
+        let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
         for _ in 0..5 {
             let dir = tempfile::Builder::new().prefix("sweeper-mongod-").tempdir().expect("a temporary directory");
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
-            let mut child = Command::new(&binary)
-                .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string(), "--dbpath"])
-                .arg(dir.path())
-                .args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--logpath"])
-                .arg(dir.path().join("log"))
-                .args(["--setParameter", "enableTestCommands=1"])
-                .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
-                .args(["--setParameter", "ttlMonitorEnabled=false"])
-                .args(extra)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap_or_else(|cause| panic!("starting {}: {cause}\n{HELP}", binary.display()));
-            if listens(&mut child, port) {
-                return Self { child, port, dir, options: String::new() };
+            match launch(dir.path(), port, &extra) {
+                Ok(child) => return Self { child, port, dir, options: String::new(), extra },
+                Err(log) => eprintln!("mongod on port {port} ended; its log:\n{log}"),
             }
-            let log = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-            eprintln!("mongod on port {port} ended; its log:\n{}", log.lines().rev().take(5).collect::<Vec<_>>().join("\n"));
-            let _ = child.kill();
-            let _ = child.wait();
         }
         panic!("mongod did not start in five tries");
+    }
+
+    /// Ends the server as a crash would, where it runs, and starts it again: same data, same port, and no fail points.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = launch(self.dir.path(), self.port, &self.extra).unwrap_or_else(|log| panic!("no second start:\n{log}"));
     }
 
     fn wait(&self) {
@@ -104,6 +95,34 @@ impl Drop for Mongod {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Starts a server and waits until its port is open.
+///
+/// Errors: it ended; the last lines of its log.
+fn launch(dir: &Path, port: u16, extra: &[String]) -> Result<Child, String> {
+    let binary = binary();
+    let mut child = Command::new(&binary)
+        .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string(), "--dbpath"])
+        .arg(dir)
+        .args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--logappend", "--logpath"])
+        .arg(dir.join("log"))
+        .args(["--setParameter", "enableTestCommands=1"])
+        .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
+        .args(["--setParameter", "ttlMonitorEnabled=false"])
+        .args(extra)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|cause| panic!("starting {}: {cause}\n{HELP}", binary.display()));
+    if listens(&mut child, port) {
+        return Ok(child);
+    }
+    let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let _ = child.kill();
+    let _ = child.wait();
+    Err(log.lines().rev().take(5).collect::<Vec<_>>().join("\n"))
 }
 
 /// Waits until the port is open; false where the process ended first.
@@ -163,6 +182,21 @@ impl ReplicaSet {
 
     pub async fn client(&self) -> Client {
         Client::with_options(ClientOptions::parse(self.uri()).await.expect("options")).expect("a client")
+    }
+
+    /// Which of the members is the primary, once one is.
+    pub async fn primary(&self, client: &Client) -> usize {
+        for _ in 0..300 {
+            // Fails where the last primary is gone and no other is known yet.
+            let hello = client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap_or_default();
+            let primary = hello.get_str("primary").unwrap_or_default();
+            let is_primary = |member: &Mongod| primary.ends_with(&format!(":{}", member.port));
+            if let Some(index) = self.members.iter().position(is_primary) {
+                return index;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("no primary within the time of the test");
     }
 }
 

@@ -1,0 +1,289 @@
+//! Ten thousand random schedules of faults, in time that only the model knows: retries, pace and rate against a server that fails in every
+//! way a reply can be read to mean.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bson::raw::RawBson;
+use bson::{RawArrayBuf, doc};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{Attempts, Step, Tally};
+use crate::pace::{Pace, RateLimit};
+use crate::server::delete::{self, Reply, Restriction, Trouble};
+use crate::server::overload::Overload;
+
+const SCHEDULES: u64 = 10_000;
+
+/// Documents of one sweep; every seventh is a live one that was expired when the batch was made.
+const DOCUMENTS: i32 = 120;
+
+const TARGET: Duration = Duration::from_millis(200);
+
+/// Faults of one schedule, so that it ends also where the rule waits for its members as long as it takes.
+const MOST_FAULTS: u32 = 60;
+
+fn is_live(id: i32) -> bool {
+    id % 7 == 3
+}
+
+/// A server that carries deletes out, or not, and tells the truth, or nothing.
+struct Model {
+    random: StdRng,
+    /// How likely a command meets a fault.
+    trouble: f64,
+    faults: u32,
+    /// Whether faults are such that nothing gets better by trying again.
+    fatal: bool,
+    present: BTreeSet<i32>,
+    /// Deleted, but no majority knows.
+    weak: BTreeSet<i32>,
+    sent: BTreeSet<i32>,
+    largest: usize,
+    commands: u32,
+    /// What the last reply asked to wait.
+    asked_to_wait: Option<Duration>,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let trouble = [0.0, 0.1, 0.4, 0.8, 1.0][random.random_range(0..5)];
+        Self {
+            trouble,
+            fatal: random.random_ratio(1, 8),
+            largest: if random.random_ratio(1, 6) { random.random_range(1..40) } else { usize::MAX },
+            random,
+            faults: 0,
+            present: (0..DOCUMENTS).collect(),
+            weak: BTreeSet::new(),
+            sent: BTreeSet::new(),
+            commands: 0,
+            asked_to_wait: None,
+        }
+    }
+
+    /// Deletes up to `most` of what the command is aimed at and gives how many.
+    fn delete(&mut self, ids: &[i32], most: usize) -> usize {
+        let expired = |id: &&i32| self.present.contains(id) && !is_live(**id);
+        let gone: Vec<i32> = ids.iter().filter(expired).take(most).copied().collect();
+        self.present.retain(|id| !gone.contains(id));
+        self.weak.extend(&gone);
+        gone.len()
+    }
+
+    /// A change of the primary: what no majority knows of may come back.
+    fn fail_over(&mut self) {
+        let weak = std::mem::take(&mut self.weak);
+        if self.random.random_bool(0.5) {
+            self.present.extend(weak);
+        }
+    }
+
+    fn command(&mut self, aim: &Restriction) -> Reply {
+        let Restriction::Ids(ids) = aim else { panic!("no batch of the model is a stretch") };
+        let ids: Vec<i32> = ids.into_iter().map(|id| id.unwrap().as_i32().unwrap()).collect();
+        self.commands += 1;
+        self.asked_to_wait = None;
+        self.sent.extend(&ids);
+        if ids.len() > self.largest {
+            return error(Some(Overload::TooLarge), true, false);
+        }
+        if self.faults == MOST_FAULTS || !self.random.random_bool(self.trouble) {
+            let n = self.delete(&ids, usize::MAX);
+            self.weak.clear();
+            return delete::read(&doc! { "n": n as i64, "ok": 1 });
+        }
+        self.faults += 1;
+        self.fault(&ids)
+    }
+
+    fn fault(&mut self, ids: &[i32]) -> Reply {
+        let some = self.random.random_range(0..=ids.len());
+        match self.random.random_range(0..9) {
+            // The connection breaks before, in the middle or after.
+            0 | 1 => {
+                self.delete(ids, some);
+                self.fail_over();
+                error(None, true, true)
+            }
+            // No primary: nothing is done.
+            2 => {
+                self.fail_over();
+                error(None, true, false)
+            }
+            3 => {
+                // What the statement did before it failed is not in `n`.
+                let n = self.delete(ids, some);
+                self.delete(ids, self.largest.min(some));
+                self.weak.clear();
+                delete::read(
+                    &doc! { "n": n as i64, "ok": 1, "writeErrors": [{ "index": 0, "code": 11602, "errmsg": "interrupted" }] },
+                )
+            }
+            4 => {
+                let n = self.delete(ids, some);
+                self.weak.clear();
+                let wait = self.random.random_bool(0.5).then(|| self.random.random_range(0..20_000));
+                self.asked_to_wait = wait.map(Duration::from_millis);
+                let text = wait.map_or("Request rate is large".to_owned(), |wait| format!("Error=16500, RetryAfterMs={wait}, "));
+                delete::read(&doc! { "n": n as i64, "ok": 1, "writeErrors": [{ "index": 0, "code": 16500, "errmsg": text }] })
+            }
+            5 => {
+                self.delete(ids, some);
+                self.weak.clear();
+                error(Some(Overload::TimedOut), true, true)
+            }
+            6 => error(Some(Overload::Unavailable), true, false),
+            7 => {
+                let n = self.delete(ids, usize::MAX);
+                let code = [64, 91, 189][self.random.random_range(0..3)];
+                let reply = doc! { "n": n as i64, "ok": 1, "writeConcernError": { "code": code, "errmsg": "waiting" } };
+                if code != 64 || self.random.random_bool(0.3) {
+                    self.fail_over();
+                }
+                delete::read(&reply)
+            }
+            _ if self.fatal => error(None, false, false),
+            _ => error(None, true, false),
+        }
+    }
+}
+
+fn error(overload: Option<Overload>, retryable: bool, reply_lost: bool) -> Reply {
+    let trouble = Trouble { why: "trouble".into(), retryable, reply_lost, unconfirmed: false, overload };
+    Reply { deleted: 0, weak: false, trouble: Some(trouble) }
+}
+
+fn batch(ids: std::ops::Range<i32>) -> Box<Restriction> {
+    Box::new(Restriction::Ids(RawArrayBuf::from_iter(ids.map(RawBson::Int32))))
+}
+
+/// Plays one batch to its end; gives what it came to and how long it was waited.
+fn play(model: &mut Model, ids: std::ops::Range<i32>, awaits_members: bool) -> (Tally, Duration) {
+    let size = ids.len() as u32;
+    let (commands, before) = (model.commands, model.present.clone());
+    let mut attempts = Attempts::new(batch(ids.clone()), awaits_members);
+    let mut waited = Duration::ZERO;
+    model.sent.clear();
+    loop {
+        let reply = model.command(attempts.aim());
+        let jitter = model.random.random_range(0.0..1.0);
+        let wait = match attempts.take(reply, jitter) {
+            Step::End => break,
+            Step::Next => Duration::ZERO,
+            Step::Yield(wait) => {
+                assert!(model.asked_to_wait.is_none_or(|asked| wait == asked), "{wait:?} for {:?}", model.asked_to_wait);
+                assert!(model.asked_to_wait.is_some() || wait >= Duration::from_millis(175), "{wait:?}");
+                wait
+            }
+            Step::Confirm(wait) | Step::Retry(wait) => {
+                assert!(wait >= Duration::from_millis(200), "{wait:?}");
+                wait
+            }
+        };
+        waited += wait;
+    }
+    // Each fault costs one command at most, and so does each part that a batch can be split into.
+    let tries = model.commands - commands;
+    assert!(tries <= MOST_FAULTS + 4 * size, "{tries} commands for {size} documents");
+    assert!(waited <= Duration::from_secs(20) * tries, "{waited:?}");
+
+    let tally = attempts.end();
+    let gone = before.difference(&model.present).count() as u64;
+    assert!(model.sent.iter().all(|id| ids.contains(id)), "outside of the batch");
+    assert!(tally.deleted - tally.unconfirmed <= gone, "{gone} gone: {tally:?}");
+    if tally.unconfirmed == 0 {
+        assert!(tally.deleted <= gone, "{gone} gone: {tally:?}");
+        assert!(tally.uncertain || tally.deleted == gone, "{gone} gone: {tally:?}");
+    }
+    if tally.trouble.is_none() {
+        assert_eq!(tally.unconfirmed, 0);
+        assert!(model.present.iter().all(|id| is_live(*id) || !ids.contains(id)), "{tally:?}");
+        assert!(ids.clone().all(|id| model.sent.contains(&id)), "not all of the batch was sent");
+    }
+    (tally, waited)
+}
+
+/// Plays a whole sweep, in batches of the size and at the times that pace and rate allow.
+fn sweep(seed: u64) {
+    let mut model = Model::new(seed);
+    let awaits_members = model.random.random_bool(0.3);
+    let rate = model.random.random_range(10..2000);
+    let mut limit = RateLimit::new(rate);
+    let mut pace = Pace::new(model.random.random_range(1..50), 60, TARGET);
+    let (mut now, mut asked, mut next) = (Duration::ZERO, 0, 0);
+    while next < DOCUMENTS {
+        now += limit.wait(now);
+        let size = pace.batch_size().min(limit.batch_limit());
+        let ids = next..DOCUMENTS.min(next + size as i32);
+        let documents = ids.len() as u64;
+        limit.pay(documents, now);
+        next = ids.end;
+        asked += documents;
+        // Whatever goes wrong, no more is asked for than the rate allows, beyond one batch and what a timer may be late.
+        let most = (now + Duration::from_millis(100)).as_secs_f64() * f64::from(rate) + documents as f64 + 1.0;
+        assert!(asked as f64 <= most, "{asked} documents in {now:?} at {rate} per second");
+
+        let (tally, waited) = play(&mut model, ids, awaits_members);
+        let latency = Duration::from_millis(model.random.random_range(1..2000)) + waited.saturating_sub(tally.throttled);
+        now += waited + latency;
+        pace.learn(documents, latency, tally.overloaded);
+        assert!((1..=60).contains(&pace.batch_size()));
+        assert!(pace.rest() <= Duration::from_secs(10));
+        now += pace.rest();
+        if tally.trouble.is_some() {
+            break;
+        }
+    }
+    assert!((0..DOCUMENTS).filter(|id| is_live(*id)).all(|id| model.present.contains(&id)), "a live document is gone");
+    assert!(now < Duration::from_secs(3600), "{now:?}");
+}
+
+#[test]
+fn no_schedule_of_faults_breaks_the_counts_the_waits_or_the_bounds() {
+    for seed in 0..SCHEDULES {
+        let played = std::panic::catch_unwind(|| sweep(seed));
+        assert!(played.is_ok(), "schedule {seed}");
+    }
+}
+
+/// Sends one batch until it is given up, with the same reply to every command.
+fn tries(reply: impl Fn() -> Reply) -> (u32, Duration) {
+    let mut attempts = Attempts::new(batch(0..1), false);
+    let (mut tries, mut waited) = (0, Duration::ZERO);
+    loop {
+        tries += 1;
+        match attempts.take(reply(), 1.0) {
+            Step::End => return (tries, waited),
+            Step::Next => {}
+            Step::Confirm(wait) | Step::Yield(wait) | Step::Retry(wait) => waited += wait,
+        }
+    }
+}
+
+#[test]
+fn what_stays_is_given_up_after_so_many_tries() {
+    for (reply, expected, longest) in [
+        (error(None, false, false), 1, 0),
+        (error(None, true, true), 4, 7),
+        (error(Some(Overload::Unavailable), true, false), 4, 7),
+        (error(Some(Overload::TooLarge), true, false), 4, 7),
+        (error(Some(Overload::Throttled { retry_after: None }), true, false), 21, 130),
+    ] {
+        let (tries, waited) = tries(|| reply.clone());
+        assert_eq!(tries, expected, "{reply:?}");
+        assert!(waited <= Duration::from_secs(longest), "{waited:?}: {reply:?}");
+    }
+}
+
+#[test]
+fn what_a_fail_over_brings_back_is_not_counted_twice() {
+    let mut attempts = Attempts::new(batch(0..10), false);
+    let stepped_down = doc! { "n": 10, "ok": 1, "writeConcernError": { "code": 189, "errmsg": "stepped down" } };
+    assert!(matches!(attempts.take(delete::read(&stepped_down), 0.0), Step::Retry(_)));
+    assert_eq!(attempts.take(delete::read(&doc! { "n": 8, "ok": 1 }), 0.0), Step::End);
+    let tally = attempts.end();
+    assert_eq!((tally.deleted, tally.unconfirmed, tally.uncertain), (10, 0, true));
+}

@@ -1,0 +1,102 @@
+//! Collections on a replica set that are swept while its members fail, and of which it is known what has to be left.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{DateTime, Document, doc};
+use mongodb::error::Result;
+use mongodb::options::{Acknowledgment, ReadConcern, WriteConcern};
+use mongodb::{Client, Collection};
+
+use super::mongod::ReplicaSet;
+
+/// Live documents after the expired ones.
+pub const LIVE: i32 = 50;
+
+/// Which way the batches come about.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    /// Stretches of an index on the date.
+    Index,
+    /// `_id`s that a cursor finds.
+    Ids,
+    /// Stretches of `_id`s.
+    Scan,
+}
+
+/// A collection whose documents are numbered in `n`: first those that have expired.
+pub struct Filled {
+    pub c: Collection<Document>,
+    pub expired: i32,
+    /// The rule that sweeps it, in small batches.
+    pub rule: String,
+}
+
+impl Filled {
+    /// Makes the collection anew; it is on every member once this returns.
+    pub async fn new(client: &Client, way: Way, expired: i32) -> Result<Self> {
+        let c = client.database("app").collection::<Document>("c");
+        c.drop().await?;
+        let now = DateTime::now().timestamp_millis();
+        let at = |n| DateTime::from_millis(if n < expired { now - 864_000_000 + i64::from(n) } else { now });
+        let documents = (0..expired + LIVE).map(|n| match way {
+            Way::Index | Way::Ids => doc! { "_id": n, "n": n, "at": at(n) },
+            Way::Scan => doc! { "_id": ObjectId::new(), "n": n, "at": at(n) },
+        });
+        let all = WriteConcern::builder().w(Acknowledgment::Nodes(3)).w_timeout(Duration::from_secs(30)).build();
+        if matches!(way, Way::Index) {
+            let index = doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] };
+            client.database("app").run_command(index).await?;
+        }
+        c.insert_many(documents).write_concern(all).await?;
+        let rule = "  - {namespace: app.c, field: at, expireAfter: 1d, batchSize: 20, concurrency: 3}\n".to_owned();
+        Ok(Self { c, expired, rule })
+    }
+
+    /// The documents that are left, as a majority knows them.
+    pub async fn left(&self) -> Result<BTreeSet<i32>> {
+        let found = self.c.find(doc! {}).read_concern(ReadConcern::majority()).await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        Ok(documents.iter().map(|document| document.get_i32("n").expect("a number")).collect())
+    }
+
+    /// What has to be left in the end.
+    pub fn live(&self) -> BTreeSet<i32> {
+        (self.expired..self.expired + LIVE).collect()
+    }
+
+    /// Waits until at least one batch is gone.
+    pub async fn until_begun(&self) {
+        for _ in 0..3000 {
+            let count = self.c.count_documents(doc! {}).await.expect("a count");
+            if count < (self.expired + LIVE) as u64 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("no delete within the time of the test");
+    }
+}
+
+/// Waits until every member of the set is up, has caught up and one of them is the primary.
+pub async fn until_whole(set: &ReplicaSet, client: &Client) {
+    for _ in 0..600 {
+        if is_whole(set, client).await.unwrap_or(false) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the set is not whole within the time of the test");
+}
+
+async fn is_whole(set: &ReplicaSet, client: &Client) -> Result<bool> {
+    let status = client.database("admin").run_command(doc! { "replSetGetStatus": 1 }).await?;
+    let members = status.get_array("members").expect("members");
+    let state = |index: usize| members[index].as_document().expect("a member").get_i32("state").unwrap_or(0);
+    let states: Vec<i32> = (0..set.members.len()).map(state).collect();
+    Ok(states.contains(&1) && states.iter().all(|state| matches!(state, 1 | 2)))
+}
