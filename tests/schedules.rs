@@ -107,10 +107,13 @@ impl Schedule {
             tokio::time::sleep(Duration::from_millis(500)).await;
             filled = Filled::new(client, way, EXPIRED).await;
         }
-        let filled = filled.expect("documents go in");
-        let rate = self.random.random_range(100..1000).to_string();
-        let args: &[&str] = if self.random.random_bool(0.5) { &["--rate", &rate] } else { &[] };
-        self.tell(format!("{way:?} {args:?}"));
+        let mut filled = filled.expect("documents go in");
+        // Slow enough for most of what happens to happen in the middle.
+        let (size, flight) = (self.random.random_range(2..15), self.random.random_range(1..4));
+        filled.rule = format!("  - {{namespace: app.c, field: at, expireAfter: 1d, batchSize: {size}, concurrency: {flight}}}\n");
+        let rate = self.random.random_range(80..300).to_string();
+        let args: &[&str] = if self.random.random_bool(0.4) { &["--rate", &rate] } else { &[] };
+        self.tell(format!("{way:?} {args:?}, batches of {size}, {flight} in flight"));
         let (site, uri) = (Site::new(), format!("{}{OPTIONS}", set.uri()));
         let mut command = sweeper(&[&["sweep", "--format", "json", "--uri", &uri], args].concat());
         command.arg("--policy").arg(site.policy("", &filled.rule));
@@ -124,12 +127,17 @@ impl Schedule {
             assert!(reports.len() <= MOST_RERUNS, "{reports:?}");
             reports.push(site.report(&uri, &filled.rule, &[]).await);
         }
+        for report in &reports {
+            let said = report.ran.stderr.matches("trying again").count() + report.ran.stderr.matches("anew in").count();
+            let (deleted, uncertain) = (report.rule(0, "deletedCount"), report.rule(0, "uncertain"));
+            self.tell(format!("exit {:?}, {deleted} deleted, uncertain: {uncertain}, {said} tries", report.ran.code));
+        }
         self.check(&filled, &reports).await;
     }
 
     async fn through_faults(&mut self, set: &mut ReplicaSet, client: &Client, sweep: Child) -> Report {
-        for _ in 0..self.random.random_range(1..4) {
-            tokio::time::sleep(Duration::from_millis(self.random.random_range(0..700))).await;
+        for _ in 0..self.random.random_range(1..5) {
+            tokio::time::sleep(Duration::from_millis(self.random.random_range(50..500))).await;
             self.fault(set, client).await;
         }
         let begun = Instant::now();

@@ -19,7 +19,7 @@ const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
 pub struct Attempts {
     aim: Box<Restriction>,
     /// Parts of a batch that was too large as a whole, not yet sent.
-    parts: Vec<Box<Restriction>>,
+    parts: Vec<Restriction>,
     /// Whether members that do not confirm in time are asked again for as long as the sweep goes on.
     awaits_members: bool,
     retries: usize,
@@ -106,7 +106,7 @@ impl Attempts {
         let Some(Trouble { retryable, unconfirmed, overload, .. }) = self.trouble else {
             return match self.parts.pop() {
                 Some(part) => {
-                    self.aim = part;
+                    *self.aim = part;
                     Step::Next
                 }
                 None => Step::End,
@@ -119,7 +119,7 @@ impl Attempts {
                 && let Some((first, second)) = self.aim.halves()
             {
                 *self.aim = first;
-                self.parts.push(Box::new(second));
+                self.parts.push(second);
                 if overload == Overload::TooLarge {
                     return Step::Next;
                 }
