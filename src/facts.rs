@@ -105,8 +105,8 @@ pub struct CollectionFacts {
     pub clustered: bool,
     /// The TTL of a clustered collection itself, in seconds.
     pub expire_after_seconds: Option<i64>,
-    /// Path of the shard key, where the service shows it.
-    pub shard_key: Option<String>,
+    /// Paths of the shard key, where the deployment shows them.
+    pub shard_key: Vec<String>,
     /// The collection's default collation.
     pub collation: Option<Document>,
     /// By the collection's own count, which is exact but after a crash.

@@ -97,8 +97,8 @@ pub struct Selection {
     /// Where the documents lie: the rule's namespace, or the buckets behind it.
     pub namespace: Namespace,
     pub storage: Storage,
-    /// Path of the shard key, where deletes by `_id` have to name it.
-    pub shard_key: Option<String>,
+    /// Paths of the shard key, which deletes by `_id` name so that they go to the shards that have the documents.
+    pub shard_key: Vec<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
 }
