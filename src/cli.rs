@@ -17,7 +17,8 @@ Exit codes:
   2    usage or policy is wrong; nothing was contacted
   3    ran, and at least one rule failed (the others were swept)
   4    stopped by a limit (maxDeletes, maxDuration, window): expired documents remain
-  5    a guard refused at least one rule: nothing deleted there
+  5    a guard refused at least one rule: nothing deleted there;
+       native diff: not everything is the same
   130  SIGINT: the batch in flight ended, the report was written
   143  SIGTERM: the same
   When several apply: 3 before 5 before 4. A dry run reports what a guard
@@ -31,6 +32,8 @@ Examples:
   sweeper sweep                               delete, after asking
   sweeper sweep --only sessions --max-deletes 100000 --rate 2000
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
+  sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
+  sweeper native diff                         the TTL indexes beside the policy
 ";
 
 /// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
@@ -54,6 +57,39 @@ pub enum Command {
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
+    ///
+    /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
+    /// policy where --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    Import,
+    /// Hold the deployment's own TTL settings beside the policy, or change them to what it says
+    Native {
+        #[command(subcommand)]
+        command: NativeCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NativeCommand {
+    /// Show each rule beside the TTL setting that would do the same: same, differs, missing, extra, impossible; reads only
+    ///
+    /// Exit code 0: all the same; 5: something is not.
+    Diff,
+    /// Create and change TTL settings so that the server deletes what the policy says
+    ///
+    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
+    /// no rule stands for are left alone; those of disabled rules are switched off where the server can.
+    Apply(NativeApplyArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct NativeApplyArgs {
+    /// Show the changes and stop before the first one
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Args)]

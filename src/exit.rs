@@ -10,7 +10,7 @@ pub const USAGE: u8 = 2;
 pub const RULE_FAILED: u8 = 3;
 /// Stopped by a limit: expired documents remain.
 pub const LIMIT: u8 = 4;
-/// A guard refused at least one rule: nothing was deleted there.
+/// A guard refused at least one rule: nothing was deleted there. Of a diff: not everything is the same.
 pub const REFUSED: u8 = 5;
 /// Ended by SIGINT.
 pub const INTERRUPTED: u8 = 130;

@@ -103,8 +103,10 @@ pub struct TimeSeriesFacts {
 pub struct CollectionFacts {
     pub capped: bool,
     pub clustered: bool,
-    /// Path of the shard key, where the service shows it.
-    pub shard_key: Option<String>,
+    /// The TTL of a clustered collection itself, in seconds.
+    pub expire_after_seconds: Option<i64>,
+    /// Paths of the shard key, where the deployment shows them.
+    pub shard_key: Vec<String>,
     /// The collection's default collation.
     pub collation: Option<Document>,
     /// By the collection's own count, which is exact but after a crash.

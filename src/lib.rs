@@ -6,7 +6,7 @@
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
 //! ```
 //!
-//! [`policy`], [`expiry`], [`index`], [`plan`], [`pace`] and [`report`] are values in, values out. [`run`] leads a run through
+//! [`policy`], [`expiry`], [`index`], [`plan`], [`pace`], [`native`] and [`report`] are values in, values out. [`run`] leads a run through
 //! [`server`], which talks to MongoDB, and [`sweep`], which deletes.
 
 pub mod cli;
@@ -16,6 +16,7 @@ pub mod facts;
 pub mod failure;
 pub mod index;
 pub mod log;
+pub mod native;
 pub mod output;
 pub mod pace;
 pub mod plan;

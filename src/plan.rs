@@ -3,10 +3,12 @@
 pub mod time_series;
 
 use bson::{Bson, DateTime, Document};
+use serde::Serialize;
 
 use crate::expiry::Expiry;
 use crate::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
 use crate::index::{self, IndexChoice};
+use crate::native::truncated;
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
 use crate::service::Capabilities;
@@ -30,12 +32,26 @@ pub struct Plan {
 pub struct PlannedRule {
     pub rule: Rule,
     pub namespace: Namespace,
+    /// The TTL settings that the deployment itself has there; `None` where they were not looked at.
+    pub native_ttl: Option<Vec<NativeSetting>>,
     /// The field with the date; `None` where the rule leaves it to a time-series collection, and none was seen.
     pub field: Option<String>,
     pub expiry: Expiry,
     pub decision: Decision,
     /// Whatever a person should know that does not keep the rule from running.
     pub warnings: Vec<String>,
+}
+
+/// A TTL setting of the deployment itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NativeSetting {
+    /// `None`: it belongs to the collection.
+    pub index: Option<String>,
+    /// Several of a compound index, which the server never deletes by.
+    pub field: String,
+    /// As the server reads it; `None` where it is no number.
+    pub expire_after_seconds: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -81,8 +97,8 @@ pub struct Selection {
     /// Where the documents lie: the rule's namespace, or the buckets behind it.
     pub namespace: Namespace,
     pub storage: Storage,
-    /// Path of the shard key, where deletes by `_id` have to name it.
-    pub shard_key: Option<String>,
+    /// Paths of the shard key, which deletes by `_id` name so that they go to the shards that have the documents.
+    pub shard_key: Vec<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
 }
@@ -192,7 +208,33 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
             plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings)
         }
     };
-    PlannedRule { rule, namespace, field, expiry, decision, warnings }
+    PlannedRule { rule, namespace, native_ttl: native_settings(&seen), field, expiry, decision, warnings }
+}
+
+fn native_settings(seen: &Seen) -> Option<Vec<NativeSetting>> {
+    match seen {
+        Seen::Collection(facts) => {
+            let of_collection = facts.expire_after_seconds.map(|seconds| ("_id", seconds));
+            let of_indexes = facts.indexes.iter().filter_map(|index| {
+                let fields: Vec<&str> = index.key.iter().map(|(name, _)| name.as_str()).collect();
+                Some(NativeSetting {
+                    index: Some(index.name.clone()),
+                    field: fields.join(", "),
+                    expire_after_seconds: truncated(index.expire_after_seconds.as_ref()?),
+                })
+            });
+            Some(of_collection.map(own_setting).into_iter().chain(of_indexes).collect())
+        }
+        Seen::TimeSeries(facts) => {
+            let own = facts.expire_after_seconds.map(|seconds| own_setting((facts.time_field.as_str(), seconds)));
+            Some(own.into_iter().collect())
+        }
+        Seen::NotLookedFor | Seen::Missing | Seen::View | Seen::Unreadable { .. } => None,
+    }
+}
+
+fn own_setting((field, seconds): (&str, i64)) -> NativeSetting {
+    NativeSetting { index: None, field: field.to_owned(), expire_after_seconds: Some(seconds) }
 }
 
 fn expiry(run: &RunFacts, rule: &Rule, seen: &Seen) -> Expiry {

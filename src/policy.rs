@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bson::Document;
 
-use namespace::NamespacePattern;
+use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::PolicyError;
 use window::Window;
 
@@ -109,6 +109,15 @@ pub struct Rule {
     /// Delete only inside of it.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,
+}
+
+impl Rule {
+    /// Whether a namespace is one of those that the rule is about.
+    pub fn stands_for(&self, namespace: &Namespace) -> bool {
+        self.namespace.matches(namespace)
+            && why_never_swept(&namespace.database, &namespace.collection).is_none()
+            && !self.exclude.iter().any(|pattern| pattern.matches(namespace))
+    }
 }
 
 /// How a date is stored in the field.

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::facts::ServerFacts;
-use crate::plan::{PlannedRule, percent};
+use crate::plan::{NativeSetting, PlannedRule, percent};
 use crate::policy::Policy;
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -156,6 +156,8 @@ pub struct RuleReport {
     pub request_units: Option<f64>,
     pub duration_ms: u64,
     /// `index` or `collectionScan`.
+    /// The deployment's own TTL settings there; null where they were not looked at.
+    pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<&'static str>,
     pub index: Option<String>,
     pub warnings: Vec<String>,
@@ -187,6 +189,7 @@ impl RuleReport {
             paused_ms: None,
             request_units: None,
             duration_ms: 0,
+            native_ttl: planned.native_ttl.clone(),
             strategy: None,
             index: None,
             warnings: planned.warnings.clone(),

@@ -2,8 +2,10 @@
 
 mod check;
 mod confirm;
+mod import;
 mod load;
 mod measure;
+mod native;
 mod only;
 mod prepare;
 mod rules;
@@ -17,6 +19,7 @@ use tracing::{error, warn};
 
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
+use crate::native::LAST_CHANGE;
 use crate::output::{self, Target};
 use crate::policy::Policy;
 use crate::report::text::plural;
@@ -32,30 +35,60 @@ pub struct Run {
     pub stop: Stop,
 }
 
+/// What a command that goes by a policy begins with.
+struct Begun {
+    run: Run,
+    uri: load::Uri,
+    target: Target,
+    format: Format,
+}
+
 /// Runs the command and writes its report. Gives the exit code.
 ///
 /// Errors: whatever kept the run from taking place; nothing was deleted then.
 pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
-    let format = format(&common)?;
-    let (policy, uri) = load::load(&common)?;
-    let target = match Target::open(common.output.as_deref()) {
-        Ok(target) => target,
-        Err(cause) => {
-            let path = common.output.unwrap_or_default();
-            return Err(
-                Failure::cannot_run(format!("creating the report `{}`: {cause}; nothing was deleted", path.display())).into()
-            );
+    match command {
+        Command::Import => import::import(&common).await,
+        Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
+        Command::Sweep(args) => {
+            let Begun { run, uri, target, format } = begin(&common)?;
+            refuse_invisible(&run.policy)?;
+            let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
+            Ok(deliver(&common, &report, target, format))
         }
-    };
+        Command::Check(args) => {
+            let Begun { run, uri, target, format } = begin(&common)?;
+            refuse_invisible(&run.policy)?;
+            let report = if args.connect {
+                check::connected(&run, &common, &args, &uri.require()?).await?
+            } else {
+                check::offline(&run, &common)?
+            };
+            Ok(deliver(&common, &report, target, format))
+        }
+    }
+}
+
+/// A rule by a field that no client can see can be held beside the service's own settings, but not swept.
+fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
+    let Some(rule) = policy.rules.iter().find(|rule| rule.field.as_deref() == Some(LAST_CHANGE)) else { return Ok(()) };
+    let failure = Failure::usage(format!(
+        "policy `{}`: rule `{}`: `field: _ts` is not visible to MongoDB clients of Azure Cosmos DB; nothing was contacted",
+        policy.path, rule.name
+    ));
+    Err(failure.hint("the service's own TTL works on it: `sweeper native apply` sets it; or name a date field of the documents"))
+}
+
+/// Reads the policy, and tries whether the report can be written.
+fn begin(common: &Common) -> anyhow::Result<Begun> {
+    let format = format(common)?;
+    let (policy, uri) = load::load(common)?;
+    let target = Target::open(common.output.as_deref())
+        .map_err(|cause| Failure::cannot_run(format!("creating the report {}: {cause}; nothing was deleted", place(common))))?;
     let run =
         Run { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop: Stop::listen()? };
-    let report = match command {
-        Command::Sweep(args) => sweep::sweep(&run, &common, &args, &uri.require()?).await?,
-        Command::Check(args) if args.connect => check::connected(&run, &common, &args, &uri.require()?).await?,
-        Command::Check(_) => check::offline(&run, &common)?,
-    };
-    Ok(deliver(&common, &report, target, format))
+    Ok(Begun { run, uri, target, format })
 }
 
 fn format(common: &Common) -> Result<Format, Failure> {
@@ -80,7 +113,7 @@ fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> 
     if !(to_stdout && common.quiet)
         && let Err(cause) = target.write(&text)
     {
-        let place = common.output.as_ref().map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()));
+        let place = place(common);
         let deleted = plural(report.totals.deleted_count, "document");
         error!("writing the report to {place}: {cause}; the run itself is over, {deleted} deleted");
         if !to_stdout && !common.quiet && output::to_stdout(&text).is_ok() {
@@ -92,6 +125,11 @@ fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> 
         error!("{}", report::reason(report));
     }
     report.exit_code
+}
+
+/// What messages call the place that the report goes to.
+fn place(common: &Common) -> String {
+    common.output.as_ref().map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()))
 }
 
 /// Milliseconds since an instant.

@@ -9,6 +9,7 @@ pub mod grant;
 pub mod inspect;
 pub mod lag;
 pub mod meter;
+pub mod native;
 pub mod overload;
 pub mod privileges;
 pub mod retries;

@@ -77,6 +77,7 @@ impl Service {
                 cursors: true,
                 member_status: true,
                 request_charge: false,
+                ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
                 largest_batch: 100_000,
@@ -90,6 +91,7 @@ impl Service {
                 cursors: false,
                 member_status: false,
                 request_charge: true,
+                ttl_by_last_change: true,
                 concurrency: 1,
                 first_batch: 100,
                 largest_batch: 1000,
@@ -104,6 +106,7 @@ impl Service {
                 cursors: true,
                 member_status: false,
                 request_charge: false,
+                ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
                 largest_batch: 1000,
@@ -129,6 +132,8 @@ pub struct Capabilities {
     pub member_status: bool,
     /// `getLastRequestStatistics` says what a request cost.
     pub request_charge: bool,
+    /// Native TTL counts from `_ts`, the time of a document's last change.
+    pub ttl_by_last_change: bool,
     /// Delete commands in flight where the policy does not say.
     pub concurrency: u32,
     /// Documents of the first delete command.

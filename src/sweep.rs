@@ -9,6 +9,7 @@ mod engine;
 mod id_pages;
 mod id_slices;
 mod lag_gate;
+mod shard_key;
 mod source;
 
 use std::sync::Arc;

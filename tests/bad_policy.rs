@@ -78,7 +78,7 @@ async fn every_problem_of_a_policy_is_said_at_once_with_its_line() {
     let policy = "version: 1
 collections:
   - {namespace: app.a, field: at}
-  - {namespace: app.b, expireAfter: 1d}
+  - {namespace: app.b, field: $b, expireAfter: 1d}
   - {namespace: admin.c, field: at, expireAfter: 1d}
 ";
     let said = refused(policy.as_bytes(), &["sweep"]).await;

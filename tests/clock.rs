@@ -11,11 +11,15 @@ use ttl_sweeper::plan::{Decision, RunFacts, plan};
 use ttl_sweeper::policy::Expect;
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::parse::parse;
+use ttl_sweeper::service::Service;
 
 const NOW: i64 = 1_800_000_000_000;
 
 fn server(clock_skew_ms: i64) -> ServerFacts {
     ServerFacts {
+        service: Service::MongoDb,
+        recognised_by: String::new(),
+        capabilities: Service::MongoDb.capabilities(17),
         version: "6.0.5".into(),
         wire_version: 17,
         topology: Topology::Standalone,

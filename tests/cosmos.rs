@@ -211,11 +211,12 @@ async fn deletes_from_a_sharded_collection_name_the_shard_key() {
 
 #[tokio::test]
 async fn the_services_own_ttl_is_named() {
-    for (ttl, part) in [
-        (Some(TtlOnTs::Seconds(-1)), Some("by their own `ttl` as well")),
-        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after they were last changed")),
-        (Some(TtlOnTs::Off), None),
-        (None, None),
+    let on_ts = |seconds: i32| serde_json::json!([{ "index": "_ts_1", "field": "_ts", "expireAfterSeconds": seconds }]);
+    for (ttl, part, reported) in [
+        (Some(TtlOnTs::Seconds(-1)), Some("by their own `ttl` as well"), on_ts(-1)),
+        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after they were last changed"), on_ts(7200)),
+        (Some(TtlOnTs::Off), None, serde_json::json!([])),
+        (None, None, serde_json::json!([])),
     ] {
         let case = Case::new().await;
         case.fill("c", dated(0..150, days(-3)).chain(dated(150..160, days(3)))).await;
@@ -225,6 +226,7 @@ async fn the_services_own_ttl_is_named() {
         let report = sweep(&proxied, RULE).await;
         assert_swept(&proxied, &report).await;
         let warnings = report.rule(0, "warnings").to_string();
+        assert_eq!(report.rule(0, "nativeTtl"), &reported);
         assert_eq!(warnings.contains("the service's own TTL"), part.is_some(), "{warnings}");
         assert!(part.is_none_or(|part| warnings.contains(part)), "{warnings}");
     }
@@ -288,4 +290,54 @@ async fn the_policy_can_name_the_service() {
     let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     assert_eq!(json["server"]["recognisedBy"], "`flavor` of the policy");
     assert_swept(&proxied, &Report { json, ran }).await;
+}
+
+/// Runs `sweeper native` with a policy and reads its JSON report.
+async fn native(proxied: &Proxied, rules: &str, args: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let ran = proxied.case.run(rules, &[&["native"], args, &["--format", "json"]].concat()).await;
+    (ran.code, serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}")))
+}
+
+#[tokio::test]
+async fn the_services_own_ttl_is_set_by_native_apply() {
+    for (keys, seconds) in [("expireAfterSeconds: 7200", 7200), ("expireAfterSeconds: -1, ttlField: ttl", -1)] {
+        let proxied = account(CosmosRu::default()).await;
+        let rules = format!("  - {{namespace: DB.c, field: _ts, {keys}}}\n");
+        let (code, report) = native(&proxied, &rules, &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(5), &"missing".into()), "{report}");
+        let (code, report) = native(&proxied, &rules, &["apply", "--dry-run"]).await;
+        assert_eq!((code, &report["rows"][0]["change"]["expiredCount"]), (Some(0), &serde_json::Value::Null), "{report}");
+        assert!(proxied.proxy.requests_of("createIndexes").is_empty());
+        let (code, report) = native(&proxied, &rules, &["apply", "--yes"]).await;
+        assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(0), &"applied".into()), "{report}");
+        let (code, report) = native(&proxied, &rules, &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["native"]["expireAfterSeconds"]), (Some(0), &seconds.into()), "{report}");
+        // Another value: not in place, and the way is said.
+        let other = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n";
+        let (code, report) = native(&proxied, other, &["apply", "--yes"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(0), &"differs".into()), "{report}");
+        assert!(report["rows"][0]["reason"].as_str().unwrap().contains("drop `_ts_1`"), "{report}");
+        assert_eq!(proxied.left().await, 160);
+    }
+    let proxied = account(CosmosRu::default()).await;
+    for (rule, part) in [
+        ("field: at, expireAfterSeconds: 60", "counts from the last change"),
+        ("field: _ts, expireAfterSeconds: 0", "no expireAfterSeconds of 0"),
+        ("field: _ts, expireAfterSeconds: 60, ttlField: other", "from `ttl` alone"),
+        ("field: _ts, expireAfterSeconds: 60, filter: {a: 1}", "no filter"),
+    ] {
+        let (code, report) = native(&proxied, &format!("  - {{namespace: DB.c, {rule}}}\n"), &["diff"]).await;
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(5), &"impossible".into()), "{report}");
+        assert!(report["rows"][0]["reason"].as_str().unwrap().contains(part), "{report}");
+    }
+    let guarded = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60, maxDeletePercent: 50}\n";
+    let (code, report) = native(&proxied, guarded, &["apply", "--yes"]).await;
+    assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(5), &"refused".into()), "{report}");
+    // What nobody can see is not swept.
+    for args in [&["sweep"][..], &["sweep", "--dry-run"], &["check"]] {
+        let ran = proxied.case.run("  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n", args).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("not visible to MongoDB clients") && ran.stderr.contains("nothing was contacted"), "{ran:?}");
+    }
+    assert_eq!(proxied.left().await, 160);
 }

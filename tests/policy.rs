@@ -166,7 +166,6 @@ fn what_is_no_policy_at_all_is_an_error() {
         ("version: 1\ncollections: {}", "at least one rule"),
         ("collections: [{namespace: a.b, field: c, expireAfter: 1d}]", "no `version`"),
         ("version: 1\n---\nversion: 1", "more than one document"),
-        ("version: 1\ncollections: [{namespace: a.b, field: _ts, expireAfter: 1d}]", "not visible to MongoDB clients"),
         ("version: 1\ncollections: [{namespace: a.b, field: $x, expireAfter: 1d}]", "starts with `$`"),
         ("version: 1\ncollections: [{field: b, expireAfter: 1d}]", "no `namespace`"),
         ("version: 1\ncollections: [{namespace: a.system.views, field: b, expireAfter: 1d}]", "never swept"),

@@ -69,7 +69,7 @@ pub fn select(
         folds_ids: false,
         index: None,
         namespace: namespace.buckets(),
-        shard_key: None,
+        shard_key: Vec::new(),
         storage: Storage::Buckets { measurements: format!("data.{time_field}") },
         document_count: buckets.document_count,
         average_bytes: buckets.average_bytes,

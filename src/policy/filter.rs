@@ -142,6 +142,9 @@ mod tests {
         ] {
             assert_eq!(filter(text), Ok(expected), "{text}");
         }
+        // A sub-document equals only one with its keys in the same order, which `==` does not look at.
+        let ordered = filter("{s: {z: 1, a: {y: 1, b: 2}}}").unwrap().to_string();
+        assert_eq!(ordered, doc! {"s": {"z": 1, "a": {"y": 1, "b": 2}}}.to_string());
         for (text, part) in [
             ("{}", "empty filter"),
             ("[]", "expected a mapping"),

@@ -214,11 +214,6 @@ fn read_keys(map: &Mapping) -> Keys {
 /// A field path as MongoDB reads it: names joined by dots; a numeric name is also a position in an array.
 fn parse_field(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("{text:?} {why}; expected a field path such as `lastModified` or `meta.createdAt`"));
-    if text == "_ts" {
-        return Err("`_ts` is not visible to MongoDB clients of Azure Cosmos DB; the service's own TTL works on it: \
-                    set it with `createIndex({_ts: 1}, {expireAfterSeconds: ...})`, or name a date field of the documents"
-            .into());
-    }
     if text.split('.').any(str::is_empty) {
         return wrong("has an empty part");
     }

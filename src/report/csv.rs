@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 31] = [
+const HEADER: [&str; 32] = [
     "runId",
     "command",
     "dryRun",
@@ -30,6 +30,7 @@ const HEADER: [&str; 31] = [
     "pausedMs",
     "requestUnits",
     "durationMs",
+    "nativeTtl",
     "strategy",
     "index",
     "warnings",
@@ -54,6 +55,10 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let never: Option<Vec<_>> =
         rule.never_expires.as_ref().map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
+    let native: Option<Vec<_>> = rule.native_ttl.as_ref().map(|settings| {
+        let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
+        settings.iter().map(|setting| format!("{}={}", setting.field, seconds(setting.expire_after_seconds))).collect()
+    });
     let paused = rule.paused_ms.map(|paused| {
         format!("lag={}; latency={}; rate={}; throttle={}", paused.lag, paused.latency, paused.rate, paused.throttle)
     });
@@ -85,6 +90,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         paused.unwrap_or_default(),
         rule.request_units.map(|units| units.to_string()).unwrap_or_default(),
         rule.duration_ms.to_string(),
+        native.unwrap_or_default().join("; "),
         rule.strategy.unwrap_or_default().to_owned(),
         text(&rule.index),
         rule.warnings.join("; "),

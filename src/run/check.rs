@@ -29,7 +29,8 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
         let field = rule.field.clone();
-        let planned = PlannedRule { rule: rule.clone(), namespace, field, expiry, decision, warnings: advice(rule) };
+        let planned =
+            PlannedRule { rule: rule.clone(), namespace, native_ttl: None, field, expiry, decision, warnings: advice(rule) };
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
@@ -70,6 +71,9 @@ fn advice(rule: &Rule) -> Vec<String> {
     let mut advice = Vec::new();
     if rule.max_deletes.is_none() && rule.max_delete_percent.is_none() {
         advice.push("neither `maxDeletes` nor `maxDeletePercent`: a wrong date or filter is not stopped by a limit".to_owned());
+    }
+    if rule.field.is_none() {
+        advice.push("no `field`: only a time-series collection can do without".to_owned());
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {
         advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());

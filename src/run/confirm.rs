@@ -20,6 +20,11 @@ pub async fn ask(stop: &Stop, rules: &[RuleReport]) -> io::Result<Consent> {
         return Ok(Consent::NothingToDelete);
     }
     show(&ready)?;
+    answer(stop).await
+}
+
+/// Waits for the answer to a question that was asked. Only the word `yes` is a yes; a signal is a no.
+pub async fn answer(stop: &Stop) -> io::Result<Consent> {
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)

@@ -2,7 +2,7 @@
 
 use crate::facts::Target;
 use crate::failure::Failure;
-use crate::policy::namespace::glob;
+use crate::policy::namespace::{Namespace, glob};
 use crate::policy::{Policy, Rule};
 
 /// The patterns of `--only`; none selects everything.
@@ -21,9 +21,14 @@ impl Only<'_> {
     ///
     /// Errors: none does.
     pub fn targets(&self, policy: &Policy, targets: Vec<Target>) -> Result<Vec<Target>, Failure> {
-        let matches = |target: &Target| self.is_meant(&target.rule) || self.any(&target.namespace.to_string());
+        let matches = |target: &Target| self.selects(Some(&target.rule), &target.namespace);
         let targets: Vec<Target> = targets.into_iter().filter(matches).collect();
         if targets.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(targets) }
+    }
+
+    /// Whether a rule in a namespace, or a namespace without a rule, is selected.
+    pub fn selects(&self, rule: Option<&Rule>, namespace: &Namespace) -> bool {
+        self.0.is_empty() || rule.is_some_and(|rule| self.is_meant(rule)) || self.any(&namespace.to_string())
     }
 
     fn is_meant(&self, rule: &Rule) -> bool {
@@ -34,7 +39,8 @@ impl Only<'_> {
         self.0.iter().any(|pattern| glob(pattern, text))
     }
 
-    fn matches_nothing(&self, policy: &Policy) -> Failure {
+    /// The error of a run that nothing is selected for.
+    pub fn matches_nothing(&self, policy: &Policy) -> Failure {
         let names: Vec<_> = policy.rules.iter().map(|rule| format!("`{}`", rule.name)).collect();
         Failure::usage(format!("--only {}: no rule or namespace matches; nothing was deleted", self.0.join(" --only ")))
             .hint(format!("the policy's rules are {}", names.join(", ")))

@@ -18,7 +18,7 @@ const WRITE_CONCERN_TIMEOUT: i32 = 64;
 pub enum Restriction {
     /// The documents with these `_id`s.
     Ids(RawArrayBuf),
-    /// The same for each value of a shard key, as a document that names it: a statement of a delete may aim at one value alone.
+    /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
     Sharded(Vec<(Document, RawArrayBuf)>),
     /// One document of those whose `_id` equals this one under the rule's collation.
     One(RawBson),

@@ -8,7 +8,7 @@ use mongodb::error::{Error, Result};
 
 use super::connect::number;
 use super::{Deployment, error};
-use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts};
+use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts, Topology};
 use crate::plan::time_series;
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
@@ -137,6 +137,7 @@ fn listed_as(kind: &str, options: &Document) -> Seen {
             capped: options.get_bool("capped").unwrap_or(false),
             // `true` on servers that show it as a flag, a document with the key on the others.
             clustered: !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))),
+            expire_after_seconds: number(options, "expireAfterSeconds"),
             collation: options.get_document("collation").ok().cloned(),
             ..CollectionFacts::default()
         }),
@@ -192,19 +193,31 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     let document_count = count(deployment, namespace).await?;
     let stats = if document_count == 0 { None } else { stats(deployment, namespace).await? };
     let average_bytes = stats.and_then(|stats| number(&stats, "avgObjSize")).map(|n| n as f64);
-    let shard_key = if deployment.facts.capabilities.request_charge { shard_key(deployment, namespace).await? } else { None };
+    let shard_key = shard_key(deployment, namespace).await?;
     let indexes = indexes.iter().filter_map(index).collect();
     Ok(CollectionFacts { document_count, average_bytes, indexes, shard_key, ..listed })
 }
 
-/// The path of the shard key; a field of the documents, for `_id`s are unique per value of it alone.
+/// The paths of the shard key; none where the collection is not sharded or the deployment does not say.
 ///
-/// Source: Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
-async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Option<String>> {
-    let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
-    match deployment.database(namespace).run_command(command).await {
-        Ok(reply) => Ok(reply.get_document("shardKeyDefinition").ok().and_then(|key| key.keys().next().cloned())),
-        Err(cause) if is_refusal(&cause) => Ok(None),
+/// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
+async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {
+    let facts = &deployment.facts;
+    let asked = if facts.capabilities.request_charge {
+        let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
+        let reply = deployment.database(namespace).run_command(command).await;
+        reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
+    } else if facts.topology == Topology::Sharded && facts.capabilities.sorts {
+        let collections = deployment.client.database("config").collection::<Document>("collections");
+        let entry = collections.find_one(doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } }).await;
+        entry.map(|entry| entry.and_then(|entry| entry.get_document("key").ok().cloned()))
+    } else {
+        return Ok(Vec::new());
+    };
+    match asked {
+        Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
+        // Deletes then go to every shard, and are as right.
+        Err(cause) if is_refusal(&cause) => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }
 }
@@ -231,7 +244,7 @@ fn is_refusal(cause: &Error) -> bool {
     matches!(error::code(cause), Some(13 | 59 | 115))
 }
 
-fn index(spec: &Document) -> Option<IndexFacts> {
+pub fn index(spec: &Document) -> Option<IndexFacts> {
     Some(IndexFacts {
         name: spec.get_str("name").ok()?.to_owned(),
         key: spec.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),

@@ -1,14 +1,14 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the collection where there is none.
 
 use bson::raw::{CString, RawBson};
-use bson::{Document, RawArrayBuf, RawDocumentBuf, Regex, doc};
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, Regex, doc};
 use mongodb::Cursor;
 use mongodb::error::{Error, Result};
 use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 use tracing::warn;
 
-use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
+use super::{Job, shard_key};
 use crate::index::IndexChoice;
 use crate::server::delete::Restriction;
 use crate::server::retries::Retries;
@@ -26,6 +26,12 @@ const FETCH_SECONDS: u32 = 60;
 /// The server has closed the cursor, or was never the one that had it.
 const CURSOR_NOT_FOUND: i32 = 43;
 
+/// An `_id`, and what its document has at the paths of the shard key.
+struct Candidate {
+    id: RawBson,
+    shard_key: Document,
+}
+
 pub struct Candidates<'a> {
     job: &'a Job<'a>,
     /// A further predicate that every candidate must match.
@@ -33,7 +39,7 @@ pub struct Candidates<'a> {
     cursor: Option<Cursor<RawDocumentBuf>>,
     fetch: u32,
     /// A candidate that was read but did not go into a batch.
-    next: Option<RawBson>,
+    next: Option<Candidate>,
     exhausted: bool,
     /// For passes begun anew without a single candidate in between.
     retries: Retries,
@@ -52,23 +58,31 @@ impl<'a> Candidates<'a> {
     /// Errors: why the pass cannot go on.
     pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
         let folds = self.job.selection.folds_ids;
+        let paths = &self.job.selection.shard_key;
         let mut ids = RawArrayBuf::new();
+        let mut keys = Vec::new();
         let mut count = 0;
         while count < most {
-            let Some(id) = self.next().await? else { break };
-            let exact = if folds { exactly(&id) } else { Some(id.clone()) };
+            let Some(candidate) = self.next().await? else { break };
+            let id = &candidate.id;
+            let exact = if folds { exactly(id) } else { Some(id.clone()) };
             match exact {
-                None if count == 0 => return Ok(Taken::Batch { restriction: Box::new(Restriction::One(id)), most: 1 }),
-                Some(exact) if count == 0 || ids.as_bytes().len() + size(&id) <= MOST_ID_BYTES => ids.push(exact),
+                None if count == 0 => return Ok(Taken::Batch { restriction: Box::new(Restriction::One(candidate.id)), most: 1 }),
+                Some(exact) if count == 0 || ids.as_bytes().len() + size(id) <= MOST_ID_BYTES => ids.push(exact),
                 _ => {
-                    self.next = Some(id);
+                    self.next = Some(candidate);
                     break;
                 }
             }
+            keys.push(candidate.shard_key);
             count += 1;
         }
         if count > 0 {
-            return Ok(Taken::Batch { restriction: Box::new(Restriction::Ids(ids)), most: count });
+            let restriction = match paths.as_slice() {
+                [] => Restriction::Ids(ids),
+                paths => Restriction::Sharded(vec![(shard_key::any_of(&keys, paths), ids)]),
+            };
+            return Ok(Taken::Batch { restriction: Box::new(restriction), most: count });
         }
         if most == 0 {
             self.next = self.next().await?;
@@ -76,15 +90,15 @@ impl<'a> Candidates<'a> {
         Ok(if self.next.is_some() { Taken::More } else { Taken::Exhausted })
     }
 
-    async fn next(&mut self) -> std::result::Result<Option<RawBson>, String> {
-        if let Some(id) = self.next.take() {
-            return Ok(Some(id));
+    async fn next(&mut self) -> std::result::Result<Option<Candidate>, String> {
+        if let Some(candidate) = self.next.take() {
+            return Ok(Some(candidate));
         }
         while !self.exhausted {
             match self.advance().await {
-                Ok(Some(id)) => {
+                Ok(Some(candidate)) => {
                     self.retries = Retries::default();
-                    return Ok(Some(id));
+                    return Ok(Some(candidate));
                 }
                 Ok(None) => self.exhausted = true,
                 Err(cause) => {
@@ -102,7 +116,7 @@ impl<'a> Candidates<'a> {
         Ok(None)
     }
 
-    async fn advance(&mut self) -> Result<Option<RawBson>> {
+    async fn advance(&mut self) -> Result<Option<Candidate>> {
         if self.cursor.is_none() {
             self.cursor = Some(self.open().await?);
         }
@@ -110,8 +124,14 @@ impl<'a> Candidates<'a> {
         if !cursor.advance().await? {
             return Ok(None);
         }
-        let id = cursor.current().get("_id").map_err(|cause| Error::custom(cause.to_string()))?;
-        Ok(id.map(RawBson::from))
+        let unreadable = |cause: bson::error::Error| Error::custom(cause.to_string());
+        let current = cursor.current();
+        let Some(id) = current.get("_id").map_err(unreadable)? else { return Ok(None) };
+        let shard_key = match self.job.selection.shard_key.as_slice() {
+            [] => Document::new(),
+            paths => shard_key::of(&Document::try_from(current).map_err(unreadable)?, paths),
+        };
+        Ok(Some(Candidate { id: id.into(), shard_key }))
     }
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
@@ -121,9 +141,11 @@ impl<'a> Candidates<'a> {
             Some(only) => doc! { "$and": [only, &selection.predicate] },
             None => selection.predicate.clone(),
         };
+        let mut projection = doc! { "_id": 1 };
+        projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         let mut find = collection
             .find(filter)
-            .projection(doc! { "_id": 1 })
+            .projection(projection)
             .batch_size(self.fetch)
             // A secondary may be behind; the deletes go to the primary anyway.
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));

@@ -4,8 +4,8 @@ use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
 use mongodb::error::Result;
 
-use super::Job;
 use super::source::{Taken, explain, find};
+use super::{Job, shard_key};
 use crate::server::delete::Restriction;
 
 pub struct IdPages<'a> {
@@ -32,14 +32,11 @@ impl<'a> IdPages<'a> {
         if most == 0 {
             return Ok(Taken::More);
         }
+        let paths = &self.job.selection.shard_key;
         let mut groups: Vec<(Document, RawArrayBuf)> = Vec::new();
         for document in &page {
             let Some(id) = document.get("_id") else { continue };
-            let key = match &self.job.selection.shard_key {
-                // A condition for null is met by documents without the key as well.
-                Some(path) => doc! { path: at(document, path).cloned().unwrap_or(Bson::Null) },
-                None => Document::new(),
-            };
+            let key = shard_key::of(document, paths);
             let id = RawBson::try_from(id.clone()).map_err(|cause| format!("reading an `_id`: {cause}"))?;
             match groups.iter_mut().find(|(other, _)| *other == key) {
                 Some((_, ids)) => ids.push(id),
@@ -47,9 +44,10 @@ impl<'a> IdPages<'a> {
             }
         }
         self.after = page.last().and_then(|document| document.get("_id")).cloned();
-        let restriction = match (&self.job.selection.shard_key, groups.pop()) {
-            (None, Some((_, ids))) => Restriction::Ids(ids),
-            (_, last) => Restriction::Sharded(groups.into_iter().chain(last).collect()),
+        let restriction = match groups.pop() {
+            Some((_, ids)) if paths.is_empty() => Restriction::Ids(ids),
+            // A statement may aim at one value of the key alone.
+            last => Restriction::Sharded(groups.into_iter().chain(last).collect()),
         };
         Ok(Taken::Batch { restriction: Box::new(restriction), most: page.len() as u64 })
     }
@@ -57,9 +55,7 @@ impl<'a> IdPages<'a> {
     /// The first documents after the last `_id`; empty where none is left.
     async fn page(&mut self, most: u64) -> Result<Vec<Document>> {
         let mut projection = doc! { "_id": 1 };
-        if let Some(path) = &self.job.selection.shard_key {
-            projection.insert(path, 1);
-        }
+        projection.extend(self.job.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         loop {
             let mut all = vec![self.job.selection.predicate.clone()];
@@ -103,13 +99,5 @@ fn bracket(value: &Bson) -> &'static str {
         Bson::DbPointer(_) => "dbPointer",
         Bson::Undefined => "undefined",
         Bson::Array(_) => "array",
-    }
-}
-
-/// The value at a dotted path through documents.
-fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
-    match path.split_once('.') {
-        None => document.get(path),
-        Some((name, rest)) => at(document.get_document(name).ok()?, rest),
     }
 }

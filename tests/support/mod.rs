@@ -7,6 +7,7 @@ pub mod corpus;
 pub mod faults;
 pub mod filled;
 pub mod mongod;
+pub mod native;
 pub mod oracle;
 pub mod proxied;
 pub mod proxy;

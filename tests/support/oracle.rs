@@ -29,6 +29,10 @@ impl Oracle {
         Self { db: client.database(database), client, dir: tempfile::tempdir().expect("a temporary directory"), mongod }
     }
 
+    pub fn uri(&self) -> String {
+        self.mongod.uri()
+    }
+
     pub fn collection(&self, name: &str) -> Collection<Document> {
         self.db.collection(name)
     }

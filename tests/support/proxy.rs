@@ -8,6 +8,7 @@ pub mod cosmos;
 pub mod document_db;
 pub mod errors;
 pub mod fault;
+mod mongos;
 mod partial;
 mod upstream;
 mod wire;
@@ -31,6 +32,7 @@ use upstream::Upstream;
 pub enum Service {
     CosmosRu(CosmosRu),
     DocumentDb(DocumentDb),
+    Mongos,
 }
 
 /// A command as it came in, before anything was done to it.
@@ -59,6 +61,7 @@ struct Shared {
 enum Player {
     CosmosRu(Box<Account>),
     DocumentDb(DocumentDb),
+    Mongos,
 }
 
 /// One command on its way.
@@ -90,6 +93,7 @@ impl Proxy {
         let player = match service {
             Service::CosmosRu(settings) => Player::CosmosRu(Box::new(Account::new(settings))),
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
+            Service::Mongos => Player::Mongos,
         };
         let shared =
             Shared { mongod_port, host: address.to_string(), player, faults: Faults::default(), requests: Mutex::default() };
@@ -106,6 +110,7 @@ impl Proxy {
                 format!("mongodb://{host}/?replicaSet=globaldb&retrywrites=false&maxIdleTimeMS=120000&appName=@account@")
             }
             Player::DocumentDb(_) => format!("mongodb://{host}/?retrywrites=false&maxIdleTimeMS=120000"),
+            Player::Mongos => format!("mongodb://{host}/"),
         }
     }
 
@@ -123,7 +128,7 @@ impl Proxy {
     pub fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
-            Player::DocumentDb(_) => Usage { charged: 0.0, allowed: 0.0, refused: 0, early: 0 },
+            Player::DocumentDb(_) | Player::Mongos => Usage { charged: 0.0, allowed: 0.0, refused: 0, early: 0 },
         }
     }
 
@@ -194,6 +199,7 @@ impl Shared {
         let reply = match &self.player {
             Player::CosmosRu(account) => account.answer(&mut call).await?,
             Player::DocumentDb(cluster) => cluster.answer(&mut call).await?,
+            Player::Mongos => mongos::answer(&mut call).await?,
         };
         Ok(match fault {
             Some(Fault::Answer { reply, .. }) => Some(reply),

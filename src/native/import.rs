@@ -1,0 +1,183 @@
+//! TTL settings to a policy: what the server deletes, as rules that a person can read on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Bson, DateTime, Document};
+
+use super::yaml::{comment, quoted, text, value};
+use super::{Catalog, Collection, Kind, NativeTtl, Scope};
+use crate::facts::ServerFacts;
+use crate::index::is_same_collation;
+use crate::policy::{Rule, parse};
+use crate::report::rfc3339;
+use crate::report::text::clean;
+
+/// Where the settings come from.
+pub struct Source<'a> {
+    /// The connection string without user, password and options.
+    pub uri: &'a str,
+    pub at: DateTime,
+    pub server: &'a ServerFacts,
+}
+
+/// A policy, as text.
+pub struct Imported {
+    /// Without rules it is no policy that [`parse::parse`] accepts.
+    pub policy: String,
+    pub rules: usize,
+    /// Settings that did not become a rule, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A rule without its name.
+struct Draft<'a> {
+    collection: &'a Collection,
+    ttl: NativeTtl,
+    body: String,
+}
+
+/// Writes the policy that deletes what the server deletes by these settings. Each rule was read back and found to say what was meant.
+pub fn policy(source: &Source, catalog: &Catalog) -> Imported {
+    let mut drafts = Vec::new();
+    let mut left_out = Vec::new();
+    for collection in &catalog.collections {
+        for ttl in collection.ttl() {
+            match draft(collection, &ttl) {
+                Ok(body) => drafts.push(Draft { collection, ttl, body }),
+                Err(why) => {
+                    let index = ttl.index.as_ref().map(|name| format!(", index {}", quoted(name))).unwrap_or_default();
+                    left_out.push(format!("{}{index}: {why}", text(&collection.namespace.to_string())));
+                }
+            }
+        }
+    }
+    let mut policy = head(source);
+    for (draft, name) in drafts.iter().zip(names(&drafts)) {
+        policy.push_str(&format!("\n  # {}\n  - ", comment(&origin(draft))));
+        policy.extend(name.map(|name| format!("name: {}\n    ", text(&name))));
+        policy.push_str(&draft.body);
+    }
+    for (title, lines) in [("Left out", &left_out), ("Not looked at", &catalog.unreadable)] {
+        if !lines.is_empty() {
+            policy.push_str(&format!("\n# {title}:\n"));
+            policy.extend(lines.iter().map(|line| format!("# - {}\n", comment(line))));
+        }
+    }
+    Imported { policy, rules: drafts.len(), left_out }
+}
+
+fn head(source: &Source) -> String {
+    let server = source.server;
+    let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
+    format!(
+        "# Written by `sweeper import` on {at} from {uri}: MongoDB {version}{set}.\n\
+         # Each rule deletes what the server deletes by the setting above it. The server goes on with that; a document goes once.\n\
+         # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
+         version: 1\n\
+         connection:\n  uri: ${{MONGODB_URI}}\n\
+         collections:\n",
+        at = rfc3339(source.at),
+        uri = comment(source.uri),
+        version = comment(&server.version),
+    )
+}
+
+/// Says which setting a rule was made from, and how the server treats it where that is not obvious.
+fn origin(draft: &Draft) -> String {
+    match (&draft.ttl.scope, &draft.collection.kind) {
+        (Scope::Index, _) => {
+            let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
+            format!("TTL index {}{hidden}", quoted(draft.ttl.index.as_deref().unwrap_or_default()))
+        }
+        (_, Kind::TimeSeries { bucket_max_span_seconds, .. }) => {
+            let span = bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
+            format!(
+                "time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds{span}, \
+                 sweeper until its last measurement has expired, which can be earlier"
+            )
+        }
+        _ => "clustered collection, expireAfterSeconds of its `_id`".to_owned(),
+    }
+}
+
+/// The keys of a rule but its name, the first one without its indentation.
+///
+/// Errors: why the setting cannot become a rule.
+fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
+    let namespace = collection.namespace.to_string();
+    if collection.kind == Kind::Capped {
+        return Err("sweeper does not sweep capped collections".into());
+    }
+    if namespace.contains('*') {
+        return Err("a `*` in its name would stand for other collections as well".into());
+    }
+    if ttl.scope == Scope::LastChange {
+        return Err("the service deletes by the last change of a document, which clients cannot see".into());
+    }
+    let seconds = ttl.seconds()?;
+    let mut body =
+        format!("namespace: {}\n    field: {}\n    expireAfterSeconds: {seconds}\n", text(&namespace), text(&ttl.field));
+    let mut collation = None;
+    if let Some(partial) = &ttl.partial {
+        body.push_str(&format!("    filter: {}\n", value(&Bson::Document(partial.clone()))));
+        // Strings of the filter are compared as in the index; without a word of it they are as the collection says.
+        collation = needed_collation(collection, ttl);
+        let written = collation.iter().map(|collation| format!("    collation: {}\n", value(&Bson::Document(collation.clone()))));
+        body.extend(written);
+    }
+    let rule = read_back(&body)?;
+    let as_meant = !rule.namespace.is_glob()
+        && rule.namespace.to_string() == namespace
+        && rule.field.as_ref() == Some(&ttl.field)
+        && rule.expire_after_seconds == Some(seconds)
+        && bytes(rule.filter.as_ref()) == bytes(ttl.partial.as_ref())
+        && bytes(rule.collation.as_ref()) == bytes(collation.as_ref());
+    if as_meant { Ok(body) } else { Err("a policy cannot hold its names or its filter as they are".into()) }
+}
+
+/// The collation that a rule has to name so that its filter means what it means in the index.
+fn needed_collation(collection: &Collection, ttl: &NativeTtl) -> Option<Document> {
+    if is_same_collation(ttl.collation.as_ref(), collection.collation.as_ref()) {
+        return None;
+    }
+    let mut collation = ttl.collation.clone().unwrap_or_else(|| bson::doc! { "locale": "simple" });
+    // Of the library that the index was built with: a server with another one would refuse it.
+    collation.remove("version");
+    Some(collation)
+}
+
+fn read_back(body: &str) -> Result<Rule, String> {
+    let policy = parse::parse("", &format!("version: 1\ncollections:\n  - {body}"), &|_| None, true);
+    let mut policy = policy.map_err(|error| error.problems.into_iter().map(|(_, why)| why).next().unwrap_or_default())?;
+    Ok(policy.rules.remove(0))
+}
+
+/// A document with its types and the order of its keys, which decide which sub-documents equal it.
+fn bytes(document: Option<&Document>) -> Option<Vec<u8>> {
+    document.and_then(|document| bson::serialize_to_vec(document).ok())
+}
+
+/// A name for each rule whose namespace is not name enough, each of them once.
+fn names(drafts: &[Draft]) -> Vec<Option<String>> {
+    let mut shared: BTreeMap<String, usize> = BTreeMap::new();
+    for draft in drafts {
+        *shared.entry(draft.collection.namespace.to_string()).or_default() += 1;
+    }
+    let mut taken: BTreeSet<String> = shared.keys().cloned().collect();
+    let name = |draft: &Draft| {
+        let namespace = draft.collection.namespace.to_string();
+        if shared[&namespace] == 1 {
+            return None;
+        }
+        let index = clean(draft.ttl.index.as_deref().unwrap_or("collection"));
+        let wanted = format!("{namespace} {}", index.trim());
+        let mut name = wanted.clone();
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{wanted} {number}");
+        }
+        Some(name)
+    };
+    drafts.iter().map(name).collect()
+}

@@ -1,0 +1,161 @@
+//! What a rule would be as a native TTL setting, or why it cannot be one.
+
+use bson::{Bson, Document};
+
+use super::{Collection, Kind, LAST_CHANGE, Scope};
+use crate::policy::{DateFormat, Rule};
+
+/// Wire version of MongoDB 6.0: partial indexes take `$or`, `$in` and nested `$and`.
+const PARTIAL_OR: i32 = 17;
+
+/// Wire version of MongoDB 7.1: capped collections take TTL indexes.
+const CAPPED_TTL: i32 = 22;
+
+/// A rule as a native TTL setting.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    pub scope: Scope,
+    pub field: String,
+    /// `None`: the rule is disabled, and the server is not to delete either. -1, on `_ts` alone: by the documents' own ttl.
+    pub seconds: Option<i64>,
+    pub partial: Option<Document>,
+    /// How strings of the partial filter are compared; `None` is the simple collation, or that there is no filter.
+    pub collation: Option<Document>,
+}
+
+/// Turns a rule into the setting by which the server would delete the same documents of one collection.
+///
+/// Errors: why there is no such setting.
+pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<Wanted, String> {
+    if collection.kind == Kind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
+        return by_last_change(rule, collection);
+    }
+    if let Some(ttl_field) = &rule.ttl_field {
+        return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
+    }
+    let of_collection = if let Kind::TimeSeries { time_field, .. } = &collection.kind { Some(time_field) } else { None };
+    let Some(field) = rule.field.as_ref().or(of_collection) else {
+        return Err("the rule names no `field`, and the collection is no time-series".into());
+    };
+    let is_id = field == "_id";
+    match rule.date_format {
+        Some(DateFormat::EpochSeconds | DateFormat::EpochMillis) => {
+            return Err("numbers as dates (`dateFormat`); native TTL knows BSON dates alone".into());
+        }
+        Some(DateFormat::ObjectId) => return Err("the time inside an ObjectId; native TTL knows BSON dates alone".into()),
+        Some(DateFormat::Date) | None => {}
+    }
+    let partial = rule.filter.clone();
+    let scope = match &collection.kind {
+        Kind::View => return Err("a view holds no documents of its own".into()),
+        Kind::CosmosRu => Scope::LastChange,
+        Kind::Capped if wire_version < CAPPED_TTL => {
+            return Err("a capped collection takes no TTL index before MongoDB 7.1".into());
+        }
+        Kind::TimeSeries { time_field, .. } if field != time_field => {
+            return Err(format!("a time-series collection expires by its timeField `{time_field}` alone"));
+        }
+        Kind::TimeSeries { .. } if partial.is_some() => {
+            return Err("a time-series collection has one expireAfterSeconds for all of it, without a filter".into());
+        }
+        Kind::TimeSeries { .. } => Scope::TimeSeries,
+        Kind::Clustered if is_id && partial.is_some() => {
+            return Err("a clustered collection has one expireAfterSeconds for all of it, without a filter".into());
+        }
+        Kind::Clustered if is_id => Scope::Clustered,
+        _ if is_id => return Err("the index on `_id` takes no expireAfterSeconds; only a clustered collection does".into()),
+        Kind::Plain | Kind::Capped | Kind::Clustered => Scope::Index,
+    };
+    if let Some(partial) = &partial {
+        can_be_partial(partial, wire_version >= PARTIAL_OR, true)?;
+    }
+    let collation = rule.collation.as_ref().or(collection.collation.as_ref()).filter(|_| partial.is_some()).cloned();
+    let seconds = rule.expire_after_seconds.filter(|_| rule.enabled).map(i64::from);
+    Ok(Wanted { scope, field: field.clone(), seconds, partial, collation })
+}
+
+/// The same on Azure Cosmos DB (RU), where a document expires by the time of its last change and a `ttl` of its own.
+///
+/// Errors: why there is no such setting.
+fn by_last_change(rule: &Rule, collection: &Collection) -> Result<Wanted, String> {
+    if collection.kind != Kind::CosmosRu {
+        return Err("`_ts` is known to Azure Cosmos DB (RU) alone".into());
+    }
+    if rule.field.as_deref() != Some(LAST_CHANGE) {
+        return Err("the TTL of this service counts from the last change of a document, `_ts`, and from no other field".into());
+    }
+    if rule.ttl_field.as_ref().is_some_and(|ttl_field| ttl_field != "ttl") {
+        return Err("the service reads the document's own ttl from `ttl` alone".into());
+    }
+    if rule.filter.is_some() {
+        return Err("a TTL index of this service takes no filter".into());
+    }
+    if rule.expire_after_seconds == Some(0) {
+        return Err("this service takes no expireAfterSeconds of 0".into());
+    }
+    let seconds = rule.enabled.then(|| rule.expire_after_seconds.map_or(-1, i64::from));
+    Ok(Wanted { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
+}
+
+/// Errors: what in the filter a partialFilterExpression does not take. When unsure, it does not.
+fn can_be_partial(filter: &Document, takes_or: bool, at_top: bool) -> Result<(), String> {
+    let refuse = |operator: &str| Err(format!("`{operator}` in the filter, which no partial index takes"));
+    for (name, condition) in filter {
+        match (name.as_str(), condition) {
+            ("$and", Bson::Array(parts)) if at_top || takes_or => all(parts, takes_or)?,
+            ("$or", Bson::Array(parts)) if takes_or => all(parts, takes_or)?,
+            (operator, _) if operator.starts_with('$') => return refuse(operator),
+            (_, Bson::RegularExpression(_)) => return refuse("$regex"),
+            (_, Bson::Document(operators)) => {
+                for (operator, operand) in operators {
+                    match operator.as_str() {
+                        "$eq" | "$gt" | "$gte" | "$lt" | "$lte" | "$type" => {}
+                        "$in" if takes_or => {}
+                        "$exists" if *operand == Bson::Boolean(true) => {}
+                        "$exists" => return refuse("$exists: false"),
+                        // Without a `$` in front the sub-document itself is asked for.
+                        _ if !operator.starts_with('$') => {}
+                        other => return refuse(other),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn all(parts: &[Bson], takes_or: bool) -> Result<(), String> {
+    parts.iter().filter_map(Bson::as_document).try_for_each(|part| can_be_partial(part, takes_or, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn partial_indexes_take_few_operators() {
+        for (filter, before_6, since_6) in [
+            (doc! { "s": "done" }, Ok(()), Ok(())),
+            (doc! { "s": Bson::Null, "n": { "$gt": 1, "$lte": 5 } }, Ok(()), Ok(())),
+            (doc! { "s": { "a": 1 }, "t": { "$type": "string" }, "e": { "$exists": true } }, Ok(()), Ok(())),
+            (doc! { "$and": [{ "s": 1 }, { "n": { "$eq": 2 } }] }, Ok(()), Ok(())),
+            (doc! { "$and": [{ "$and": [{ "s": 1 }] }] }, Err("$and"), Ok(())),
+            (doc! { "$or": [{ "s": 1 }, { "n": { "$gte": 2 } }] }, Err("$or"), Ok(())),
+            (doc! { "s": { "$in": [1, 2] } }, Err("$in"), Ok(())),
+            (doc! { "e": { "$exists": false } }, Err("$exists: false"), Err("$exists: false")),
+            (doc! { "s": { "$ne": 1 } }, Err("$ne"), Err("$ne")),
+            (doc! { "s": { "$not": { "$gt": 1 } } }, Err("$not"), Err("$not")),
+            (doc! { "$expr": { "$gt": ["$a", "$b"] } }, Err("$expr"), Err("$expr")),
+            (doc! { "$nor": [{ "s": 1 }] }, Err("$nor"), Err("$nor")),
+            (doc! { "$or": [{ "s": { "$regex": "x" } }] }, Err("$or"), Err("$regex")),
+        ] {
+            for (takes_or, expected) in [(false, before_6), (true, since_6)] {
+                let expected = expected.map_err(|operator| format!("`{operator}` in the filter, which no partial index takes"));
+                assert_eq!(can_be_partial(&filter, takes_or, true), expected, "{filter}");
+            }
+        }
+    }
+}

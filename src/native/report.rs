@@ -1,0 +1,267 @@
+//! What `native diff` and `native apply` show: policy and deployment side by side, and what became of the changes.
+
+use bson::{Bson, Document};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::diff::{Difference, State};
+use super::possible::Wanted;
+use super::{NativeTtl, Scope};
+use crate::exit;
+use crate::report::text::{clean, count, plural};
+use crate::report::{PolicyReport, ServerReport};
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NativeReport {
+    pub schema_version: u32,
+    pub command: Command,
+    pub dry_run: bool,
+    pub run_id: String,
+    pub started_at: String,
+    pub exit_code: u8,
+    pub policy: PolicyReport,
+    pub server: ServerReport,
+    pub rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Command {
+    #[serde(rename = "native diff")]
+    Diff,
+    #[serde(rename = "native apply")]
+    Apply,
+}
+
+/// One rule in one namespace, or one setting without a rule.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Null of a setting that no rule stands for.
+    pub rule: Option<String>,
+    pub namespace: String,
+    /// `same`, `differs`, `missing`, `extra` or `impossible`.
+    pub state: &'static str,
+    /// What is there.
+    pub native: Option<Setting>,
+    /// What the rule would be.
+    pub wanted: Option<Setting>,
+    pub reason: Option<String>,
+    /// Null where nothing has to be done or nothing can, and in a diff.
+    pub change: Option<ChangeReport>,
+}
+
+/// One native TTL setting; documents are in canonical Extended JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    /// `index`, `clustered` or `timeSeries`.
+    pub scope: &'static str,
+    pub index: Option<String>,
+    pub field: String,
+    /// As the catalog has it; `off` for a rule that is disabled.
+    pub expire_after_seconds: Value,
+    pub partial_filter_expression: Option<Value>,
+    pub collation: Option<Value>,
+    pub hidden: bool,
+}
+
+/// One change and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeReport {
+    /// The command as a person would paste it into mongosh.
+    pub command: String,
+    /// Documents that the server deletes as soon as the setting is there; null where they were not counted.
+    pub expired_count: Option<u64>,
+    pub document_count: Option<u64>,
+    pub status: ChangeStatus,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ChangeStatus {
+    /// Not made: a dry run, or the run ended before it.
+    Planned,
+    Applied,
+    /// A guard stands in the way.
+    Refused,
+    Failed,
+}
+
+impl From<&Difference> for Row {
+    fn from(difference: &Difference) -> Self {
+        Self {
+            rule: difference.rule.as_ref().map(|rule| rule.name.clone()),
+            namespace: difference.namespace.to_string(),
+            state: difference.state.word(),
+            native: difference.native.as_ref().map(Setting::from),
+            wanted: difference.wanted.as_ref().map(Setting::from),
+            reason: difference.reason.clone(),
+            change: None,
+        }
+    }
+}
+
+impl From<&NativeTtl> for Setting {
+    fn from(native: &NativeTtl) -> Self {
+        Self {
+            scope: word(native.scope),
+            index: native.index.clone(),
+            field: native.field.clone(),
+            // Relaxed: a whole number is a number, NaN is still told apart.
+            expire_after_seconds: native.expire_after_seconds.clone().into_relaxed_extjson(),
+            partial_filter_expression: native.partial.as_ref().map(json),
+            collation: native.collation.as_ref().map(json),
+            hidden: native.hidden,
+        }
+    }
+}
+
+impl From<&Wanted> for Setting {
+    fn from(wanted: &Wanted) -> Self {
+        Self {
+            scope: word(wanted.scope),
+            index: None,
+            field: wanted.field.clone(),
+            expire_after_seconds: wanted.seconds.map_or_else(|| Value::from("off"), Value::from),
+            partial_filter_expression: wanted.partial.as_ref().map(json),
+            collation: wanted.collation.as_ref().map(json),
+            hidden: false,
+        }
+    }
+}
+
+fn json(document: &Document) -> Value {
+    Bson::Document(document.clone()).into_canonical_extjson()
+}
+
+fn word(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Index => "index",
+        Scope::Clustered => "clustered",
+        Scope::TimeSeries => "timeSeries",
+        Scope::LastChange => "lastChange",
+    }
+}
+
+/// The exit code of a diff: whether all is the same.
+pub fn of_diff(rows: &[Row]) -> u8 {
+    if rows.iter().all(|row| row.state == State::Same.word()) { exit::DONE } else { exit::REFUSED }
+}
+
+/// The exit code of an apply: whether all changes were made that could be.
+pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
+    let any = |status| rows.iter().filter_map(|row| row.change.as_ref()).any(|change| change.status == status);
+    if any(ChangeStatus::Failed) {
+        exit::RULE_FAILED
+    } else if any(ChangeStatus::Refused) && !dry_run {
+        exit::REFUSED
+    } else {
+        exit::DONE
+    }
+}
+
+/// Shows a report as JSON; ends with a newline.
+pub fn to_json(report: &NativeReport) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
+    text.push('\n');
+    text
+}
+
+/// Shows a report as text; ends with a newline.
+pub fn to_text(report: &NativeReport) -> String {
+    let mut lines = rows(&report.rows);
+    lines.push(summary(report));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Rows as lines, each with its change below it.
+pub fn rows(rows: &[Row]) -> Vec<String> {
+    let width = rows.iter().map(|row| clean(&row.namespace).chars().count()).max().unwrap_or(0);
+    let line = |row: &Row| {
+        let first = format!("{:<10}  {:<width$}  {}", row.state, clean(&row.namespace), clean(&said(row)));
+        let below = row.change.iter().flat_map(|change| changed(row, change)).map(|line| format!("{:<10}  {}", "", clean(&line)));
+        std::iter::once(first).chain(below).collect::<Vec<_>>()
+    };
+    rows.iter().flat_map(line).collect()
+}
+
+fn said(row: &Row) -> String {
+    let native = row.native.as_ref().map(|native| {
+        let index = native.index.as_ref().map(|index| format!(" by index {index}")).unwrap_or_default();
+        format!("expireAfterSeconds {}{index}", plain(&native.expire_after_seconds))
+    });
+    let wanted = row.wanted.as_ref().map(|wanted| plain(&wanted.expire_after_seconds));
+    let setting = row.native.as_ref().or(row.wanted.as_ref());
+    let values = match (native, wanted) {
+        (Some(native), Some(wanted)) if row.state != State::Same.word() => Some(format!("{native}, the policy says {wanted}")),
+        (Some(native), _) => Some(native),
+        (None, Some(wanted)) => Some(format!("expireAfterSeconds {wanted} of the policy")),
+        (None, None) => None,
+    };
+    let rule = row.rule.as_ref().filter(|rule| **rule != row.namespace).map(|rule| format!("rule {rule}"));
+    let field = setting.map(|setting| setting.field.clone());
+    [rule, field, values, row.reason.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ")
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
+    let mut lines = vec![change.command.clone()];
+    if let (Some(expired), Some(documents)) = (change.expired_count, change.document_count) {
+        // Of a time-series collection the server deletes whole buckets, later.
+        let is_series = row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::TimeSeries));
+        let at_most = if is_series { "at most " } else { "" };
+        let documents = plural(documents, "document");
+        lines.push(format!("the server would delete {at_most}{} of {documents} at once", count(expired)));
+    }
+    if row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::LastChange)) {
+        lines.push("how many documents go at once cannot be counted: `_ts` is not visible".to_owned());
+    }
+    let error = change.error.as_deref().unwrap_or_default();
+    match change.status {
+        ChangeStatus::Planned => {}
+        ChangeStatus::Applied => lines.push("applied".to_owned()),
+        ChangeStatus::Refused => lines.push(format!("refused: {error}")),
+        ChangeStatus::Failed => lines.push(format!("failed: {error}")),
+    }
+    lines
+}
+
+/// One line that says how many of what there are, and what was changed.
+pub fn summary(report: &NativeReport) -> String {
+    let all = [State::Same, State::Differs, State::Missing, State::Extra, State::Impossible];
+    let states = all.iter().filter_map(|state| counted(&report.rows, state.word(), |row| row.state == state.word()));
+    let of = |status: ChangeStatus| move |row: &Row| row.change.as_ref().is_some_and(|change| change.status == status);
+    let changes = [
+        counted(&report.rows, "applied", of(ChangeStatus::Applied)),
+        counted(&report.rows, "refused", of(ChangeStatus::Refused)),
+        counted(&report.rows, "failed", of(ChangeStatus::Failed)),
+    ];
+    let mut parts = vec![states.collect::<Vec<_>>().join(", ")];
+    parts.extend(Some(changes.into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|changes| !changes.is_empty()));
+    if report.command == Command::Apply && !report.rows.iter().any(of(ChangeStatus::Applied)) {
+        parts.push(if report.dry_run { "nothing was changed (dry run)" } else { "nothing was changed" }.to_owned());
+    }
+    let server = &report.server;
+    format!(
+        "{} on {} {} {}: {}",
+        clean(&report.policy.path),
+        server.flavor,
+        clean(&server.version),
+        server.topology,
+        parts.join("; ")
+    )
+}
+
+fn counted(rows: &[Row], word: &str, is_meant: impl Fn(&Row) -> bool) -> Option<String> {
+    match rows.iter().filter(|row| is_meant(row)).count() {
+        0 => None,
+        n => Some(format!("{n} {word}")),
+    }
+}

@@ -1,0 +1,111 @@
+//! Names and BSON values as YAML that [`crate::policy`] reads back as they were.
+
+use bson::Bson;
+use serde_json::Value;
+
+/// Words that YAML, or an older version of it, takes for something else than themselves.
+const NOT_PLAIN: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+
+/// The first millisecond of the year 10000.
+const YEAR_10000: i64 = 253_402_300_800_000;
+
+/// A string, in which the policy's environment variables mean themselves.
+pub fn text(text: &str) -> String {
+    key(&text.replace("${", "$${"))
+}
+
+/// A key of a filter: as [`text`], but nothing is replaced in it when it is read.
+pub fn key(text: &str) -> String {
+    let mut chars = text.chars();
+    let begins = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$');
+    let is_plain = begins && chars.all(|c| c.is_ascii_alphanumeric() || "_.-$".contains(c));
+    if is_plain && !NOT_PLAIN.contains(&text.to_ascii_lowercase().as_str()) { text.to_owned() } else { quoted(text) }
+}
+
+/// A name between quotation marks on one line, whatever it holds: for keys, values and comments.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            _ if is_harmless(c) => out.push(c),
+            _ => out.push_str(&format!("\\U{:08X}", u32::from(c))),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A line of a comment: what could end the line, or hide something in it, is shown as an escape.
+pub fn comment(text: &str) -> String {
+    text.chars().map(|c| if is_harmless(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
+}
+
+fn is_harmless(c: char) -> bool {
+    c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
+}
+
+/// A value as Extended JSON in YAML's flow style; numbers keep their types.
+pub fn value(bson: &Bson) -> String {
+    match bson {
+        Bson::Document(document) => mapping(document.iter().map(|(name, inner)| (name, value(inner)))),
+        Bson::Array(items) => list(items.iter().map(value)),
+        Bson::String(string) => text(string),
+        Bson::Boolean(boolean) => boolean.to_string(),
+        Bson::Null => "null".to_owned(),
+        Bson::Int32(n) => n.to_string(),
+        // A plain number that fits int32 would be read as one.
+        Bson::Int64(n) if i32::try_from(*n).is_err() => n.to_string(),
+        Bson::Double(n) if n.is_finite() => format!("{n:?}"),
+        Bson::Double(n) if n.is_nan() => "{$numberDouble: NaN}".to_owned(),
+        // Years of four digits alone have a readable form that is read back.
+        Bson::DateTime(at) if (0..YEAR_10000).contains(&at.timestamp_millis()) => json(&bson.clone().into_relaxed_extjson()),
+        _ => json(&bson.clone().into_canonical_extjson()),
+    }
+}
+
+fn json(value: &Value) -> String {
+    match value {
+        Value::Object(map) => mapping(map.iter().map(|(name, inner)| (name, json(inner)))),
+        Value::Array(items) => list(items.iter().map(json)),
+        Value::String(string) => text(string),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+fn mapping<'a>(entries: impl Iterator<Item = (&'a String, String)>) -> String {
+    let entries: Vec<String> = entries.map(|(name, value)| format!("{}: {value}", key(name))).collect();
+    format!("{{{}}}", entries.join(", "))
+}
+
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_where_yaml_cannot_mistake_them() {
+        for (name, expected) in [
+            ("app.sessions", "app.sessions"),
+            ("$gt", "$gt"),
+            ("_id", "_id"),
+            ("null", "\"null\""),
+            ("No", "\"No\""),
+            ("", "\"\""),
+            ("0", "\"0\""),
+            ("a b", "\"a b\""),
+            ("a: b", "\"a: b\""),
+            ("- x", "\"- x\""),
+            ("é", "\"é\""),
+            ("a\"\\\n\u{2028}", "\"a\\\"\\\\\\U0000000A\\U00002028\""),
+            ("${HOME}", "\"$${HOME}\""),
+        ] {
+            assert_eq!(text(name), expected, "{name:?}");
+        }
+        assert_eq!(comment("a\u{2028}\nb: é"), "a\\u{2028}\\u{a}b: é");
+        assert_eq!(key("${HOME}"), "\"${HOME}\"");
+    }
+}

@@ -1,0 +1,90 @@
+//! `sweeper import`: a policy from the TTL settings of a deployment. Reads only, and needs no policy.
+
+use bson::{DateTime, Uuid};
+use tracing::{error, warn};
+
+use super::{load, place};
+use crate::cli::Common;
+use crate::exit;
+use crate::failure::Failure;
+use crate::native::Catalog;
+use crate::native::import::{self, Source};
+use crate::output::Target;
+use crate::policy::namespace::{NamespacePattern, glob};
+use crate::policy::parse::MAX_BYTES;
+use crate::policy::{Flavor, namespace};
+use crate::report::text::plural;
+use crate::server::{connect, error, native, uri};
+use crate::stop::Stop;
+
+/// Writes the policy to standard output or the file of `--output`. Gives the exit code: 3 where something could not be looked at.
+///
+/// Errors: no connection, or no setting that deletes anything; nothing was written then.
+pub async fn import(common: &Common) -> anyhow::Result<u8> {
+    if common.format.is_some() {
+        return Err(Failure::usage("--format: import writes a policy, which is YAML; nothing was contacted").into());
+    }
+    let (given, flavor) = connection(common)?;
+    let target = Target::open(common.output.as_deref())
+        .map_err(|cause| Failure::cannot_run(format!("creating {}: {cause}; nothing was written", place(common))))?;
+    let stop = Stop::listen()?;
+    let imported = tokio::select! {
+        imported = read(common, &given, flavor) => imported?,
+        () = stop.asked() => {
+            let exit_code = stop.exit_code().unwrap_or(exit::INTERRUPTED);
+            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was written") }.into());
+        }
+    };
+    let (policy, complete) = imported;
+    if let Err(cause) = target.write(&policy) {
+        error!("writing the policy to {}: {cause}", place(common));
+        return Ok(exit::CANNOT_RUN);
+    }
+    Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
+}
+
+/// The connection string and the flavor: from the command line, or from the policy where there is one.
+fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
+    if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
+        return Ok((uri, Flavor::Auto));
+    }
+    if common.policy.as_os_str() != "-" && !common.policy.exists() {
+        let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
+        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI").into());
+    }
+    let (policy, uri) = load::load(common)?;
+    Ok((uri.require()?, policy.connection.flavor))
+}
+
+/// The text of the policy, and whether everything could be looked at.
+async fn read(common: &Common, given: &str, flavor: Flavor) -> anyhow::Result<(String, bool)> {
+    let deployment = connect::connect(given, flavor, &Uuid::new().to_string()).await?;
+    let everything = [NamespacePattern { database: "*".into(), collection: "*".into() }];
+    let mut catalog: Catalog = native::catalog(&deployment, &everything)
+        .await
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was written", error::explain(&cause))))?;
+    catalog.collections.retain(|collection| is_meant(common, &collection.namespace));
+    let shown = uri::redacted(given);
+    let source = Source { uri: &shown, at: DateTime::now(), server: &deployment.facts };
+    let imported = import::policy(&source, &catalog);
+    for why in catalog.unreadable.iter().chain(&imported.left_out) {
+        warn!("left out: {why}");
+    }
+    let seen = plural(catalog.collections.len() as u64, "collection");
+    if imported.rules == 0 {
+        let failure = format!("importing from `{shown}`: no TTL setting that deletes anything in {seen}; nothing was written");
+        return Err(Failure::cannot_run(failure).into());
+    }
+    if imported.policy.len() > MAX_BYTES {
+        let size = imported.policy.len();
+        let failure =
+            format!("importing from `{shown}`: the policy would have {size} bytes, {MAX_BYTES} are allowed; nothing was written");
+        return Err(Failure::cannot_run(failure).hint("import a part of it with --only").into());
+    }
+    deployment.close().await;
+    Ok((imported.policy, catalog.unreadable.is_empty()))
+}
+
+fn is_meant(common: &Common, namespace: &namespace::Namespace) -> bool {
+    common.only.is_empty() || common.only.iter().any(|pattern| glob(pattern, &namespace.to_string()))
+}

@@ -1,0 +1,203 @@
+//! `sweeper native`: the policy and the deployment's own TTL settings side by side, and the settings changed to what the policy says.
+
+use std::io::{self, IsTerminal, Write};
+
+use tracing::error;
+
+use super::only::Only;
+use super::{Begun, Run, confirm, place};
+use crate::cli::{Common, NativeApplyArgs, NativeCommand};
+use crate::exit;
+use crate::failure::Failure;
+use crate::native::Scope;
+use crate::native::diff::{self, Difference};
+use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
+use crate::output::Target;
+use crate::plan;
+use crate::report::text::plural;
+use crate::report::{Format, SCHEMA_VERSION, ServerReport, rfc3339};
+use crate::server::grant::Consent;
+use crate::server::{Deployment, connect, error, native};
+
+/// Runs the command and writes its report. Gives the exit code.
+pub async fn native(begun: Begun, common: &Common, command: &NativeCommand) -> anyhow::Result<u8> {
+    let Begun { run, uri, target, format } = begun;
+    let (run, uri) = (&run, uri.require()?);
+    if !matches!(format, Format::Table | Format::Json) {
+        return Err(Failure::usage("--format: native knows `table` and `json`; nothing was contacted").into());
+    }
+    if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
+        && !io::stdin().is_terminal()
+    {
+        let failure = Failure::usage("native apply: nobody to ask, for standard input is no terminal; nothing was contacted");
+        return Err(failure.hint("look with --dry-run, then pass --yes").into());
+    }
+    let (deployment, differences) = unless_stopped(run, look(run, common, &uri)).await?;
+    let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
+    let (command, dry_run, exit_code) = match command {
+        NativeCommand::Diff => (report::Command::Diff, false, report::of_diff(&rows)),
+        NativeCommand::Apply(args) => {
+            unless_stopped(run, measure(&deployment, &differences, &mut rows)).await?;
+            if !args.dry_run {
+                apply(run, &Only(&common.only), &deployment, args.yes, &differences, &mut rows).await?;
+            }
+            (report::Command::Apply, args.dry_run, report::of_apply(&rows, args.dry_run))
+        }
+    };
+    let report = NativeReport {
+        schema_version: SCHEMA_VERSION,
+        command,
+        dry_run,
+        run_id: run.id.clone(),
+        started_at: rfc3339(run.started_at),
+        exit_code: run.stop.exit_code().unwrap_or(exit_code),
+        policy: crate::report::PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
+        server: ServerReport::from(&deployment.facts),
+        rows,
+    };
+    deployment.close().await;
+    Ok(deliver(common, &report, target, format))
+}
+
+/// Ends the work at the first signal: up to the first change nothing is lost by that.
+async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        () = run.stop.asked() => Err(interrupted(run)),
+    }
+}
+
+fn interrupted(run: &Run) -> Failure {
+    let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
+    Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was changed") }
+}
+
+async fn look(run: &Run, common: &Common, uri: &str) -> Result<(Deployment, Vec<Difference>), Failure> {
+    let only = Only(&common.only);
+    only.rules(&run.policy)?;
+    let connection = &run.policy.connection;
+    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+    if let Some(unexpected) = deployment.facts.unexpected(&connection.expect) {
+        let failure = Failure::cannot_run(format!("{unexpected}; nothing was changed"));
+        return Err(Failure { exit_code: exit::REFUSED, ..failure });
+    }
+    let differences = compare(run, &only, &deployment).await?;
+    if differences.is_empty() { Err(only.matches_nothing(&run.policy)) } else { Ok((deployment, differences)) }
+}
+
+async fn compare(run: &Run, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {
+    let patterns: Vec<_> = run.policy.rules.iter().map(|rule| rule.namespace.clone()).collect();
+    let catalog = native::catalog(deployment, &patterns)
+        .await
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was changed", error::explain(&cause))))?;
+    if let Some(why) = catalog.unreadable.first() {
+        return Err(Failure::cannot_run(format!("{why}; nothing was changed")));
+    }
+    // Of all rules: a setting is extra only where none of them stands for it.
+    let rules: Vec<_> = run.policy.rules.iter().collect();
+    let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version);
+    differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
+    Ok(differences)
+}
+
+/// Counts what each change would delete at once; a change that cannot be counted, or deletes more than its rule allows, is not made.
+async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [Row]) -> Result<(), Failure> {
+    for (difference, row) in differences.iter().zip(rows) {
+        let (Some(change), Some(wanted), Some(rule)) = (&difference.change, &difference.wanted, &difference.rule) else {
+            continue;
+        };
+        let counted = native::at_once(deployment, &difference.namespace, wanted).await;
+        let (status, error) = match &counted {
+            Err(cause) => {
+                let why = format!("counting expired documents: {}; nothing was changed there", error::explain(cause));
+                (ChangeStatus::Failed, Some(why))
+            }
+            Ok(counted) => match counted.and_then(|at_once| plan::share_guard(rule, at_once.expired, at_once.documents)) {
+                Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
+                None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
+                    let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
+                    (ChangeStatus::Refused, Some(why.to_owned()))
+                }
+                None => (ChangeStatus::Planned, None),
+            },
+        };
+        let counted = counted.ok().flatten();
+        row.change = Some(ChangeReport {
+            command: change.shell(),
+            expired_count: counted.map(|at_once| at_once.expired),
+            document_count: counted.map(|at_once| at_once.documents),
+            status,
+            error,
+        });
+    }
+    Ok(())
+}
+
+/// Asks where there is somebody to ask, and makes the changes that nothing stands in the way of, until a signal comes.
+async fn apply(
+    run: &Run,
+    only: &Only<'_>,
+    deployment: &Deployment,
+    yes: bool,
+    differences: &[Difference],
+    rows: &mut [Row],
+) -> anyhow::Result<()> {
+    let is_ready = |row: &&Row| row.change.as_ref().is_some_and(|change| change.status == ChangeStatus::Planned);
+    let ready: Vec<Row> = rows.iter().filter(is_ready).cloned().collect();
+    if ready.is_empty() {
+        return Ok(());
+    }
+    if !yes {
+        ask(&ready)?;
+        if confirm::answer(&run.stop).await? == Consent::Refused {
+            let refused = Failure::cannot_run("not confirmed; nothing was changed");
+            let failure = if run.stop.is_asked() { interrupted(run) } else { refused };
+            return Err(failure.into());
+        }
+    }
+    // Counting and asking take time. An index that was replaced meanwhile can be one that must never get this change: a collMod of a wildcard
+    // index brings mongod 7.0 down.
+    let now = unless_stopped(run, compare(run, only, deployment)).await?;
+    if !now.iter().map(|difference| &difference.change).eq(differences.iter().map(|difference| &difference.change)) {
+        let failure = Failure::cannot_run("the deployment is no longer as it was shown; nothing was changed");
+        return Err(Failure { exit_code: exit::REFUSED, ..failure }.hint("look again").into());
+    }
+    for (difference, row) in differences.iter().zip(rows) {
+        let (Some(change), Some(report)) = (&difference.change, &mut row.change) else { continue };
+        if run.stop.is_asked() || report.status != ChangeStatus::Planned {
+            continue;
+        }
+        match native::apply(deployment, change).await {
+            Ok(()) => report.status = ChangeStatus::Applied,
+            Err(why) => {
+                report.status = ChangeStatus::Failed;
+                report.error = Some(why);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ask(ready: &[Row]) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    for line in report::rows(ready) {
+        writeln!(stderr, "{line}")?;
+    }
+    write!(stderr, "apply {}? [yes/no] ", plural(ready.len() as u64, "change"))?;
+    stderr.flush()
+}
+
+fn deliver(common: &Common, report: &NativeReport, target: Target, format: Format) -> u8 {
+    let to_stdout = matches!(target, Target::Stdout);
+    let text = if format == Format::Json { report::to_json(report) } else { report::to_text(report) };
+    if !(to_stdout && common.quiet)
+        && let Err(cause) = target.write(&text)
+    {
+        error!("writing the report to {}: {cause}; {}", place(common), report::summary(report));
+        return exit::CANNOT_RUN;
+    }
+    if report.exit_code != exit::DONE && (common.quiet || !to_stdout) {
+        error!("{}", report::summary(report));
+    }
+    report.exit_code
+}

@@ -1,0 +1,91 @@
+//! Collections with native TTL settings, and what `sweeper native` says of them.
+
+#![allow(dead_code)]
+
+use futures_util::TryStreamExt;
+use mongodb::Database;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde_json::Value;
+
+use super::sweeper::{Case, Ran};
+
+const DAY: i64 = 86_400_000;
+
+pub async fn command(db: &Database, command: Document) {
+    db.run_command(command.clone()).await.unwrap_or_else(|cause| panic!("{command}: {cause}"));
+}
+
+pub async fn index(db: &Database, collection: &str, key: Document, name: &str, options: Document) {
+    let mut index = doc! { "key": key, "name": name };
+    index.extend(options);
+    command(db, doc! { "createIndexes": collection, "indexes": [index] }).await;
+}
+
+pub fn ttl(seconds: i32) -> Document {
+    doc! { "expireAfterSeconds": seconds }
+}
+
+/// The indexes of a collection but the one on `_id`, without their versions.
+pub async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
+    let cursor = db.run_cursor_command(doc! { "listIndexes": collection }).await.expect("indexes");
+    let mut all: Vec<Document> = cursor.try_collect().await.expect("indexes");
+    all.retain(|index| index.get_str("name").ok() != Some("_id_"));
+    for index in &mut all {
+        index.remove("v");
+    }
+    all
+}
+
+/// `expireAfterSeconds` of a collection itself.
+pub async fn own_ttl(db: &Database, collection: &str) -> Option<Bson> {
+    let command = doc! { "listCollections": 1, "filter": { "name": collection } };
+    let listed: Vec<Document> = db.run_cursor_command(command).await.unwrap().try_collect().await.unwrap();
+    listed[0].get_document("options").unwrap().get("expireAfterSeconds").cloned()
+}
+
+pub async fn aged(case: &Case, collection: &str, days: &[i64]) {
+    let now = DateTime::now().timestamp_millis();
+    let document = |(n, age): (usize, &i64)| doc! { "_id": n as i32, "at": DateTime::from_millis(now - age * DAY), "s": if n % 2 == 0 { "A" } else { "b" } };
+    case.fill(collection, days.iter().enumerate().map(document)).await;
+}
+
+pub const RULES: &str = "  - {namespace: DB.same, field: at, expireAfter: 1h}
+  - {namespace: DB.differs, field: at, expireAfter: 1d}
+  - {namespace: DB.plain, field: at, expireAfter: 1d}
+  - {name: made, namespace: DB.made, field: at, expireAfter: 1d, filter: {s: a, n: {$gte: 5}}, collation: {locale: en, strength: 2}}
+  - {name: whole, namespace: DB.made, field: at, expireAfter: 2d}
+  - {namespace: DB.clustered, field: _id, expireAfter: 1d}
+  - {namespace: DB.series, field: t, expireAfter: 1d}
+  - {namespace: DB.seriesOff, field: t, expireAfter: 1d, enabled: false}\n";
+
+/// Collections for [`RULES`], and settings that none of them stands for.
+pub async fn deployment() -> Case {
+    let case = Case::new().await;
+    let db = &case.db;
+    index(db, "same", doc! { "at": -1 }, "at_-1", ttl(3600)).await;
+    index(db, "same", doc! { "other": 1 }, "other_1", ttl(5)).await;
+    index(db, "same", doc! { "at": "hashed" }, "hashed", ttl(5)).await;
+    index(db, "differs", doc! { "at": 1 }, "by date", ttl(60)).await;
+    index(db, "plain", doc! { "$**": 1 }, "every", doc! {}).await;
+    index(db, "plain", doc! { "at": 1, "s": 1 }, "at_1_s_1", doc! {}).await;
+    index(db, "plain", doc! { "at": 1 }, "plain", doc! { "sparse": true }).await;
+    index(db, "made", doc! { "s": 1 }, "at_1", doc! {}).await;
+    command(db, doc! { "create": "clustered", "clusteredIndex": { "key": { "_id": 1 }, "unique": true } }).await;
+    let series = |name: &str| doc! { "create": name, "timeseries": { "timeField": "t" }, "expireAfterSeconds": 5_i64 };
+    command(db, series("series")).await;
+    command(db, series("seriesOff")).await;
+    aged(&case, "plain", &[0, 2, 3, 5]).await;
+    case.fill("clustered", [doc! { "_id": DateTime::from_millis(0) }, doc! { "_id": DateTime::now() }]).await;
+    case
+}
+
+pub async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
+    let ran = case.run(rules, &[&["native"], args, &["--format", "json"]].concat()).await;
+    let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    (ran, json)
+}
+
+/// A value of every row.
+pub fn column(report: &Value, path: &str) -> Vec<Value> {
+    report["rows"].as_array().unwrap().iter().map(|row| row.pointer(path).cloned().unwrap_or(Value::Null)).collect()
+}
