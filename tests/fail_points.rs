@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use mongodb::bson::{Document, doc};
 use support::faults::{
-    Stopped, alone, dated, days, end, fail_commands, fill_many, heal, pause_deletes, resume_deletes, start, until_running,
+    Stopped, alone, dated, days, end, fail_commands, fill_many, heal, pause_deletes, resume_deletes, slow_down, start,
+    until_running,
 };
 use support::mongod::Mongod;
 use support::sweeper::{Case, Report, id_set};
@@ -213,6 +214,17 @@ async fn a_server_that_answers_its_heartbeat_and_nothing_else_is_given_up() {
     let ran = end(child).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(case.ids("d").await, id_set(100..105));
+}
+
+#[tokio::test]
+async fn a_read_that_takes_long_is_said_to_be_waited_for() {
+    let (_mongod, mut case) = alone().await;
+    case.uri += "&socketTimeoutMS=1000";
+    refill(&case, false).await;
+    slow_down(&case.client, "getMore", 2500).await;
+    let report = case.report(RULE, &["--max-deletes", "15"]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(4), &15.into()), "{report:?}");
+    assert!(report.ran.stderr.contains("reading: no answer for 2 s; still waiting"), "{report:?}");
 }
 
 #[tokio::test]

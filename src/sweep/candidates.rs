@@ -1,5 +1,7 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the collection where there is none.
 
+use std::time::Instant;
+
 use bson::raw::{CString, RawBson};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, Regex, doc};
 use mongodb::Cursor;
@@ -95,7 +97,7 @@ impl<'a> Candidates<'a> {
             return Ok(Some(candidate));
         }
         while !self.exhausted {
-            match self.advance().await {
+            match self.advance_patiently().await {
                 Ok(Some(candidate)) => {
                     self.retries = Retries::default();
                     return Ok(Some(candidate));
@@ -114,6 +116,20 @@ impl<'a> Candidates<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// A read may take long where it goes through a large collection for few documents: it is not given up, but nobody is left wondering.
+    async fn advance_patiently(&mut self) -> Result<Option<Candidate>> {
+        let Job { deployment, planned, .. } = self.job;
+        let advance = self.advance();
+        tokio::pin!(advance);
+        let begun = Instant::now();
+        loop {
+            match tokio::time::timeout(deployment.patience, &mut advance).await {
+                Ok(advanced) => return advanced,
+                Err(_) => warn!("{}: reading: no answer for {} s; still waiting", planned.namespace, begun.elapsed().as_secs()),
+            }
+        }
     }
 
     async fn advance(&mut self) -> Result<Option<Candidate>> {
