@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bson::{Bson, Document};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::warn;
@@ -11,11 +10,10 @@ use tracing::warn;
 use super::attempts::Tally;
 use super::batch::{self, Aim, Landed};
 use super::budget::Turn;
-use super::lag_gate::LagGate;
+use super::lag_gate::{self, LagGate};
 use super::source::{Source, Taken};
 use super::{End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
 use crate::pace::{Pace, RateLimit};
-use crate::server::lag::LagSource;
 
 /// How often a gate is tried that only the members of the set can open.
 const TRY_GATE: Duration = Duration::from_millis(200);
@@ -50,7 +48,7 @@ impl<'a> Engine<'a> {
                 deployment: job.deployment.clone(),
                 namespace: job.planned.namespace.clone(),
                 selection: job.selection.clone(),
-                write_concern: write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
+                write_concern: lag_gate::write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
                 grant: job.grant.clone(),
                 lag,
                 charges: job.charges.clone(),
@@ -315,17 +313,4 @@ impl<'a> Engine<'a> {
             _ => Ok(()),
         }
     }
-}
-
-/// The deployment's write concern; under `maxLag` the wait for it is bounded, and where nothing else can be known, it is for a majority.
-fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
-    let mut concern = of_deployment.clone();
-    let Some(lag) = lag else { return concern };
-    if matches!(source, LagSource::Majority(_)) && !matches!(concern.get("w"), Some(Bson::String(_))) {
-        concern.insert("w", "majority");
-    }
-    let most = i64::try_from(lag.most().as_millis()).unwrap_or(i64::MAX);
-    let own = concern.get_i64("wtimeout").ok().filter(|own| *own > 0);
-    concern.insert("wtimeout", own.map_or(most, |own| own.min(most)));
-    concern
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bson::{Bson, Document};
 use tokio::sync::watch;
 
 use crate::server::lag::{Lag, LagSource};
@@ -52,4 +53,17 @@ impl Drop for Unconfirmed<'_> {
     fn drop(&mut self) {
         self.0.unconfirmed.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// The deployment's write concern; under `maxLag` the wait for it is bounded, and where nothing else can be known, it is for a majority.
+pub fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
+    let mut concern = of_deployment.clone();
+    let Some(lag) = lag else { return concern };
+    if matches!(source, LagSource::Majority(_)) && !matches!(concern.get("w"), Some(Bson::String(_))) {
+        concern.insert("w", "majority");
+    }
+    let most = i64::try_from(lag.most().as_millis()).unwrap_or(i64::MAX);
+    let own = concern.get_i64("wtimeout").ok().filter(|own| *own > 0);
+    concern.insert("wtimeout", own.map_or(most, |own| own.min(most)));
+    concern
 }
