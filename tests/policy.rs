@@ -28,7 +28,7 @@ fn the_example_is_valid_and_has_every_key() {
     let policy = parse(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(policy.connection.uri.as_deref(), Some("mongodb://localhost:27017"));
     let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
-    assert_eq!(names, ["app.sessions", "finished jobs", "app.carts", "app.events", "app.audit"]);
+    assert_eq!(names, ["app.sessions", "finished jobs", "app.carts", "app.events", "app.audit", "metrics.weather"]);
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
     assert_eq!((all.batch_size, policy.rules[0].batch_size), (1000, 2000), "a rule's own key wins over the defaults");
