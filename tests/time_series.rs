@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use support::faults::days;
 use support::oracle::Oracle;
 use support::site::{Site, secured};
-use support::sweeper::{Case, Report, id_set, ids};
+use support::sweeper::{Case, Report, id_set, ids, run, sweeper};
 
 const NOW: &str = "2026-01-31T02:00:00Z";
 const NOW_MILLIS: i64 = 1_769_824_800_000;
@@ -247,4 +247,30 @@ async fn measurements_that_arrive_during_a_sweep_are_kept() {
     writing.await.unwrap();
     assert_eq!((report.ran.code, rule(&report, "deletedCount")), (Some(0), 1500.into()), "{report:?}");
     assert_eq!(case.ids("c").await, id_set(10_000..10_300));
+}
+
+#[tokio::test]
+async fn an_imported_policy_sweeps_what_its_collection_would_lose() {
+    let case = Case::new().await;
+    let series = doc! { "timeField": "t", "metaField": "m", "granularity": "minutes" };
+    case.db.run_command(doc! { "create": "c", "timeseries": series, "expireAfterSeconds": 86_400_i64 }).await.unwrap();
+    let now = DateTime::now().timestamp_millis();
+    // One bucket for each meta: long expired, expired for less than a span, and live in part.
+    for (id, hours, meta) in [(1, -100, "old"), (2, -99, "old"), (3, -30, "new"), (4, -30, "mixed"), (5, -10, "mixed")] {
+        case.fill("c", [measured(id, now + hours * HOUR, meta)]).await;
+    }
+    let policy = case.dir.path().join("imported.yaml");
+    let only = format!("{}.c", case.db.name());
+    let mut import = sweeper(&["import", "--uri", &case.uri, "--only", &only, "-o"]);
+    import.arg(&policy);
+    let imported = run(import).await;
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    for args in [&["check"][..], &["check", "--connect"], &["sweep"]] {
+        let mut command = sweeper(args);
+        command.args(["--uri", &case.uri, "--policy"]).arg(&policy);
+        let ran = run(command).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
+    }
+    // The server would let the third go as well, a day later.
+    assert_eq!(case.ids("c").await, id_set([4, 5]));
 }

