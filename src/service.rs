@@ -70,7 +70,8 @@ impl Service {
     pub fn capabilities(self, wire_version: i32) -> Capabilities {
         match self {
             Service::MongoDb => Capabilities {
-                hints: wire_version >= 9,
+                read_hints: true,
+                delete_hints: wire_version >= 9,
                 comments: wire_version >= 9,
                 collations: true,
                 sorts: true,
@@ -84,7 +85,8 @@ impl Service {
             },
             // Hints, collations and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
             Service::CosmosRu => Capabilities {
-                hints: false,
+                read_hints: false,
+                delete_hints: false,
                 comments: false,
                 collations: false,
                 sorts: false,
@@ -99,7 +101,8 @@ impl Service {
             // `pg_documentdb`, `delete.c`: hints are passed over, collations refused, and one command is one transaction; sorts are done
             // in memory.
             Service::DocumentDb => Capabilities {
-                hints: false,
+                read_hints: false,
+                delete_hints: false,
                 comments: true,
                 collations: false,
                 sorts: false,
@@ -118,8 +121,10 @@ impl Service {
 /// What a deployment can do, as far as a sweep depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Reads and delete statements follow `hint`, and `explain` shows what came of it.
-    pub hints: bool,
+    /// Reads follow `hint`, and `explain` shows what came of it.
+    pub read_hints: bool,
+    /// Delete statements follow `hint`.
+    pub delete_hints: bool,
     /// Every command takes `comment`.
     pub comments: bool,
     /// Deletes compare by a collation.
@@ -162,6 +167,15 @@ mod tests {
         ] {
             assert_eq!(Service::of_host(host), service, "{host}");
         }
+    }
+
+    #[test]
+    fn mongodb_takes_hints_in_deletes_later_than_in_reads() {
+        let hints = |wire_version| {
+            let capabilities = Service::MongoDb.capabilities(wire_version);
+            (capabilities.read_hints, capabilities.delete_hints, capabilities.comments)
+        };
+        assert_eq!([8, 9].map(hints), [(true, false, false), (true, true, true)]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ async fn limited(
         if let Some(most) = most {
             aggregate = aggregate.max_time(most);
         }
-        if let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.hints) {
+        if let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
             aggregate = aggregate.hint(Hint::Name(index.name.clone()));
         }
         if let Some(collation) = &selection.collation {

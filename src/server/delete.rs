@@ -172,7 +172,7 @@ fn command(
         let mut statement = RawDocumentBuf::new();
         statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
         statement.append(bson::raw::cstr!("limit"), limit);
-        if deployment.facts.capabilities.hints {
+        if deployment.facts.capabilities.delete_hints {
             // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
             statement.append(bson::raw::cstr!("hint"), hint);
         }

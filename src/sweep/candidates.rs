@@ -165,7 +165,7 @@ impl<'a> Candidates<'a> {
             .batch_size(self.fetch)
             // A secondary may be behind; the deletes go to the primary anyway.
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-        if deployment.facts.capabilities.hints {
+        if deployment.facts.capabilities.read_hints {
             find = match &selection.index {
                 Some(index) => find.hint(Hint::Name(index.name.clone())),
                 None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
