@@ -71,7 +71,10 @@ async fn databases(deployment: &Deployment, rules: &[&Rule]) -> Result<BTreeSet<
 fn enabled_names(rules: &[&Rule], database: &str) -> Option<Vec<String>> {
     let patterns =
         rules.iter().filter(|rule| rule.enabled && glob(&rule.namespace.database, database)).map(|rule| &rule.namespace);
-    patterns.map(|pattern| (!pattern.collection.contains('*')).then(|| pattern.collection.clone())).collect()
+    let names: Option<Vec<String>> =
+        patterns.map(|pattern| (!pattern.collection.contains('*')).then(|| pattern.collection.clone())).collect();
+    // Whether there are buckets behind a name, the same listing says.
+    names.map(|names| names.iter().flat_map(|name| [name.clone(), format!("{}{name}", Namespace::BUCKETS)]).collect())
 }
 
 async fn list_collections(deployment: &Deployment, database: &str, names: &Option<Vec<String>>) -> Result<Listed> {
@@ -105,7 +108,8 @@ fn namespaces(rule: &Rule, listings: &BTreeMap<String, std::result::Result<Liste
             }
             Ok(listed) => found.extend(listed.iter().filter_map(|(collection, (kind, options))| {
                 let namespace = Namespace { database: database.clone(), collection: collection.clone() };
-                is_meant(rule, &namespace).then(|| (namespace, listed_as(kind, options)))
+                let has_buckets = listed.contains_key(&namespace.buckets().collection);
+                is_meant(rule, &namespace).then(|| (namespace, listed_as(kind, options, has_buckets)))
             })),
         }
     }
@@ -121,7 +125,7 @@ fn is_meant(rule: &Rule, namespace: &Namespace) -> bool {
         && !rule.exclude.iter().any(|pattern: &NamespacePattern| pattern.matches(namespace))
 }
 
-fn listed_as(kind: &str, options: &Document) -> Seen {
+fn listed_as(kind: &str, options: &Document, has_buckets: bool) -> Seen {
     match kind {
         "view" => Seen::View,
         "timeseries" => {
@@ -130,7 +134,7 @@ fn listed_as(kind: &str, options: &Document) -> Seen {
                 time_field: settings.get_str("timeField").unwrap_or_default().to_owned(),
                 meta_field: settings.get_str("metaField").ok().map(str::to_owned),
                 expire_after_seconds: number(options, "expireAfterSeconds"),
-                buckets: None,
+                buckets: has_buckets.then(CollectionFacts::default),
             })
         }
         _ => Seen::Collection(CollectionFacts {
@@ -160,16 +164,14 @@ async fn look(deployment: &Deployment, namespace: &Namespace, listed: Collection
 
 /// Looks at the buckets of a time-series collection.
 async fn look_behind(deployment: &Deployment, namespace: &Namespace, listed: TimeSeriesFacts) -> Seen {
+    if listed.buckets.is_none() {
+        return Seen::TimeSeries(listed);
+    }
     let buckets = namespace.buckets();
     let unreadable = |cause: &Error, needed: String| {
         let why = error::explain(cause);
         Seen::Unreadable { error: format!("looking at `{buckets}`: {why}{needed}; nothing was deleted there") }
     };
-    match list_collections(deployment, &buckets.database, &Some(vec![buckets.collection.clone()])).await {
-        Ok(shown) if !shown.contains_key(&buckets.collection) => return Seen::TimeSeries(listed),
-        Ok(_) => {}
-        Err(cause) => return unreadable(&cause, String::new()),
-    }
     match look_at_buckets(deployment, namespace, &buckets).await {
         Ok(facts) => Seen::TimeSeries(TimeSeriesFacts { buckets: Some(facts), ..listed }),
         Err(cause) if error::code(&cause) == Some(13) => unreadable(&cause, format!("; {}", time_series::grant(&buckets))),
