@@ -78,6 +78,7 @@ impl Service {
                 cursors: true,
                 member_status: true,
                 request_charge: false,
+                shard_keys: ShardKeys::InConfig,
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
@@ -93,6 +94,7 @@ impl Service {
                 cursors: false,
                 member_status: false,
                 request_charge: true,
+                shard_keys: ShardKeys::ByGetCollection,
                 ttl_by_last_change: true,
                 concurrency: 1,
                 first_batch: 100,
@@ -109,6 +111,7 @@ impl Service {
                 cursors: true,
                 member_status: false,
                 request_charge: false,
+                shard_keys: ShardKeys::Unseen,
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
@@ -137,6 +140,7 @@ pub struct Capabilities {
     pub member_status: bool,
     /// `getLastRequestStatistics` says what a request cost.
     pub request_charge: bool,
+    pub shard_keys: ShardKeys,
     /// Native TTL counts from `_ts`, the time of a document's last change.
     pub ttl_by_last_change: bool,
     /// Delete commands in flight where the policy does not say.
@@ -145,6 +149,16 @@ pub struct Capabilities {
     pub first_batch: u32,
     /// Documents of any delete command.
     pub largest_batch: u32,
+}
+
+/// Where the shard key of a collection can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShardKeys {
+    Unseen,
+    /// In the database `config`, through mongos.
+    InConfig,
+    /// By the command `customAction: "GetCollection"`.
+    ByGetCollection,
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts, T
 use crate::plan::time_series;
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::service::ShardKeys;
 
 /// Collections that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -205,16 +206,18 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
 /// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
 async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {
     let facts = &deployment.facts;
-    let asked = if facts.capabilities.request_charge {
-        let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
-        let reply = deployment.database(namespace).run_command(command).await;
-        reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
-    } else if facts.topology == Topology::Sharded && facts.capabilities.sorts {
-        let collections = deployment.client.database("config").collection::<Document>("collections");
-        let entry = collections.find_one(doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } }).await;
-        entry.map(|entry| entry.and_then(|entry| entry.get_document("key").ok().cloned()))
-    } else {
-        return Ok(Vec::new());
+    let asked = match facts.capabilities.shard_keys {
+        ShardKeys::ByGetCollection => {
+            let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
+            let reply = deployment.database(namespace).run_command(command).await;
+            reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
+        }
+        ShardKeys::InConfig if facts.topology == Topology::Sharded => {
+            let collections = deployment.client.database("config").collection::<Document>("collections");
+            let entry = collections.find_one(doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } }).await;
+            entry.map(|entry| entry.and_then(|entry| entry.get_document("key").ok().cloned()))
+        }
+        ShardKeys::InConfig | ShardKeys::Unseen => return Ok(Vec::new()),
     };
     match asked {
         Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
