@@ -1,13 +1,19 @@
 //! The command line.
 
-use std::path::PathBuf;
-use std::time::Duration;
+mod check;
+mod native;
+mod sweep;
+mod value;
 
-use bson::DateTime;
+use std::path::PathBuf;
+
+pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use native::{NativeApplyArgs, NativeCommand};
+pub use sweep::SweepArgs;
+
 use crate::log::LogFormat;
-use crate::policy::duration;
 use crate::report::Format;
 
 const EXIT_CODES: &str = "\
@@ -69,29 +75,6 @@ pub enum Command {
     },
 }
 
-#[derive(Debug, Subcommand)]
-pub enum NativeCommand {
-    /// Show each rule beside the TTL setting that would do the same: same, differs, missing, extra, impossible; reads only
-    ///
-    /// Exit code 0: all the same; 5: something is not.
-    Diff,
-    /// Create and change TTL settings so that the server deletes what the policy says
-    ///
-    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
-    /// no rule stands for are left alone; those of disabled rules are switched off where the server can.
-    Apply(NativeApplyArgs),
-}
-
-#[derive(Debug, Args)]
-pub struct NativeApplyArgs {
-    /// Show the changes and stop before the first one
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Do not ask
-    #[arg(short, long)]
-    pub yes: bool,
-}
-
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Common {
@@ -127,41 +110,6 @@ pub struct Common {
     pub color: When,
 }
 
-#[derive(Debug, Args)]
-pub struct SweepArgs {
-    /// Count and stop before the first delete
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Take this instant for now, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
-    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
-    pub as_of: Option<DateTime>,
-    /// Stop after so many documents, over all rules
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub max_deletes: Option<u64>,
-    /// Stop after this time, such as 90m; wins over the policy's run.maxDuration
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
-    pub max_duration: Option<Duration>,
-    /// Documents per second at most, over all rules; wins over the policy's run.rate
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub rate: Option<u32>,
-    /// Do not ask
-    #[arg(short, long)]
-    pub yes: bool,
-    /// Run although the clocks of this machine and of the server are more than 5 minutes apart; the server's decides
-    #[arg(long)]
-    pub allow_clock_skew: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// Hold the policy against the deployment as well: existence, kind, index, privileges, guards
-    #[arg(long)]
-    pub connect: bool,
-    /// As for sweep
-    #[arg(long)]
-    pub allow_clock_skew: bool,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
     Auto,
@@ -180,19 +128,6 @@ impl When {
     }
 }
 
-fn parse_instant(text: &str) -> Result<DateTime, String> {
-    let instant = chrono::DateTime::parse_from_rfc3339(text)
-        .map_err(|_| "expected an instant such as 2026-01-31T02:00:00Z, with its offset from UTC".to_owned())?;
-    Ok(DateTime::from_millis(instant.timestamp_millis()))
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    match duration::parse(text)? {
-        0 => Err("expected at least 1s".into()),
-        seconds => Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -202,12 +137,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn instants_need_an_offset() {
-        assert_eq!(parse_instant("1970-01-01T01:00:00.5+01:00"), Ok(DateTime::from_millis(500)));
-        assert!(parse_instant("2026-01-31").is_err());
-        assert!(parse_instant("2026-01-31T02:00:00").is_err());
     }
 }

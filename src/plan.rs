@@ -3,7 +3,7 @@
 pub mod time_series;
 
 use bson::{Bson, DateTime, Document};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::expiry::Expiry;
 use crate::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
@@ -43,7 +43,7 @@ pub struct PlannedRule {
 }
 
 /// A TTL setting of the deployment itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NativeSetting {
     /// `None`: it belongs to the collection.

@@ -1,28 +1,28 @@
 //! What a run did, as values; the renderers below show it, each the whole of it. Its JSON is described by `report/schema.json`.
 
+pub mod audit;
 pub mod check;
 mod csv;
 mod json;
 mod lines;
 mod markdown;
+pub mod rule;
 mod table;
 pub mod text;
 
-use std::collections::BTreeMap;
-
 use bson::DateTime;
 use chrono::{SecondsFormat, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::exit;
 use crate::facts::ServerFacts;
-use crate::plan::{NativeSetting, PlannedRule, percent};
 use crate::policy::Policy;
+pub use rule::{PausedMs, RuleReport};
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
 pub const SCHEMA_VERSION: u32 = 1;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     pub schema_version: u32,
@@ -42,15 +42,16 @@ pub struct Report {
     pub totals: Totals,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Command {
     Sweep,
+    Audit,
     Check,
 }
 
 /// How a rule or a run ended, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Status {
     Skipped,
@@ -72,145 +73,41 @@ impl Status {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyReport {
     pub path: String,
     pub sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerReport {
-    pub flavor: &'static str,
+    pub flavor: String,
     /// How the flavor was recognised.
     pub recognised_by: String,
     pub version: String,
-    pub topology: &'static str,
+    pub topology: String,
     /// Name of the replica set.
     pub name: Option<String>,
+    /// `host:port` of the members that the deployment names, or of the connection string where it names none.
+    pub hosts: Vec<String>,
 }
 
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
         Self {
-            flavor: facts.service.name(),
+            flavor: facts.service.name().to_owned(),
             recognised_by: facts.recognised_by.clone(),
             version: facts.version.clone(),
-            topology: facts.topology.name(),
+            topology: facts.topology.name().to_owned(),
             name: facts.set_name.clone(),
+            hosts: facts.hosts.clone(),
         }
     }
 }
 
-/// How long nothing was sent on purpose, in milliseconds by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PausedMs {
-    /// A member of the replica set was further behind than `maxLag`.
-    pub lag: u64,
-    /// A batch took longer than `targetBatchMs`.
-    pub latency: u64,
-    /// The `rate` of the rule or of the run was used up.
-    pub rate: u64,
-    /// The service had no room, or `maxRequestUnits` was used up.
-    pub throttle: u64,
-}
-
-/// One rule in one namespace. A value that was not measured is null.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RuleReport {
-    pub name: String,
-    pub namespace: String,
-    /// Null where the rule leaves it to a time-series collection, and no server was asked.
-    pub field: Option<String>,
-    /// -1: only documents with a ttl of their own expire.
-    pub expire_after_seconds: i64,
-    pub ttl_field: Option<String>,
-    /// Null where only documents with a ttl of their own expire, or no server was asked.
-    pub threshold: Option<String>,
-    pub status: Status,
-    /// Why the rule is partial, refused or skipped: one word for a guard or a limit.
-    pub reason: Option<String>,
-    /// Counted by a query before the first delete. In a time-series collection every count is of buckets.
-    pub expired_count: Option<u64>,
-    /// Measurements in the expired buckets of a time-series collection.
-    pub expired_measurements: Option<u64>,
-    /// Summed from the server's replies.
-    pub deleted_count: u64,
-    /// Whether a reply was lost: `deletedCount` is then a lower bound.
-    pub uncertain: bool,
-    /// By the collection's own count, before the first delete.
-    pub document_count: Option<u64>,
-    pub expired_percent: Option<f64>,
-    pub oldest_expired: Option<String>,
-    /// Expired documents times the mean size of a document.
-    pub estimated_bytes: Option<u64>,
-    /// Documents that the rule leaves alone for ever, by reason; null where they were not counted.
-    pub never_expires: Option<BTreeMap<&'static str, u64>>,
-    pub batches: u64,
-    /// Null where nothing was swept.
-    pub paused_ms: Option<PausedMs>,
-    /// What the sweep cost, where the service bills requests.
-    pub request_units: Option<f64>,
-    pub duration_ms: u64,
-    /// `index` or `collectionScan`.
-    /// The deployment's own TTL settings there; null where they were not looked at.
-    pub native_ttl: Option<Vec<NativeSetting>>,
-    pub strategy: Option<&'static str>,
-    pub index: Option<String>,
-    pub warnings: Vec<String>,
-    pub error: Option<String>,
-}
-
-impl RuleReport {
-    /// A rule of which nothing is known yet but the plan.
-    pub fn new(planned: &PlannedRule) -> Self {
-        Self {
-            name: planned.rule.name.clone(),
-            namespace: planned.namespace.to_string(),
-            field: planned.field.clone(),
-            expire_after_seconds: planned.rule.expire_after_seconds.map_or(-1, i64::from),
-            ttl_field: planned.rule.ttl_field.clone(),
-            threshold: planned.expiry.threshold().map(rfc3339),
-            status: Status::Complete,
-            reason: None,
-            expired_count: None,
-            expired_measurements: None,
-            deleted_count: 0,
-            uncertain: false,
-            document_count: None,
-            expired_percent: None,
-            oldest_expired: None,
-            estimated_bytes: None,
-            never_expires: None,
-            batches: 0,
-            paused_ms: None,
-            request_units: None,
-            duration_ms: 0,
-            native_ttl: planned.native_ttl.clone(),
-            strategy: None,
-            index: None,
-            warnings: planned.warnings.clone(),
-            error: None,
-        }
-    }
-
-    /// Enters what was counted, and what follows from it.
-    pub fn set_expired(&mut self, expired_count: u64, average_bytes: Option<f64>) {
-        self.expired_count = Some(expired_count);
-        self.expired_percent = self.document_count.and_then(|whole| percent(expired_count, whole)).map(two_decimals);
-        // A cast from float saturates.
-        self.estimated_bytes = average_bytes.map(|average| (average * expired_count as f64).round() as u64);
-    }
-}
-
-fn two_decimals(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     pub rules: usize,

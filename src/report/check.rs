@@ -13,7 +13,7 @@ pub fn render(report: &Report) -> String {
         if let Some(documents) = rule.document_count {
             facts.push(format!("{} documents", count(documents)));
         }
-        match (&rule.index, rule.strategy) {
+        match (&rule.index, &rule.strategy) {
             (Some(index), _) => facts.push(format!("index {}", clean(index))),
             (None, Some(_)) => facts.push("collection scan".to_owned()),
             (None, None) => {}

@@ -91,7 +91,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         rule.request_units.map(|units| units.to_string()).unwrap_or_default(),
         rule.duration_ms.to_string(),
         native.unwrap_or_default().join("; "),
-        rule.strategy.unwrap_or_default().to_owned(),
+        text(&rule.strategy),
         text(&rule.index),
         rule.warnings.join("; "),
         text(&rule.error),

@@ -144,7 +144,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if let Some(measurements) = rule.expired_measurements {
         facts.push(plural(measurements, "measurement"));
     }
-    facts.push(match (&rule.index, rule.strategy) {
+    facts.push(match (&rule.index, rule.strategy.as_deref()) {
         (Some(index), _) => format!("index {}", clean(index)),
         (None, Some("buckets")) => "whole buckets".to_owned(),
         (None, _) => "collection scan".to_owned(),

@@ -79,11 +79,12 @@ pub fn begin(planned: &PlannedRule) -> RuleReport {
 
 fn describe(report: &mut RuleReport, selection: &Selection) {
     report.document_count = Some(selection.document_count);
-    report.strategy = Some(match (&selection.storage, &selection.index) {
+    let strategy = match (&selection.storage, &selection.index) {
         (Storage::Buckets { .. }, _) => "buckets",
         (_, Some(_)) => "index",
         (_, None) => "collectionScan",
-    });
+    };
+    report.strategy = Some(strategy.to_owned());
     report.index = selection.index.as_ref().map(|index| index.name.clone());
 }
 

@@ -95,7 +95,7 @@ pub async fn never_expires(
     deployment: &Deployment,
     planned: &PlannedRule,
     selection: &Selection,
-) -> Result<Option<BTreeMap<&'static str, u64>>> {
+) -> Result<Option<BTreeMap<String, u64>>> {
     let expiry = &planned.expiry;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
     let mut counts = BTreeMap::new();
@@ -103,7 +103,7 @@ pub async fn never_expires(
         let Some(predicate) = predicate else { continue };
         let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
         let found = one(deployment, selection, stages).await?;
-        counts.insert(reason, read(planned, found.as_ref()).count);
+        counts.insert(reason.to_owned(), read(planned, found.as_ref()).count);
     }
     Ok((!counts.is_empty()).then_some(counts))
 }

@@ -1,0 +1,33 @@
+//! Options of `sweep`.
+
+use std::time::Duration;
+
+use bson::DateTime;
+use clap::Args;
+
+use super::value::{parse_duration, parse_instant};
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Count and stop before the first delete
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take this instant for now, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
+    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+    /// Stop after so many documents, over all rules
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_deletes: Option<u64>,
+    /// Stop after this time, such as 90m; wins over the policy's run.maxDuration
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub max_duration: Option<Duration>,
+    /// Documents per second at most, over all rules; wins over the policy's run.rate
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Run although the clocks of this machine and of the server are more than 5 minutes apart; the server's decides
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
