@@ -5,6 +5,7 @@ pub mod time_series;
 use bson::{Bson, DateTime, Document};
 use serde::{Deserialize, Serialize};
 
+use crate::approval::Approved;
 use crate::expiry::Expiry;
 use crate::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
 use crate::index::{self, IndexChoice};
@@ -38,6 +39,8 @@ pub struct PlannedRule {
     pub field: Option<String>,
     pub expiry: Expiry,
     pub decision: Decision,
+    /// What a saved plan allows; `None` where the sweep goes by none.
+    pub approved: Option<Approved>,
     /// Whatever a person should know that does not keep the rule from running.
     pub warnings: Vec<String>,
 }
@@ -208,7 +211,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
             plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings)
         }
     };
-    PlannedRule { rule, namespace, native_ttl: native_settings(&seen), field, expiry, decision, warnings }
+    PlannedRule { rule, namespace, native_ttl: native_settings(&seen), field, expiry, decision, approved: None, warnings }
 }
 
 fn native_settings(seen: &Seen) -> Option<Vec<NativeSetting>> {

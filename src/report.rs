@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit;
 use crate::facts::ServerFacts;
 use crate::policy::Policy;
-pub use rule::{PausedMs, RuleReport};
+pub use rule::{PausedMs, RuleReport, predicate_json};
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -38,6 +38,8 @@ pub struct Report {
     pub policy: PolicyReport,
     /// Null where no server was asked.
     pub server: Option<ServerReport>,
+    /// The saved audit that the sweep went by; null where it went by none.
+    pub plan: Option<PlanReport>,
     pub rules: Vec<RuleReport>,
     pub totals: Totals,
 }
@@ -94,6 +96,14 @@ pub struct ServerReport {
     pub hosts: Vec<String>,
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanReport {
+    pub path: String,
+    /// The run that saved it.
+    pub run_id: String,
+}
+
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
         Self {
@@ -146,6 +156,7 @@ pub struct RunRecord<'a> {
     pub signal_exit: Option<u8>,
     pub policy: &'a Policy,
     pub server: Option<&'a ServerFacts>,
+    pub plan: Option<PlanReport>,
 }
 
 impl Report {
@@ -171,6 +182,7 @@ impl Report {
             status,
             policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
             server: run.server.map(ServerReport::from),
+            plan: run.plan,
             totals: Totals::of(&rules),
             rules,
         }

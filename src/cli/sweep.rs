@@ -1,5 +1,6 @@
 //! Options of `sweep`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bson::DateTime;
@@ -15,6 +16,15 @@ pub struct SweepArgs {
     /// Take this instant for now, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
     #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
+    /// Sweep what this saved JSON audit says, at its instant, and refuse whatever is not as it was any more
+    ///
+    /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule of which more has expired than
+    /// was approved, with a tolerance of 1 %. No rule deletes more than that.
+    #[arg(long, value_name = "FILE", conflicts_with = "as_of")]
+    pub plan: Option<PathBuf>,
+    /// How old a plan may be
+    #[arg(long, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
+    pub max_plan_age: Duration,
     /// Stop after so many documents, over all rules
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_deletes: Option<u64>,

@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 32] = [
+const HEADER: [&str; 33] = [
     "runId",
     "command",
     "dryRun",
@@ -15,6 +15,7 @@ const HEADER: [&str; 32] = [
     "expireAfterSeconds",
     "ttlField",
     "threshold",
+    "predicate",
     "status",
     "reason",
     "expiredCount",
@@ -75,6 +76,7 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         rule.expire_after_seconds.to_string(),
         text(&rule.ttl_field),
         text(&rule.threshold),
+        rule.predicate.as_ref().map(ToString::to_string).unwrap_or_default(),
         rule.status.word().to_owned(),
         text(&rule.reason),
         number(rule.expired_count),

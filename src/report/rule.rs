@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use bson::Bson;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::audit::AuditReport;
 use super::{Status, rfc3339};
-use crate::plan::{NativeSetting, PlannedRule, percent};
+use crate::plan::{NativeSetting, PlannedRule, Selection, percent};
 
 /// How long nothing was sent on purpose, in milliseconds by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,8 @@ pub struct RuleReport {
     pub ttl_field: Option<String>,
     /// Null where only documents with a ttl of their own expire, or no server was asked.
     pub threshold: Option<String>,
+    /// What a document has to match to be deleted, as relaxed Extended JSON; null where nothing could be.
+    pub predicate: Option<Value>,
     pub status: Status,
     /// Why the rule is partial, refused or skipped: one word for a guard or a limit.
     pub reason: Option<String>,
@@ -82,6 +86,7 @@ impl RuleReport {
             expire_after_seconds: planned.rule.expire_after_seconds.map_or(-1, i64::from),
             ttl_field: planned.rule.ttl_field.clone(),
             threshold: planned.expiry.threshold().map(rfc3339),
+            predicate: None,
             status: Status::Complete,
             reason: None,
             expired_count: None,
@@ -113,6 +118,11 @@ impl RuleReport {
         // A cast from float saturates.
         self.estimated_bytes = average_bytes.map(|average| (average * expired_count as f64).round() as u64);
     }
+}
+
+/// A selection's predicate as reports show it.
+pub fn predicate_json(selection: &Selection) -> Value {
+    Bson::Document(selection.predicate.clone()).into_relaxed_extjson()
 }
 
 fn two_decimals(value: f64) -> f64 {

@@ -29,8 +29,16 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
         let field = rule.field.clone();
-        let planned =
-            PlannedRule { rule: rule.clone(), namespace, native_ttl: None, field, expiry, decision, warnings: advice(rule) };
+        let planned = PlannedRule {
+            rule: rule.clone(),
+            namespace,
+            native_ttl: None,
+            field,
+            expiry,
+            decision,
+            approved: None,
+            warnings: advice(rule),
+        };
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
@@ -39,7 +47,7 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
 pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) -> anyhow::Result<Report> {
-    let at = At { as_of: None, allow_clock_skew: args.allow_clock_skew };
+    let at = At { as_of: None, allow_clock_skew: args.allow_clock_skew, approval: None };
     let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
     let granted = tokio::select! {
         granted = privileges::ask(&deployment) => granted,
@@ -92,5 +100,6 @@ fn record<'a>(run: &'a Run, server: Option<&'a crate::facts::ServerFacts>) -> Ru
         signal_exit: run.stop.exit_code(),
         policy: &run.policy,
         server,
+        plan: None,
     }
 }

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use super::{Run, millis};
 use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection, Storage};
-use crate::report::{RuleReport, Status, rfc3339};
+use crate::report::{RuleReport, Status, predicate_json, rfc3339};
 use crate::server::{Deployment, count, error};
 use crate::sweep::StopReason;
 
@@ -78,6 +78,7 @@ pub fn begin(planned: &PlannedRule) -> RuleReport {
 }
 
 fn describe(report: &mut RuleReport, selection: &Selection) {
+    report.predicate = Some(predicate_json(selection));
     report.document_count = Some(selection.document_count);
     let strategy = match (&selection.storage, &selection.index) {
         (Storage::Buckets { .. }, _) => "buckets",
@@ -102,12 +103,13 @@ async fn count(
     count_all: bool,
     report: &mut RuleReport,
 ) -> mongodb::error::Result<()> {
-    if count_all || planned.rule.max_delete_percent.is_some() {
+    if count_all || planned.rule.max_delete_percent.is_some() || planned.approved.is_some() {
         let expired = count::expired(deployment, planned, selection).await?;
         report.set_expired(expired.count, selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
         report.expired_measurements = expired.measurements;
-        if let Some(refusal) = plan::share_guard(&planned.rule, expired.count, selection.document_count)
+        let share = plan::share_guard(&planned.rule, expired.count, selection.document_count);
+        if let Some(refusal) = share.or_else(|| planned.approved?.guard(expired.count))
             && report.status == Status::Complete
         {
             refuse(report, &refusal);

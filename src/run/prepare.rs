@@ -1,9 +1,12 @@
 //! From the policy to the plan: connects, looks, decides. Reads only.
 
+use std::time::Duration;
+
 use bson::DateTime;
 
 use super::Run;
 use super::only::Only;
+use crate::approval::Approval;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
@@ -11,14 +14,16 @@ use crate::plan::{self, Plan, RunFacts};
 use crate::server::{Deployment, connect, error, inspect};
 
 /// What the command line says of time.
-pub struct At {
+pub struct At<'a> {
     /// `None`: the server's clock.
     pub as_of: Option<DateTime>,
     pub allow_clock_skew: bool,
+    /// What was approved, and how old that may be.
+    pub approval: Option<(&'a Approval, Duration)>,
 }
 
 /// Makes the plan of a run; a signal ends it at once.
-pub async fn prepare(run: &Run, common: &Common, at: &At, uri: &str) -> Result<(Deployment, Plan), Failure> {
+pub async fn prepare(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {
     tokio::select! {
         prepared = look(run, common, at, uri) => prepared,
         () = run.stop.asked() => Err(interrupted(run)),
@@ -31,7 +36,7 @@ pub fn interrupted(run: &Run) -> Failure {
     Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was deleted") }
 }
 
-async fn look(run: &Run, common: &Common, at: &At, uri: &str) -> Result<(Deployment, Plan), Failure> {
+async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {
     let only = Only(&common.only);
     let rules = only.rules(&run.policy)?;
     let connection = &run.policy.connection;
@@ -45,6 +50,9 @@ async fn look(run: &Run, common: &Common, at: &At, uri: &str) -> Result<(Deploym
         as_of: at.as_of.unwrap_or(deployment.facts.local_time),
         allow_clock_skew: at.allow_clock_skew,
     };
-    let plan = plan::plan(&facts, only.targets(&run.policy, targets)?);
+    let mut plan = plan::plan(&facts, only.targets(&run.policy, targets)?);
+    if let Some((approval, most_age)) = at.approval {
+        approval.hold_against(&run.policy, &deployment.facts, most_age, &mut plan);
+    }
     Ok((deployment, plan))
 }

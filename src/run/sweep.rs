@@ -1,6 +1,7 @@
 //! `sweeper sweep`, dry or not: one plan, one report.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use chrono::Utc;
 use tracing::warn;
@@ -8,6 +9,7 @@ use tracing::warn;
 use super::measure::measure;
 use super::prepare::{self, At};
 use super::{Run, confirm, millis, rules};
+use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -18,7 +20,12 @@ use crate::sweep::Limits;
 
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
-    let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew };
+    let approval = args.plan.as_deref().map(read_plan).transpose()?;
+    let at = At {
+        as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
+        allow_clock_skew: args.allow_clock_skew,
+        approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
+    };
     let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
 
     let asks = !args.dry_run && confirm::can_ask(args.yes);
@@ -53,10 +60,21 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
         signal_exit: run.stop.exit_code(),
         policy: &run.policy,
         server: Some(&deployment.facts),
+        plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
     };
     let report = Report::new(record, reports);
     deployment.close().await;
     Ok(report)
+}
+
+fn read_plan(path: &Path) -> Result<Approval, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| Failure::usage(format!("reading the plan `{name}`: {cause}; nothing was contacted")))?;
+    Approval::read(&text).map_err(|why| {
+        Failure::usage(format!("reading the plan `{name}`: {why}; nothing was contacted"))
+            .hint("save one: sweeper audit -o audit.json")
+    })
 }
 
 /// What the policy asks for and this version cannot do: a lock that is not taken would let two runs believe they are alone.
