@@ -94,17 +94,20 @@ impl Approval {
             let (Decision::Sweep(selection) | Decision::Refuse { countable: Some(selection), .. }) = &planned.decision else {
                 continue;
             };
-            let decided = match &drift {
-                Some(reason) => Err(Decision::Refuse { refusal: refusal(reason.clone()), countable: None }),
-                None => self.approved(planned, selection),
+            let answer = match &drift {
+                Some(reason) => Answer::Refused(reason.clone()),
+                None => self.answer(planned, selection),
             };
-            match decided {
-                Ok(approved) => {
+            match answer {
+                Answer::Approved(approved) => {
                     planned.rule.max_deletes =
                         Some(planned.rule.max_deletes.map_or(approved.most, |most| most.min(approved.most)));
                     planned.approved = Some(approved);
                 }
-                Err(decision) => planned.decision = decision,
+                Answer::NotAsked => planned.decision = Decision::Skip("not in the plan".into()),
+                Answer::Refused(reason) => {
+                    planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
+                }
             }
         }
     }
@@ -140,27 +143,33 @@ impl Approval {
         None
     }
 
-    /// What is allowed of a rule that could be swept; else what becomes of it.
-    fn approved(&self, planned: &PlannedRule, selection: &Selection) -> Result<Approved, Decision> {
+    /// What the plan says of a rule that could be swept.
+    fn answer(&self, planned: &PlannedRule, selection: &Selection) -> Answer {
         let namespace = planned.namespace.to_string();
         let is_meant = |rule: &&RuleReport| rule.name == planned.rule.name && rule.namespace == namespace;
-        let Some(rule) = self.report.rules.iter().find(is_meant) else {
-            return Err(Decision::Skip("not in the plan".into()));
-        };
-        let refuse = |why: String| Err(Decision::Refuse { refusal: refusal(format!("{why}; {AGAIN}")), countable: None });
+        let Some(rule) = self.report.rules.iter().find(is_meant) else { return Answer::NotAsked };
+        if rule.status != Status::Complete {
+            let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+            return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status.word()));
+        }
+        // What a variable stands for is not part of the policy's hash.
+        if rule.predicate != Some(predicate_json(selection)) {
+            return Answer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
+        }
         match rule.expired_count {
-            _ if rule.status != Status::Complete => {
-                let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-                refuse(format!("the plan has this rule as {}{reason}", rule.status.word()))
-            }
-            // What a variable stands for is not part of the policy's hash.
-            _ if rule.predicate != Some(predicate_json(selection)) => {
-                refuse("the rule means other documents than in the plan".into())
-            }
-            None => refuse("the plan does not say how many documents have expired".into()),
-            Some(count) => Ok(Approved::of(count)),
+            Some(count) => Answer::Approved(Approved::of(count)),
+            None => Answer::Refused(format!("the plan does not say how many documents have expired; {AGAIN}")),
         }
     }
+}
+
+/// What a plan says of a rule.
+enum Answer {
+    Approved(Approved),
+    /// The rule was not there.
+    NotAsked,
+    /// Says why.
+    Refused(String),
 }
 
 fn refusal(detail: String) -> Refusal {

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod diff;
 mod native;
 mod sweep;
 mod value;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use diff::DiffArgs;
 pub use native::{NativeApplyArgs, NativeCommand};
 pub use sweep::SweepArgs;
 
@@ -38,6 +40,7 @@ Examples:
   sweeper sweep                               delete, after asking
   sweeper sweep --only sessions --max-deletes 100000 --rate 2000
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
+  sweeper diff monday.json tuesday.json       what changed between two reports?
   sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
   sweeper native diff                         the TTL indexes beside the policy
 ";
@@ -63,6 +66,8 @@ pub enum Command {
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Show what changed between two saved JSON reports; contacts nothing
+    Diff(DiffArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod check;
 mod csv;
+pub mod diff;
 mod json;
 mod lines;
 mod markdown;

@@ -2,6 +2,7 @@
 
 mod check;
 mod confirm;
+mod diff;
 mod import;
 mod load;
 mod measure;
@@ -49,6 +50,7 @@ struct Begun {
 pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
     match command {
+        Command::Diff(args) => diff::compare(&common, &args),
         Command::Import => import::import(&common).await,
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
