@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod check;
 mod csv;
+mod html;
 mod json;
 mod lines;
 mod markdown;
@@ -194,6 +195,8 @@ pub enum Format {
     Table,
     /// The whole report for machines, described by a JSON Schema
     Json,
+    /// One self-contained page with charts, for a browser or a mail
+    Html,
     /// One line per rule and namespace
     Csv,
     /// A table for an issue or a wiki
@@ -205,6 +208,7 @@ impl Format {
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "json" => Some(Format::Json),
+            "html" | "htm" => Some(Format::Html),
             "csv" => Some(Format::Csv),
             "md" | "markdown" => Some(Format::Markdown),
             "txt" | "log" => Some(Format::Table),
@@ -226,6 +230,7 @@ pub fn render(report: &Report, format: Format, colored: bool) -> String {
         Format::Table if report.command == Command::Check => check::render(report),
         Format::Table => table::render(report, colored),
         Format::Json => json::render(report),
+        Format::Html => html::render(report),
         Format::Csv => csv::render(report),
         Format::Markdown => markdown::render(report),
     }
