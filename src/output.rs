@@ -61,6 +61,9 @@ pub fn is_stdout(path: &Path) -> bool {
 
 /// One name for each file, also where it does not exist yet: two paths with one such name are one file.
 pub fn resolved(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
     let path = behind_link(path).unwrap_or_else(|_| path.to_owned());
     let directory = directory(&path).canonicalize();
     match (directory, path.file_name()) {
@@ -76,7 +79,8 @@ fn directory(path: &Path) -> &Path {
 /// The file behind a symbolic link, which is what is replaced, also where it does not exist yet.
 fn behind_link(path: &Path) -> io::Result<PathBuf> {
     if path.exists() {
-        return path.canonicalize();
+        // A pipe behind `/dev/stdout` has no name of its own.
+        return if path.is_file() { path.canonicalize() } else { Ok(path.to_owned()) };
     }
     match path.read_link() {
         Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),

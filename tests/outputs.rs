@@ -66,13 +66,15 @@ async fn formats_go_to_outputs_in_order_and_the_rest_by_extension() {
         ("--format json -o a.html -o b.html", "", "json html"),
         ("-o b.html --format csv -o a.json --format json", "", "csv json"),
         ("--format html", "html", ""),
+        ("--format json -o /dev/stdout", "json", ""),
         ("-o -", "table", ""),
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let ran = here(&case, RULE, &case.uri, &[&["sweep", "--dry-run"][..], &args].concat()).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{args:?}: {ran:?}");
         let shown = if ran.stdout.is_empty() { "" } else { form(&ran.stdout) };
-        let named = args.windows(2).filter(|pair| pair[0] == "-o" && pair[1] != "-").map(|pair| pair[1]);
+        let named =
+            args.windows(2).filter(|pair| pair[0] == "-o" && !["-", "/dev/stdout"].contains(&pair[1])).map(|pair| pair[1]);
         let forms: Vec<&str> = named
             .map(|name| {
                 let text = read(&in_dir(&case, name));

@@ -5,6 +5,7 @@ mod charts;
 mod detail;
 mod overview;
 mod rule;
+mod rules;
 mod words;
 
 use base64::Engine;
@@ -43,7 +44,7 @@ pub fn render(report: &Report) -> String {
                 header { (overview::head(report, &verdict)) }
                 main {
                     (overview::attention(report))
-                    (overview::rules(report, &loud, &quiet))
+                    (rules::rules(report, &loud, &quiet))
                     @if !loud.is_empty() { h2 { "Each rule" } }
                     @if in_full.len() < loud.len() {
                         p.note {

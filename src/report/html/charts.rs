@@ -154,8 +154,8 @@ mod tests {
     fn what_there_is_one_of_among_millions_can_be_seen() {
         let bars = [(1, 0), (0, 1), (5_000_000, 0)].map(|(expired, kept)| Bar { label: String::new(), expired, kept });
         let PreEscaped(svg) = rows(&bars);
-        assert_eq!(svg.matches("width=\"1\"").count(), 2, "{svg}");
-        assert_eq!(columns(&bars).0.matches("height=\"1\"").count(), 2);
+        assert_eq!(svg.matches(" width=\"1\"").count(), 2, "{svg}");
+        assert_eq!(columns(&bars).0.matches(" height=\"1\"").count(), 2);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::lines::{last, title as rule_title};
 use super::text::{bytes, clean, count, duration, plural};
-use super::words::{about, at, code, measured, name, number_cell, scrolling, share};
+use super::words::{at, code, measured, name};
 use super::{Command, Report, RuleReport, Status, status};
 
 /// More rules than this that need a person are named by their number.
@@ -112,7 +112,7 @@ pub fn deleted(number: u64, uncertain: bool) -> String {
 fn run(report: &Report) -> Markup {
     html! {
         dl.facts {
-            @if let Some(as_of) = &report.as_of { dt { "as of" } dd { (at(as_of)) } }
+            dt { "as of" } dd { @if let Some(as_of) = &report.as_of { (at(as_of)) } @else { "–" } }
             dt { "started" } dd { (at(&report.started_at)) ", took " (duration(report.duration_ms)) }
             dt { "server" }
             dd {
@@ -177,73 +177,5 @@ pub fn is_counted(report: &Report) -> bool {
         Command::Check => false,
         Command::Audit => true,
         Command::Sweep => report.dry_run || report.rules.iter().any(|rule| rule.expired_count.is_some()),
-    }
-}
-
-/// All rules in a table; those without anything to say in one of their own, folded.
-pub fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
-    let folded = plural(quiet.len() as u64, "more rule");
-    html! {
-        section {
-            h2 { "Rules" }
-            @if swept(report) && !is_counted(report) { p.muted { "Expired documents were not counted before this sweep." } }
-            @if !loud.is_empty() { (scrolling("Rules", table(report, loud, true))) }
-            @if !quiet.is_empty() {
-                details.quiet {
-                    summary { (folded) " with nothing expired" }
-                    (scrolling("Rules with nothing expired", table(report, quiet, false)))
-                }
-            }
-        }
-    }
-}
-
-fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
-    let (swept, counted, check) = (swept(report), is_counted(report), report.command == Command::Check);
-    let audit = report.rules.iter().any(|rule| rule.audit.is_some());
-    let row = |index: usize| {
-        let rule = &report.rules[index];
-        html! {
-            tr {
-                th scope="row" {
-                    @if linked { (link(report, index)) } @else { (rule_name(report, index)) }
-                    @if !linked && let Some(why) = why(rule) { span.under { (name(&why)) } }
-                }
-                td { (status(report, rule.status)) }
-                @if counted { (number_cell(rule.expired_count)) }
-                (number_cell(rule.document_count))
-                @if counted {
-                    td.n data-v=(rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default()) {
-                        (share(rule.expired_percent))
-                    }
-                }
-                @if swept { td.n data-v=(rule.deleted_count) { (deleted(rule.deleted_count, rule.uncertain)) } }
-                @if audit { (number_cell(rule.audit.as_ref().and_then(super::rule::next_days))) }
-                @if counted {
-                    td.when data-v=(rule.oldest_expired.as_deref().map(clean).unwrap_or_default()) {
-                        @if let Some(oldest) = &rule.oldest_expired { (about(oldest)) } @else { "–" }
-                    }
-                }
-                @if check { td { (super::rule::found_by(rule)) } } @else { td.n data-v=(rule.duration_ms) { (duration(rule.duration_ms)) } }
-            }
-        }
-    };
-    html! {
-        table.sortable {
-            thead {
-                tr {
-                    th scope="col" { "rule" }
-                    th scope="col" { "status" }
-                    @if counted { th.n scope="col" { "expired" } }
-                    th.n scope="col" { (if counted { "of" } else { "documents" }) }
-                    @if counted { th.n scope="col" { "share" } }
-                    @if swept { th.n scope="col" { "deleted" } }
-                    @if audit { th.n scope="col" { "in 30 days" } }
-                    @if counted { th scope="col" { "oldest" } }
-                    @if check { th scope="col" { "found by" } } @else { th.n scope="col" { "time" } }
-                }
-            }
-            tbody { @for &index in rules { (row(index)) } }
-        }
     }
 }

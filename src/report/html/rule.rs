@@ -6,6 +6,7 @@ use super::overview::{deleted, is_counted, rule_name, swept, why};
 use super::text::{bytes, count, duration, plural};
 use super::words::{age, at, code, measured, name, share, unmeasured};
 use super::{Command, Report, RuleReport, Status, detail, status};
+use crate::report::PausedMs;
 use crate::report::audit::AuditReport;
 
 /// The rule with this index; `full`: with its charts, tables and samples.
@@ -69,7 +70,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let instant = |instant: &Option<String>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
     let check = report.command == Command::Check;
-    let looked_at = rule.status != Status::Skipped;
+    let looked_at = rule.status != Status::Skipped && report.server.is_some();
     html! {
         dl.grid {
             (fact("namespace", code(&rule.namespace)))
@@ -99,7 +100,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
                 (fact("delete commands", html! { (count(rule.batches)) }))
-                (fact("paused", paused(rule)))
+                @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
                 @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
             }
             @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
@@ -135,15 +136,10 @@ fn native(rule: &RuleReport) -> Markup {
     }
 }
 
-fn paused(rule: &RuleReport) -> Markup {
-    if rule.paused_ms.is_none() {
-        return unmeasured();
-    }
-    let paused = rule.paused_ms.iter().flat_map(|paused| {
-        [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate), ("throttling", paused.throttle)]
-    });
-    let parts: Vec<String> =
-        paused.filter(|(_, millis)| *millis > 0).map(|(reason, millis)| format!("{} for {reason}", duration(millis))).collect();
+fn paused(millis: &PausedMs) -> Markup {
+    let reasons = [("lag", millis.lag), ("latency", millis.latency), ("rate", millis.rate), ("throttling", millis.throttle)];
+    let paused = reasons.into_iter().filter(|(_, millis)| *millis > 0);
+    let parts: Vec<String> = paused.map(|(reason, millis)| format!("{} for {reason}", duration(millis))).collect();
     html! { @if parts.is_empty() { "not at all" } @else { (parts.join(", ")) } }
 }
 

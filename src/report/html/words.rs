@@ -62,7 +62,7 @@ pub fn share(percent: Option<f64>) -> Markup {
 
 /// A table that scrolls on its own where it is too wide, also by keyboard.
 pub fn scrolling(label: &str, table: Markup) -> Markup {
-    html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
+    html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
 }
 
 /// A number of seconds in the largest unit that gives a whole number: `90d`, `2y`, `36h`.
