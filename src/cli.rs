@@ -41,6 +41,7 @@ Examples:
   sweeper sweep --only sessions --max-deletes 100000 --rate 2000
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
   sweeper diff monday.json tuesday.json       what changed between two reports?
+  sweeper sweep --dry-run -o due.html -o due.json   one run, several reports
   sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
   sweeper native diff                         the TTL indexes beside the policy
 ";
@@ -92,12 +93,15 @@ pub struct Common {
     /// Only rules whose name or namespace matches; `*` stands for anything; repeatable
     #[arg(long, value_name = "GLOB", global = true)]
     pub only: Vec<String>,
-    /// Write the report to a file, replaced as a whole at the end
+    /// Write the report to a file, replaced as a whole at the end; `-` is standard output; repeatable
     #[arg(short, long, value_name = "FILE", global = true)]
-    pub output: Option<PathBuf>,
-    /// How to show the report [default: by the output file's extension, else table]
+    pub output: Vec<PathBuf>,
+    /// How to show the report [default: by the output file's extension, else table]; repeatable
+    ///
+    /// The first format is for the first --output, the second for the second. Outputs without a format of their own go by their extension:
+    /// .html, .json, .csv, .md, .txt.
     #[arg(long, value_name = "FORMAT", global = true)]
-    pub format: Option<Format>,
+    pub format: Vec<Format>,
     /// How to write the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
     pub log_format: LogFormat,

@@ -17,13 +17,13 @@ pub enum Target {
 }
 
 impl Target {
-    /// Finds the place and tries whether it can be written. `None` and `-` are standard output.
+    /// Finds the place and tries whether it can be written. `-` is standard output.
     ///
     /// Errors: the operating system's, where the directory or the file cannot be written.
-    pub fn open(path: Option<&Path>) -> io::Result<Self> {
-        let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if is_stdout(path) {
             return Ok(Target::Stdout);
-        };
+        }
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::other("it is the name of a directory; expected a file"));
         }
@@ -55,10 +55,32 @@ impl Target {
     }
 }
 
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// One name for each file, also where it does not exist yet: two paths with one such name are one file.
+pub fn resolved(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let path = behind_link(path).unwrap_or_else(|_| path.to_owned());
+    let directory = directory(&path).canonicalize();
+    match (directory, path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path,
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The file behind a symbolic link, which is what is replaced, also where it does not exist yet.
 fn behind_link(path: &Path) -> io::Result<PathBuf> {
     if path.exists() {
-        return path.canonicalize();
+        // A pipe behind `/dev/stdout` has no name of its own.
+        return if path.is_file() { path.canonicalize() } else { Ok(path.to_owned()) };
     }
     match path.read_link() {
         Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),
@@ -68,10 +90,9 @@ fn behind_link(path: &Path) -> io::Result<PathBuf> {
 
 /// A new file in the directory of another, with its permissions; where there is none, with those that any new file gets.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
-    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory(path))?;
     if let Ok(permissions) = existing {
         file.as_file().set_permissions(permissions)?;
     }

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod check;
 mod csv;
 pub mod diff;
+mod html;
 mod json;
 mod lines;
 mod markdown;
@@ -207,6 +208,8 @@ pub enum Format {
     Table,
     /// The whole report for machines, described by a JSON Schema
     Json,
+    /// One self-contained page with charts, for a browser or a mail
+    Html,
     /// One line per rule and namespace
     Csv,
     /// A table for an issue or a wiki
@@ -218,6 +221,7 @@ impl Format {
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "json" => Some(Format::Json),
+            "html" | "htm" => Some(Format::Html),
             "csv" => Some(Format::Csv),
             "md" | "markdown" => Some(Format::Markdown),
             "txt" | "log" => Some(Format::Table),
@@ -239,6 +243,7 @@ pub fn render(report: &Report, format: Format, colored: bool) -> String {
         Format::Table if report.command == Command::Check => check::render(report),
         Format::Table => table::render(report, colored),
         Format::Json => json::render(report),
+        Format::Html => html::render(report),
         Format::Csv => csv::render(report),
         Format::Markdown => markdown::render(report),
     }

@@ -2,6 +2,7 @@
 
 mod check;
 mod confirm;
+mod deliver;
 mod diff;
 mod import;
 mod load;
@@ -12,20 +13,16 @@ mod prepare;
 mod rules;
 mod sweep;
 
-use std::io::IsTerminal;
 use std::time::Instant;
 
 use bson::{DateTime, Uuid};
-use tracing::{error, warn};
 
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
 use crate::native::LAST_CHANGE;
-use crate::output::{self, Target};
 use crate::policy::Policy;
-use crate::report::text::plural;
-use crate::report::{self, Format, Report};
 use crate::stop::Stop;
+use deliver::{Output, deliver};
 
 /// What every command of one run knows from the beginning.
 pub struct Run {
@@ -40,8 +37,7 @@ pub struct Run {
 struct Begun {
     run: Run,
     uri: load::Uri,
-    target: Target,
-    format: Format,
+    outputs: Vec<Output>,
 }
 
 /// Runs the command and writes its report. Gives the exit code.
@@ -54,20 +50,20 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Import => import::import(&common).await,
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
-            let Begun { run, uri, target, format } = begin(&common)?;
+            let Begun { run, uri, outputs } = begin(&common)?;
             refuse_invisible(&run.policy)?;
             let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
-            Ok(deliver(&common, &report, target, format))
+            Ok(deliver(&common, &report, outputs))
         }
         Command::Check(args) => {
-            let Begun { run, uri, target, format } = begin(&common)?;
+            let Begun { run, uri, outputs } = begin(&common)?;
             refuse_invisible(&run.policy)?;
             let report = if args.connect {
                 check::connected(&run, &common, &args, &uri.require()?).await?
             } else {
                 check::offline(&run, &common)?
             };
-            Ok(deliver(&common, &report, target, format))
+            Ok(deliver(&common, &report, outputs))
         }
     }
 }
@@ -84,54 +80,12 @@ fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
 
 /// Reads the policy, and tries whether the report can be written.
 fn begin(common: &Common) -> anyhow::Result<Begun> {
-    let format = format(common)?;
+    let outputs = deliver::pair(common)?;
     let (policy, uri) = load::load(common)?;
-    let target = Target::open(common.output.as_deref())
-        .map_err(|cause| Failure::cannot_run(format!("creating the report {}: {cause}; nothing was deleted", place(common))))?;
+    let outputs = deliver::open(outputs)?;
     let run =
         Run { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop: Stop::listen()? };
-    Ok(Begun { run, uri, target, format })
-}
-
-fn format(common: &Common) -> Result<Format, Failure> {
-    if let Some(format) = common.format {
-        return Ok(format);
-    }
-    let Some(extension) = common.output.as_ref().and_then(|path| path.extension()?.to_str().map(str::to_owned)) else {
-        return Ok(Format::Table);
-    };
-    Format::of_extension(&extension).ok_or_else(|| {
-        Failure::usage(format!(
-            "--output: the extension `.{extension}` stands for no format; expected .json, .csv, .md or .txt, or --format"
-        ))
-    })
-}
-
-/// Writes the report, and one line to stderr where the exit code is not 0 and the report is not there to say why.
-fn deliver(common: &Common, report: &Report, target: Target, format: Format) -> u8 {
-    let to_stdout = matches!(target, Target::Stdout);
-    let colored = to_stdout && common.color.decide(std::io::stdout().is_terminal());
-    let text = report::render(report, format, colored);
-    if !(to_stdout && common.quiet)
-        && let Err(cause) = target.write(&text)
-    {
-        let place = place(common);
-        let deleted = plural(report.totals.deleted_count, "document");
-        error!("writing the report to {place}: {cause}; the run itself is over, {deleted} deleted");
-        if !to_stdout && !common.quiet && output::to_stdout(&text).is_ok() {
-            warn!("the report was written to standard output instead");
-        }
-        return crate::exit::CANNOT_RUN;
-    }
-    if report.exit_code != crate::exit::DONE && (common.quiet || !to_stdout) {
-        error!("{}", report::reason(report));
-    }
-    report.exit_code
-}
-
-/// What messages call the place that the report goes to.
-fn place(common: &Common) -> String {
-    common.output.as_ref().map_or_else(|| "standard output".to_owned(), |path| format!("`{}`", path.display()))
+    Ok(Begun { run, uri, outputs })
 }
 
 /// Milliseconds since an instant.

@@ -85,7 +85,7 @@ async fn every_format_shows_the_same_values() {
         case.collection("c").count_documents(doc! { "at": { "$lte": DateTime::from_millis(now - 86_400_000) } }).await.unwrap();
     assert!(expected > 0);
     let mut texts = Vec::new();
-    for format in ["json", "csv", "markdown", "table"] {
+    for format in ["json", "csv", "markdown", "table", "html"] {
         let ran = case.run(rules, &["sweep", "--dry-run", "--as-of", as_of, "--format", format]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         texts.push(ran.stdout);

@@ -45,7 +45,7 @@ pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
     (report.rules.iter().filter(|rule| !is_quiet(rule)).collect(), quiet)
 }
 
-fn is_quiet(rule: &RuleReport) -> bool {
+pub fn is_quiet(rule: &RuleReport) -> bool {
     matches!(rule.status, Status::Complete | Status::Skipped)
         && rule.expired_count.unwrap_or(0) == 0
         && rule.deleted_count == 0
@@ -70,7 +70,7 @@ pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
 }
 
 /// The rule's name; the namespace with it where several namespaces share the rule.
-fn title(report: &Report, rule: &RuleReport) -> String {
+pub fn title(report: &Report, rule: &RuleReport) -> String {
     let shared = report.rules.iter().filter(|other| other.name == rule.name).nth(1).is_some();
     if shared && rule.name != rule.namespace {
         format!("{} {}", clean(&rule.name), clean(&rule.namespace))

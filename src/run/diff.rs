@@ -4,30 +4,28 @@ use std::path::Path;
 
 use tracing::error;
 
-use super::{format, place};
+use super::deliver::{self, Output};
 use crate::cli::{Common, DiffArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::Target;
 use crate::report::diff::{diff, to_json, to_text};
 use crate::report::{Format, Report, SCHEMA_VERSION};
 
 /// Writes what changed. Gives the exit code, which does not depend on whether anything did.
 pub fn compare(common: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
-    let format = format(common)?;
+    let (path, format) = deliver::only(deliver::pair(common)?, "diff")?;
     if !matches!(format, Format::Table | Format::Json) {
         return Err(Failure::usage("--format: diff knows `table` and `json`").into());
     }
     let (old, new) = (read(&args.old)?, read(&args.new)?);
-    let target = Target::open(common.output.as_deref())
-        .map_err(|cause| Failure::cannot_run(format!("creating {}: {cause}", place(common))))?;
+    let Output { target, place, .. } = deliver::only(deliver::open(vec![(path, format)])?, "diff")?;
     let name = |path: &Path| path.display().to_string();
     let diff = diff((&name(&args.old), &old), (&name(&args.new), &new));
     let text = if format == Format::Json { to_json(&diff) } else { to_text(&diff) };
     match target.write(&text) {
         Ok(()) => Ok(exit::DONE),
         Err(cause) => {
-            error!("writing to {}: {cause}", place(common));
+            error!("writing to {place}: {cause}");
             Ok(exit::CANNOT_RUN)
         }
     }

@@ -3,7 +3,7 @@
 use bson::{DateTime, Uuid};
 use tracing::{error, warn};
 
-use super::{load, place};
+use super::{deliver, load};
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
@@ -21,12 +21,14 @@ use crate::stop::Stop;
 ///
 /// Errors: no connection, or no setting that deletes anything; nothing was written then.
 pub async fn import(common: &Common) -> anyhow::Result<u8> {
-    if common.format.is_some() {
+    if !common.format.is_empty() {
         return Err(Failure::usage("--format: import writes a policy, which is YAML; nothing was contacted").into());
     }
+    let path = deliver::only(deliver::places(common), "import")?;
+    let place = deliver::place(&path);
     let (given, flavor) = connection(common)?;
-    let target = Target::open(common.output.as_deref())
-        .map_err(|cause| Failure::cannot_run(format!("creating {}: {cause}; nothing was written", place(common))))?;
+    let target =
+        Target::open(&path).map_err(|cause| Failure::cannot_run(format!("creating {place}: {cause}; nothing was written")))?;
     let stop = Stop::listen()?;
     let imported = tokio::select! {
         imported = read(common, &given, flavor) => imported?,
@@ -37,7 +39,7 @@ pub async fn import(common: &Common) -> anyhow::Result<u8> {
     };
     let (policy, complete) = imported;
     if let Err(cause) = target.write(&policy) {
-        error!("writing the policy to {}: {cause}", place(common));
+        error!("writing the policy to {place}: {cause}");
         return Ok(exit::CANNOT_RUN);
     }
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })

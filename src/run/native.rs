@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal, Write};
 
 use tracing::error;
 
+use super::deliver::Output;
 use super::only::Only;
-use super::{Begun, Run, confirm, place};
+use super::{Begun, Run, confirm, deliver};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::failure::Failure;
@@ -21,9 +22,10 @@ use crate::server::{Deployment, connect, error, native};
 
 /// Runs the command and writes its report. Gives the exit code.
 pub async fn native(begun: Begun, common: &Common, command: &NativeCommand) -> anyhow::Result<u8> {
-    let Begun { run, uri, target, format } = begun;
+    let Begun { run, uri, outputs } = begun;
+    let output = deliver::only(outputs, "native")?;
     let (run, uri) = (&run, uri.require()?);
-    if !matches!(format, Format::Table | Format::Json) {
+    if !matches!(output.format, Format::Table | Format::Json) {
         return Err(Failure::usage("--format: native knows `table` and `json`; nothing was contacted").into());
     }
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
@@ -56,7 +58,7 @@ pub async fn native(begun: Begun, common: &Common, command: &NativeCommand) -> a
         rows,
     };
     deployment.close().await;
-    Ok(deliver(common, &report, target, format))
+    Ok(write(common, &report, output))
 }
 
 /// Ends the work at the first signal: up to the first change nothing is lost by that.
@@ -187,13 +189,14 @@ fn ask(ready: &[Row]) -> io::Result<()> {
     stderr.flush()
 }
 
-fn deliver(common: &Common, report: &NativeReport, target: Target, format: Format) -> u8 {
+fn write(common: &Common, report: &NativeReport, output: Output) -> u8 {
+    let Output { target, format, place } = output;
     let to_stdout = matches!(target, Target::Stdout);
     let text = if format == Format::Json { report::to_json(report) } else { report::to_text(report) };
     if !(to_stdout && common.quiet)
         && let Err(cause) = target.write(&text)
     {
-        error!("writing the report to {}: {cause}; {}", place(common), report::summary(report));
+        error!("writing the report to {place}: {cause}; {}", report::summary(report));
         return exit::CANNOT_RUN;
     }
     if report.exit_code != exit::DONE && (common.quiet || !to_stdout) {

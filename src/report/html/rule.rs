@@ -1,0 +1,152 @@
+//! One rule of the page: what it is, what was found and done, and what somebody should know.
+
+use maud::{Markup, html};
+
+use super::overview::{deleted, is_counted, rule_name, swept, why};
+use super::text::{bytes, count, duration, plural};
+use super::words::{age, at, code, measured, name, share, unmeasured};
+use super::{Command, Report, RuleReport, Status, detail, status};
+use crate::report::PausedMs;
+use crate::report::audit::AuditReport;
+
+/// The rule with this index; `full`: with its charts, tables and samples.
+pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
+    let rule = &report.rules[index];
+    html! {
+        details.rule id={"rule-" (index + 1)} open[open] {
+            summary {
+                h3 { (rule_name(report, index)) }
+                (status(report, rule.status))
+                @if let Some(expired) = rule.expired_count {
+                    span.brief { (count(expired)) " expired" @if let Some(percent) = rule.expired_percent { (format!(" ({percent:.1} %)")) } }
+                }
+                @if rule.deleted_count > 0 { span.brief { (count(rule.deleted_count)) " deleted" } }
+            }
+            (notes(rule))
+            (facts(report, rule))
+            @if let Some(audit) = &rule.audit { (advice(audit)) }
+            @if full && let Some(audit) = &rule.audit { (detail::charts(rule, audit)) }
+            @if rule.status != Status::Skipped { (detail::never(rule, full)) }
+            @if full && let Some(audit) = &rule.audit { (detail::samples(audit)) }
+        }
+    }
+}
+
+/// How many documents expire within the days of the forecast.
+pub fn next_days(audit: &AuditReport) -> Option<u64> {
+    audit.forecast.as_ref().map(|days| days.iter().map(|day| day.count).sum())
+}
+
+/// The index or the way that the expired documents are found by.
+pub fn found_by(rule: &RuleReport) -> Markup {
+    html! {
+        @match (&rule.index, rule.strategy.as_deref()) {
+            (Some(index), _) => { "index " (code(index)) }
+            (None, Some("buckets")) => "whole buckets",
+            (None, Some("collectionScan")) => "collection scan",
+            (None, Some(other)) => (name(other)),
+            (None, None) => (unmeasured()),
+        }
+    }
+}
+
+/// The error and the warnings.
+fn notes(rule: &RuleReport) -> Markup {
+    let tone = match rule.status {
+        Status::Failed => "error",
+        Status::Refused | Status::Partial => "warning",
+        Status::Complete | Status::Skipped => "plain",
+    };
+    html! {
+        @if let Some(why) = why(rule) { p class={"note " (tone)} { strong { (rule.status.word()) ": " } (name(&why)) } }
+        @if rule.uncertain {
+            p.note.warning { strong { "warning: " } "a reply was lost; at least " (plural(rule.deleted_count, "document")) " deleted" }
+        }
+        @for warning in &rule.warnings { p.note.warning { strong { "warning: " } (name(warning)) } }
+    }
+}
+
+fn facts(report: &Report, rule: &RuleReport) -> Markup {
+    let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
+    let instant = |instant: &Option<String>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
+    let check = report.command == Command::Check;
+    let looked_at = rule.status != Status::Skipped && report.server.is_some();
+    html! {
+        dl.grid {
+            (fact("namespace", code(&rule.namespace)))
+            @if let Some(field) = &rule.field { (fact("field", code(field))) }
+            (fact("expires after", lifetime(rule)))
+            @if let Some(ttl_field) = &rule.ttl_field { (fact("own ttl in", code(ttl_field))) }
+            @if let Some(threshold) = &rule.threshold { (fact("threshold", at(threshold))) }
+            @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
+            @if looked_at && is_counted(report) {
+                (fact("expired", measured(rule.expired_count)))
+                (fact("share", share(rule.expired_percent)))
+                @if let Some(measurements) = rule.expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
+                (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
+                @if rule.expired_count != Some(0) { (fact("oldest expired", instant(&rule.oldest_expired))) }
+            }
+            @if looked_at && let Some(audit) = &rule.audit {
+                @if rule.expired_count != Some(0) { (fact("newest expired", instant(&audit.newest_expired))) }
+                (fact("next 30 days", measured(next_days(audit))))
+            }
+            @if looked_at { (fact("found by", found_by(rule))) }
+            @if let Some(examined) = rule.audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
+                (fact("examined", html! {
+                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find " (count(examined.returned))
+                }))
+            }
+            @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
+            @if looked_at && swept(report) {
+                (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
+                (fact("delete commands", html! { (count(rule.batches)) }))
+                @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
+                @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
+            }
+            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
+        }
+    }
+}
+
+fn lifetime(rule: &RuleReport) -> Markup {
+    html! {
+        @match rule.expire_after_seconds {
+            -1 => "only by its own ttl",
+            seconds if age(seconds) == format!("{seconds}s") => (age(seconds)),
+            seconds => { (age(seconds)) span.muted { " = " (count(seconds.unsigned_abs())) " s" } }
+        }
+    }
+}
+
+fn native(rule: &RuleReport) -> Markup {
+    html! {
+        @match rule.native_ttl.as_deref() {
+            None => (unmeasured()),
+            Some([]) => "none",
+            Some(settings) => {
+                @for setting in settings {
+                    div {
+                        (code(&setting.field)) ": "
+                        @match setting.expire_after_seconds { Some(seconds) => { (seconds) " s" } None => "no number" }
+                        @if let Some(index) = &setting.index { ", index " (code(index)) } @else { ", of the collection" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn paused(millis: &PausedMs) -> Markup {
+    let reasons = [("lag", millis.lag), ("latency", millis.latency), ("rate", millis.rate), ("throttling", millis.throttle)];
+    let paused = reasons.into_iter().filter(|(_, millis)| *millis > 0);
+    let parts: Vec<String> = paused.map(|(reason, millis)| format!("{} for {reason}", duration(millis))).collect();
+    html! { @if parts.is_empty() { "not at all" } @else { (parts.join(", ")) } }
+}
+
+fn advice(audit: &AuditReport) -> Markup {
+    html! {
+        @if let Some(command) = &audit.create_index {
+            div.advice { p { "No index serves this rule. This one would:" } pre { (code(command)) } }
+        }
+    }
+}

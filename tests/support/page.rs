@@ -1,0 +1,49 @@
+//! Reads the HTML report with a parser.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use scraper::{ElementRef, Selector};
+use serde_json::Value;
+use ttl_sweeper::report::text::count;
+use ttl_sweeper::report::{Format, Report, render};
+
+/// A report of an audit.
+pub fn audit() -> Value {
+    serde_json::from_str(include_str!("reports/audit.json")).expect("the fixture is JSON")
+}
+
+pub fn page(report: &Value) -> String {
+    let report: Report = serde_json::from_value(report.clone()).expect("the fixture is a report");
+    render(&report, Format::Html, false)
+}
+
+pub fn all<'a>(root: ElementRef<'a>, css: &str) -> Vec<ElementRef<'a>> {
+    let selector = Selector::parse(css).expect("a selector");
+    root.select(&selector).collect()
+}
+
+/// The text of an element, with its white space folded.
+pub fn text(element: ElementRef) -> String {
+    element.text().collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub fn texts(root: ElementRef, css: &str) -> Vec<String> {
+    all(root, css).into_iter().map(text).collect()
+}
+
+/// The facts of a rule by their labels.
+pub fn facts(rule: ElementRef) -> BTreeMap<String, String> {
+    all(rule, "dl.grid > div").into_iter().map(|fact| (texts(fact, "dt")[0].clone(), texts(fact, "dd")[0].clone())).collect()
+}
+
+/// The cells of all rows in a table's body.
+pub fn rows(root: ElementRef, css: &str) -> Vec<Vec<String>> {
+    all(root, &format!("{css} > tbody > tr")).into_iter().map(|row| texts(row, "th, td")).collect()
+}
+
+/// A number as the page shows it.
+pub fn number(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "not measured".to_owned(), count)
+}
