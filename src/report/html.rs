@@ -25,7 +25,9 @@ const MOST_OPEN: usize = 12;
 const MOST_IN_FULL: usize = 200;
 
 pub fn render(report: &Report) -> String {
-    let (loud, quiet): (Vec<usize>, Vec<usize>) = (0..report.rules.len()).partition(|index| !is_folded(report, *index));
+    // Those without anything to say have only a row, where there are many of them.
+    let folds = lines::shown(report).1 > 0;
+    let (quiet, loud) = (0..report.rules.len()).partition::<Vec<_>, _>(|index| folds && lines::is_quiet(&report.rules[*index]));
     let in_full = in_full(report, &loud);
     let verdict = overview::verdict(report);
     let page = html! {
@@ -80,11 +82,6 @@ fn title(report: &Report) -> &'static str {
 fn content_security_policy() -> String {
     let hash = STANDARD.encode(Sha256::digest(SCRIPT));
     format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'")
-}
-
-/// Whether a rule has only a row: nothing to say, among many of that kind.
-fn is_folded(report: &Report, index: usize) -> bool {
-    lines::is_quiet(&report.rules[index]) && lines::shown(report).1 > 0
 }
 
 /// The rules that get charts and tables, in the order of the report.
