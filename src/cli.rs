@@ -1,6 +1,7 @@
 //! The command line.
 
 mod check;
+mod history;
 mod native;
 mod sweep;
 mod value;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 
 pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use history::HistoryArgs;
 
 pub use native::{NativeApplyArgs, NativeCommand};
 pub use sweep::SweepArgs;
@@ -63,6 +65,10 @@ pub enum Command {
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Show the last runs that `history` of the policy recorded; reads only
+    ///
+    /// With --only the documents that the selected rules deleted, else those of whole runs.
+    History(HistoryArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no

@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 32] = [
+const HEADER: [&str; 34] = [
     "runId",
     "command",
     "dryRun",
@@ -21,6 +21,8 @@ const HEADER: [&str; 32] = [
     "expiredMeasurements",
     "deletedCount",
     "uncertain",
+    "remainingCount",
+    "oldestRemaining",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -81,6 +83,8 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         number(rule.expired_measurements),
         rule.deleted_count.to_string(),
         rule.uncertain.to_string(),
+        number(rule.remaining_count),
+        text(&rule.oldest_remaining),
         number(rule.document_count),
         rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default(),
         text(&rule.oldest_expired),

@@ -3,20 +3,30 @@
 use std::io::IsTerminal;
 
 use chrono::Utc;
-use tracing::warn;
 
 use super::measure::measure;
 use super::prepare::{self, At};
-use super::{Run, confirm, millis, rules};
+use super::{Run, confirm, events, millis, record, remaining, rules};
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
+use crate::log::LogFormat;
 use crate::plan::Plan;
 use crate::progress::Show;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
 
+/// Sweeps, and records the run in the history where the policy asks for one.
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+    let swept = unrecorded(run, common, args, uri).await;
+    record::history(run, args.dry_run, &swept).await;
+    if let (Ok(_), Some(deployment)) = (&swept, run.connected.get()) {
+        deployment.clone().close().await;
+    }
+    swept
+}
+
+async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
     let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew };
     let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
@@ -24,6 +34,8 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
     let asks = !args.dry_run && confirm::can_ask(args.yes);
     let count_all = args.dry_run || asks;
     let mut reports = measure(run, &deployment, &plan, count_all).await;
+    let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
+    reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
     let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
     if consent == Consent::Refused && run.stop.is_asked() {
         return Err(prepare::interrupted(run).into());
@@ -43,6 +55,8 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
     } else {
         note_closed_windows(&plan, &mut reports);
     }
+    let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
+    remaining::enter(run, &deployment, &plan, args.dry_run, is_recorded, &mut reports).await;
     let record = RunRecord {
         command: Command::Sweep,
         dry_run: args.dry_run,
@@ -54,9 +68,7 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
         policy: &run.policy,
         server: Some(&deployment.facts),
     };
-    let report = Report::new(record, reports);
-    deployment.close().await;
-    Ok(report)
+    Ok(Report::new(record, reports))
 }
 
 /// What the policy asks for and this version cannot do: a lock that is not taken would let two runs believe they are alone.
@@ -67,9 +79,6 @@ fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
             "policy `{path}`: `lock` is not yet supported by this version; nothing was contacted"
         ))
         .hint("leave `lock` out, and see to it that only one machine runs this policy"));
-    }
-    if run.policy.history.is_some() {
-        warn!("policy `{path}`: `history` is not yet supported by this version; the run is not recorded");
     }
     Ok(())
 }
@@ -90,7 +99,8 @@ fn show(common: &Common) -> Show {
     match common.progress {
         When::Never => Show::Nothing,
         When::Auto if common.quiet => Show::Nothing,
-        When::Auto | When::Always if on_terminal => Show::Bars,
+        // Bars are not for a log of objects.
+        When::Auto | When::Always if on_terminal && common.log_format == LogFormat::Text => Show::Bars,
         When::Auto | When::Always => Show::Lines,
     }
 }
