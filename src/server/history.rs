@@ -14,8 +14,8 @@ use super::retries::Retries;
 use super::{Deployment, answer, error};
 use crate::policy::namespace::Namespace;
 
-/// One try to record a run may take so long: nothing else keeps the process.
-const LONGEST_INSERT: Duration = Duration::from_secs(5);
+/// One try to record a run may take so long: a fail-over is waited for, but nothing else keeps the process.
+const LONGEST_INSERT: Duration = Duration::from_secs(20);
 
 /// No try begins later.
 const LONGEST: Duration = Duration::from_secs(20);
