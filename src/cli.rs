@@ -2,6 +2,7 @@
 
 mod check;
 mod diff;
+mod history;
 mod native;
 mod sweep;
 mod value;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use history::HistoryArgs;
 
 pub use diff::DiffArgs;
 pub use native::{NativeApplyArgs, NativeCommand};
@@ -69,6 +71,10 @@ pub enum Command {
     Check(CheckArgs),
     /// Show what changed between two saved JSON reports; contacts nothing
     Diff(DiffArgs),
+    /// Show the last runs that `history` of the policy recorded; reads only
+    ///
+    /// With --only the documents that the selected rules deleted, else those of whole runs.
+    History(HistoryArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::exit;
+use crate::policy::PolicyError;
 
 /// `what was being done: why`, what to do about it, and the exit code. Lower case, no full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,5 +38,14 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+/// The exit code of whatever kept a run from taking place.
+pub fn exit_code(cause: &anyhow::Error) -> u8 {
+    match cause.downcast_ref::<Failure>() {
+        Some(failure) => failure.exit_code,
+        None if cause.is::<PolicyError>() => exit::USAGE,
+        None => exit::CANNOT_RUN,
     }
 }

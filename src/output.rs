@@ -43,13 +43,7 @@ impl Target {
     pub fn write(self, report: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(report),
-            Target::Replace(path) => {
-                let mut temporary = beside(&path)?;
-                temporary.write_all(report.as_bytes())?;
-                temporary.as_file().sync_all()?;
-                temporary.persist(path)?;
-                Ok(())
-            }
+            Target::Replace(path) => replace(beside(&path)?, &path, report),
             Target::Direct(mut file) => file.write_all(report.as_bytes()),
         }
     }
@@ -57,6 +51,28 @@ impl Target {
 
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// Writes a file that another user's process reads: it is replaced as a whole, and a new one can be read by everybody.
+pub fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
+    match Target::open(path)? {
+        Target::Replace(path) => {
+            let temporary = beside(&path)?;
+            if !path.exists() {
+                // Whatever the umask of a service says.
+                temporary.as_file().set_permissions(Permissions::from_mode(0o644))?;
+            }
+            replace(temporary, &path, text)
+        }
+        target => target.write(text),
+    }
+}
+
+fn replace(mut temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
+    temporary.write_all(text.as_bytes())?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(path)?;
+    Ok(())
 }
 
 /// One name for each file, also where it does not exist yet: two paths with one such name are one file.

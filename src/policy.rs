@@ -36,6 +36,14 @@ pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
+impl Policy {
+    /// The collection that runs are recorded in.
+    pub fn history_namespace(&self) -> Option<Namespace> {
+        let (database, collection) = self.history.as_ref()?.split_once('.')?;
+        Some(Namespace { database: database.to_owned(), collection: collection.to_owned() })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Connection {
     pub uri: Option<String>,

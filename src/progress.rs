@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tracing::info;
 
+use crate::log::PROGRESS;
 use crate::report::text::{clean, count, plural};
 
 pub const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -121,8 +122,9 @@ impl Progress {
         let (since, before) = state.last_line;
         let rate = per_second(state.deleted - before, since.elapsed());
         state.last_line = (Instant::now(), state.deleted);
+        let remaining = state.expected.map(|expected| expected.saturating_sub(state.deleted));
         let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
-        if let Some(remaining) = state.expected.map(|expected| expected.saturating_sub(state.deleted)) {
+        if let Some(remaining) = remaining {
             let _ = write!(line, ", {} remaining", count(remaining));
             if let Some(seconds) = remaining.checked_div(per_second(state.deleted, state.begun.elapsed())) {
                 let _ = write!(line, ", eta {:#}", HumanDuration(Duration::from_secs(seconds)));
@@ -140,7 +142,16 @@ impl Progress {
         if state.running.len() > MOST_SHOWN {
             let _ = write!(line, "; and {} more", state.running.len() - MOST_SHOWN);
         }
-        info!(target: "sweeper::progress", "{line}");
+        info!(
+            target: PROGRESS,
+            event = "progress",
+            deletedCount = state.deleted,
+            deletedPerSecond = rate,
+            remainingCount = remaining,
+            rules = state.rules,
+            rulesEnded = state.ended,
+            "{line}"
+        );
     }
 
     /// The run has ended; the bars go away.

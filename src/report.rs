@@ -4,10 +4,12 @@ pub mod audit;
 pub mod check;
 mod csv;
 pub mod diff;
+pub mod history;
 mod html;
 mod json;
 mod lines;
 mod markdown;
+pub mod metrics;
 pub mod rule;
 mod table;
 pub mod text;
@@ -126,6 +128,8 @@ pub struct Totals {
     /// Null where a rule that could be counted was not.
     pub expired_count: Option<u64>,
     pub deleted_count: u64,
+    /// Null where what remains of a rule is not known; rules that were skipped leave nothing.
+    pub remaining_count: Option<u64>,
     pub failed: usize,
     pub refused: usize,
 }
@@ -140,6 +144,7 @@ impl Totals {
             rules: rules.len(),
             expired_count: counted.sum(),
             deleted_count: rules.iter().map(|rule| rule.deleted_count).sum(),
+            remaining_count: rules.iter().filter(|rule| rule.status != Status::Skipped).map(|rule| rule.remaining_count).sum(),
             failed: count(Status::Failed),
             refused: count(Status::Refused),
         }
@@ -198,6 +203,14 @@ pub fn rfc3339(at: DateTime) -> String {
             instant.to_rfc3339_opts(SecondsFormat::Millis, true)
         }
         _ => format!("{} ms since 1970", at.timestamp_millis()),
+    }
+}
+
+/// Reads what [`rfc3339`] wrote.
+pub fn parse_instant(text: &str) -> Option<DateTime> {
+    match text.strip_suffix(" ms since 1970") {
+        Some(millis) => Some(DateTime::from_millis(millis.parse().ok()?)),
+        None => Some(DateTime::from_millis(chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis())),
     }
 }
 

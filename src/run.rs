@@ -4,23 +4,32 @@ mod check;
 mod confirm;
 mod deliver;
 mod diff;
+mod events;
+mod history;
 mod import;
 mod load;
 mod measure;
 mod native;
 mod only;
 mod prepare;
+mod record;
+mod remaining;
 mod rules;
 mod sweep;
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bson::{DateTime, Uuid};
 
+use record::Record;
+
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
+use crate::log;
 use crate::native::LAST_CHANGE;
 use crate::policy::Policy;
+use crate::server::Deployment;
 use crate::stop::Stop;
 use deliver::{Output, deliver};
 
@@ -31,6 +40,8 @@ pub struct Run {
     pub started_at: DateTime,
     pub policy: Policy,
     pub stop: Stop,
+    /// The deployment, once there is a connection: a run that fails is recorded in its history as well.
+    pub connected: OnceLock<Deployment>,
 }
 
 /// What a command that goes by a policy begins with.
@@ -45,18 +56,25 @@ struct Begun {
 /// Errors: whatever kept the run from taking place; nothing was deleted then.
 pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
+    let id = &new_id();
     match command {
         Command::Diff(args) => diff::compare(&common, &args),
-        Command::Import => import::import(&common).await,
-        Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
+        Command::Import => import::import(&common, id).await,
+        Command::Native { command } => native::native(begin(&common, id)?, &common, &command).await,
+        Command::History(args) => history::history(begin(&common, id)?, &common, &args).await,
         Command::Sweep(args) => {
-            let Begun { run, uri, outputs } = begin(&common)?;
-            refuse_invisible(&run.policy)?;
-            let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
-            Ok(deliver(&common, &report, outputs))
+            let record = Record::open(&args)?;
+            let swept = async {
+                let Begun { run, uri, outputs } = begin(&common, id)?;
+                refuse_invisible(&run.policy)?;
+                let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
+                let exit_code = deliver(&common, &report, outputs);
+                Ok(record.ended(&report, exit_code))
+            };
+            swept.await.inspect_err(|cause| record.failed(cause))
         }
         Command::Check(args) => {
-            let Begun { run, uri, outputs } = begin(&common)?;
+            let Begun { run, uri, outputs } = begin(&common, id)?;
             refuse_invisible(&run.policy)?;
             let report = if args.connect {
                 check::connected(&run, &common, &args, &uri.require()?).await?
@@ -66,6 +84,13 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             Ok(deliver(&common, &report, outputs))
         }
     }
+}
+
+/// An id for a run, which every line of the log carries from here on.
+fn new_id() -> String {
+    let id = Uuid::new().to_string();
+    log::begin_run(&id);
+    id
 }
 
 /// A rule by a field that no client can see can be held beside the service's own settings, but not swept.
@@ -79,12 +104,18 @@ fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
 }
 
 /// Reads the policy, and tries whether the report can be written.
-fn begin(common: &Common) -> anyhow::Result<Begun> {
+fn begin(common: &Common, id: &str) -> anyhow::Result<Begun> {
     let outputs = deliver::pair(common)?;
     let (policy, uri) = load::load(common)?;
     let outputs = deliver::open(outputs)?;
-    let run =
-        Run { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop: Stop::listen()? };
+    let run = Run {
+        id: id.to_owned(),
+        begun: Instant::now(),
+        started_at: DateTime::now(),
+        policy,
+        stop: Stop::listen()?,
+        connected: OnceLock::new(),
+    };
     Ok(Begun { run, uri, outputs })
 }
 

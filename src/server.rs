@@ -6,6 +6,7 @@ pub mod count;
 pub mod delete;
 pub mod error;
 pub mod grant;
+pub mod history;
 pub mod inspect;
 pub mod lag;
 pub mod meter;

@@ -15,8 +15,6 @@ mod source;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::info;
-
 pub use budget::{Limits, RunBudget, Turn};
 use engine::Engine;
 
@@ -104,9 +102,7 @@ pub struct Job<'a> {
 ///
 /// Never fails as a whole: what was deleted before an error is in the outcome beside it.
 pub async fn sweep(job: &Job<'_>, turn: Turn) -> Outcome {
-    let outcome = Engine::new(job).run(turn).await;
-    info!("{}: {} deleted in {} batches", job.planned.namespace, outcome.deleted, outcome.batches);
-    outcome
+    Engine::new(job).run(turn).await
 }
 
 /// Why a rule may not begin or go on now; `None` where it may.

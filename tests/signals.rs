@@ -2,13 +2,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
 use std::time::Duration;
 
 use rand::RngExt;
 use support::faults::{
-    alone, dated, days, end, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start, until_running,
+    alone, dated, days, end, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start, until_heard,
+    until_running,
 };
 use support::sweeper::{Ran, Report, id_set};
 
@@ -28,12 +27,6 @@ fn assert_interrupted(report: &Report, code: i32) {
         assert_eq!(report.rule(index, "status"), "partial", "{report:?}");
         assert_eq!(report.rule(index, "reason"), "interrupted", "{report:?}");
     }
-}
-
-/// Waits until the run has seen a signal; gives what it says of it.
-fn until_heard(child: &mut Child) -> String {
-    let stderr = child.stderr.take().unwrap();
-    BufReader::new(stderr).lines().next().unwrap().unwrap()
 }
 
 #[tokio::test]

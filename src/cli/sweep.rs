@@ -34,6 +34,9 @@ pub struct SweepArgs {
     /// Documents per second at most, over all rules; wins over the policy's run.rate
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rate: Option<u32>,
+    /// Write what the run did in Prometheus' text format, replaced as a whole; also by a run that fails
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,

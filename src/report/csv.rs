@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 33] = [
+const HEADER: [&str; 35] = [
     "runId",
     "command",
     "dryRun",
@@ -22,6 +22,8 @@ const HEADER: [&str; 33] = [
     "expiredMeasurements",
     "deletedCount",
     "uncertain",
+    "remainingCount",
+    "oldestRemaining",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -83,6 +85,8 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         number(rule.expired_measurements),
         rule.deleted_count.to_string(),
         rule.uncertain.to_string(),
+        number(rule.remaining_count),
+        text(&rule.oldest_remaining),
         number(rule.document_count),
         rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default(),
         text(&rule.oldest_expired),

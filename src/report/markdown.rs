@@ -24,7 +24,7 @@ pub fn render(report: &Report) -> String {
 }
 
 /// Takes the meaning from every character that Markdown or HTML gives one, but those of plain names and numbers.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
             '<' => out.push_str("&lt;"),

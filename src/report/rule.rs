@@ -50,6 +50,10 @@ pub struct RuleReport {
     pub deleted_count: u64,
     /// Whether a reply was lost: `deletedCount` is then a lower bound.
     pub uncertain: bool,
+    /// Expired documents that the run left; null where nobody knows.
+    pub remaining_count: Option<u64>,
+    /// The earliest date of any document that remains.
+    pub oldest_remaining: Option<String>,
     /// By the collection's own count, before the first delete.
     pub document_count: Option<u64>,
     pub expired_percent: Option<f64>,
@@ -93,6 +97,8 @@ impl RuleReport {
             expired_measurements: None,
             deleted_count: 0,
             uncertain: false,
+            remaining_count: None,
+            oldest_remaining: None,
             document_count: None,
             expired_percent: None,
             oldest_expired: None,
@@ -127,4 +133,18 @@ pub fn predicate_json(selection: &Selection) -> Value {
 
 fn two_decimals(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A rule of which nothing is known.
+    pub fn report(name: &str, namespace: &str) -> RuleReport {
+        let json = serde_json::json!({
+            "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,
+            "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
+        });
+        serde_json::from_value(json).expect("the fields of a rule that are never null")
+    }
 }

@@ -41,7 +41,7 @@ pub fn render(report: &Report, colored: bool) -> String {
 }
 
 /// Breaks a line where a mail or an 80-column terminal would; names and instants stay whole.
-fn fold(text: &str) -> String {
+pub fn fold(text: &str) -> String {
     let options = textwrap::Options::new(80)
         .subsequent_indent("  ")
         .break_words(false)

@@ -7,6 +7,23 @@ pub fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
+/// As [`count`] up to six digits, above that three figures and a prefix: `1.23 M`.
+pub fn compact(number: u64) -> String {
+    if number < 1_000_000 {
+        return count(number);
+    }
+    let prefixes = [(1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
+    let value = number as f64;
+    // What would be rounded to 1000 has the next prefix.
+    let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| value / unit < 999.5).unwrap_or((1e18, "E"));
+    let value = value / unit;
+    match value {
+        ..9.995 => format!("{value:.2} {prefix}"),
+        ..99.95 => format!("{value:.1} {prefix}"),
+        _ => format!("{value:.0} {prefix}"),
+    }
+}
+
 /// A size in binary units: `1.50 GiB`.
 pub fn bytes(number: u64) -> String {
     BinaryBytes(number).to_string()
@@ -53,6 +70,16 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         for (millis, text) in [(840, "840 ms"), (12_345, "12.3 s"), (310_000, "5m 10s"), (7_385_000, "2h 03m")] {
             assert_eq!(duration(millis), text);
+        }
+        for (number, text) in [
+            (999_999, "999,999"),
+            (1_000_000, "1.00 M"),
+            (9_995_000, "10.0 M"),
+            (12_345_678, "12.3 M"),
+            (999_600_000, "1.00 G"),
+            (u64::MAX, "18.4 E"),
+        ] {
+            assert_eq!(compact(number), text);
         }
         assert_eq!(plural(1, "rule"), "1 rule");
         assert_eq!(plural(0, "rule"), "0 rules");

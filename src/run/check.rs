@@ -1,5 +1,7 @@
 //! `sweeper check`: the policy alone, or held against the deployment. Reads only.
 
+use tracing::warn;
+
 use super::measure::begin;
 use super::only::Only;
 use super::prepare::{self, At};
@@ -55,6 +57,9 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     };
     let granted =
         granted.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))?;
+    if let Some(missing) = run.policy.history_namespace().and_then(|history| granted.missing_for_history(&history)) {
+        warn!("policy `{}`: `history`: {missing}", run.policy.path);
+    }
     let reports = plan.rules.iter().map(|planned| {
         let mut report = begin(planned);
         report.warnings.extend(advice(&planned.rule));

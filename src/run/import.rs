@@ -1,6 +1,6 @@
 //! `sweeper import`: a policy from the TTL settings of a deployment. Reads only, and needs no policy.
 
-use bson::{DateTime, Uuid};
+use bson::DateTime;
 use tracing::{error, warn};
 
 use super::{deliver, load};
@@ -20,7 +20,7 @@ use crate::stop::Stop;
 /// Writes the policy to standard output or the file of `--output`. Gives the exit code: 3 where something could not be looked at.
 ///
 /// Errors: no connection, or no setting that deletes anything; nothing was written then.
-pub async fn import(common: &Common) -> anyhow::Result<u8> {
+pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     if !common.format.is_empty() {
         return Err(Failure::usage("--format: import writes a policy, which is YAML; nothing was contacted").into());
     }
@@ -31,7 +31,7 @@ pub async fn import(common: &Common) -> anyhow::Result<u8> {
         Target::open(&path).map_err(|cause| Failure::cannot_run(format!("creating {place}: {cause}; nothing was written")))?;
     let stop = Stop::listen()?;
     let imported = tokio::select! {
-        imported = read(common, &given, flavor) => imported?,
+        imported = read(common, &given, flavor, run_id) => imported?,
         () = stop.asked() => {
             let exit_code = stop.exit_code().unwrap_or(exit::INTERRUPTED);
             return Err(Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was written") }.into());
@@ -59,8 +59,8 @@ fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
 }
 
 /// The text of the policy, and whether everything could be looked at.
-async fn read(common: &Common, given: &str, flavor: Flavor) -> anyhow::Result<(String, bool)> {
-    let deployment = connect::connect(given, flavor, &Uuid::new().to_string()).await?;
+async fn read(common: &Common, given: &str, flavor: Flavor, run_id: &str) -> anyhow::Result<(String, bool)> {
+    let deployment = connect::connect(given, flavor, run_id).await?;
     let everything = [NamespacePattern { database: "*".into(), collection: "*".into() }];
     let mut catalog: Catalog = native::catalog(&deployment, &everything)
         .await

@@ -41,6 +41,7 @@ async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Dep
     let rules = only.rules(&run.policy)?;
     let connection = &run.policy.connection;
     let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+    let _ = run.connected.set(deployment.clone());
     let targets = inspect::targets(&deployment, &rules)
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;

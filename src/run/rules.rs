@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use super::events;
 use super::measure::{not_begun, note_unseen_field};
 use super::{Run, millis};
 use crate::plan::{Decision, Plan, PlannedRule, Selection};
@@ -74,7 +75,10 @@ pub async fn sweep(
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
     };
-    let rules = join_all(ready.into_iter().map(|(planned, selection, report)| sweeping.one(planned, selection, report)));
+    let rules = join_all(ready.into_iter().map(async |(planned, selection, report)| {
+        sweeping.one(planned, selection, report).await;
+        events::rule_ended(report);
+    }));
     let lines = async {
         loop {
             tokio::time::sleep(LINE_EVERY).await;
@@ -103,6 +107,7 @@ impl Sweeping<'_> {
         if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(planned, &self.budget, stop).is_none() {
             expected = count::expired_within(self.deployment, planned, selection, LONGEST_COUNT).await;
         }
+        events::rule_begins(report);
         let progress = &self.progress.begin(&report.namespace, expected);
         let Self { deployment, grant, budget, lag, .. } = self;
         let charges = &Charges::default();

@@ -4,21 +4,31 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use chrono::Utc;
-use tracing::warn;
 
 use super::measure::measure;
 use super::prepare::{self, At};
-use super::{Run, confirm, millis, rules};
+use super::{Run, confirm, events, millis, record, remaining, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
+use crate::log::LogFormat;
 use crate::plan::Plan;
 use crate::progress::Show;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
 
+/// Sweeps, and records the run in the history where the policy asks for one.
 pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+    let swept = unrecorded(run, common, args, uri).await;
+    record::history(run, args.dry_run, &swept).await;
+    if let (Ok(_), Some(deployment)) = (&swept, run.connected.get()) {
+        deployment.clone().close().await;
+    }
+    swept
+}
+
+async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     refuse_unsupported(run, args)?;
     let approval = args.plan.as_deref().map(read_plan).transpose()?;
     let at = At {
@@ -31,6 +41,8 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
     let asks = !args.dry_run && confirm::can_ask(args.yes);
     let count_all = args.dry_run || asks;
     let mut reports = measure(run, &deployment, &plan, count_all).await;
+    let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
+    reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
     let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
     if consent == Consent::Refused && run.stop.is_asked() {
         return Err(prepare::interrupted(run).into());
@@ -50,6 +62,8 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
     } else {
         note_closed_windows(&plan, &mut reports);
     }
+    let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
+    remaining::enter(run, &deployment, &plan, args.dry_run, is_recorded, &mut reports).await;
     let record = RunRecord {
         command: Command::Sweep,
         dry_run: args.dry_run,
@@ -62,9 +76,7 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
         server: Some(&deployment.facts),
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
     };
-    let report = Report::new(record, reports);
-    deployment.close().await;
-    Ok(report)
+    Ok(Report::new(record, reports))
 }
 
 fn read_plan(path: &Path) -> Result<Approval, Failure> {
@@ -86,9 +98,6 @@ fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
         ))
         .hint("leave `lock` out, and see to it that only one machine runs this policy"));
     }
-    if run.policy.history.is_some() {
-        warn!("policy `{path}`: `history` is not yet supported by this version; the run is not recorded");
-    }
     Ok(())
 }
 
@@ -108,7 +117,8 @@ fn show(common: &Common) -> Show {
     match common.progress {
         When::Never => Show::Nothing,
         When::Auto if common.quiet => Show::Nothing,
-        When::Auto | When::Always if on_terminal => Show::Bars,
+        // Bars are not for a log of objects.
+        When::Auto | When::Always if on_terminal && common.log_format == LogFormat::Text => Show::Bars,
         When::Auto | When::Always => Show::Lines,
     }
 }

@@ -46,10 +46,9 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
     let found = one(deployment, selection, vec![matching.clone(), group]).await?;
     let mut expired = read(planned, found.as_ref());
     if expired.count > 0 {
-        // Along an ascending index the first match has the earliest date of all; any other has to be gone through.
-        let project = doc! { "$project": { "_id": 0, "oldest": &earliest } };
+        // An index in another order has to be gone through.
         let stages = if index.oldest_first {
-            vec![matching, doc! { "$limit": 1 }, project]
+            first(planned, selection)
         } else {
             vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
         };
@@ -71,6 +70,24 @@ pub async fn expired_within(
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
     let found = limited(deployment, selection, stages, Some(most)).await.ok()?;
     Some(read(planned, found.as_ref()).count)
+}
+
+/// The earliest date of any expired document, where the index gives it at once and that takes no longer than `most`.
+pub async fn oldest_within(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    selection: &Selection,
+    most: Duration,
+) -> Option<DateTime> {
+    selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
+    let found = limited(deployment, selection, first(planned, selection), Some(most)).await.ok()?;
+    read(planned, found.as_ref()).oldest
+}
+
+/// Along an ascending index the first match has the earliest date of all.
+fn first(planned: &PlannedRule, selection: &Selection) -> Vec<Document> {
+    let project = doc! { "$project": { "_id": 0, "oldest": planned.expiry.earliest() } };
+    vec![doc! { "$match": selection.predicate.clone() }, doc! { "$limit": 1 }, project]
 }
 
 fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {

@@ -1,4 +1,4 @@
-//! The right to delete, as a value.
+//! The rights to delete and to record, as values.
 
 /// Without this value no document can be deleted: [`super::delete`] asks for it, and only a sweep that is no dry run, confirmed where
 /// somebody could be asked, can make one.
@@ -18,5 +18,14 @@ pub enum Consent {
 impl DeleteGrant {
     pub fn new(dry_run: bool, consent: Consent) -> Option<Self> {
         (!dry_run && matches!(consent, Consent::NotAsked | Consent::Given)).then_some(Self(()))
+    }
+}
+
+/// Without this value no run is recorded: [`super::history`] asks for it, and a dry run cannot make one.
+pub struct RecordGrant(());
+
+impl RecordGrant {
+    pub fn new(dry_run: bool) -> Option<Self> {
+        (!dry_run).then_some(Self(()))
     }
 }

@@ -34,6 +34,16 @@ impl Privileges {
         (!lacking.is_empty()).then(|| format!("the user lacks {} on `{buckets}`; {grant}", lacking.join(", ")))
     }
 
+    /// What the user lacks to record runs in the history, and to show them.
+    pub fn missing_for_history(&self, history: &Namespace) -> Option<String> {
+        let needed = [("insert", "to record runs"), ("find", "for `sweeper history`")];
+        let lacking: Vec<_> = needed.into_iter().filter(|(action, _)| !self.allows(history, action)).collect();
+        let named: Vec<String> = lacking.iter().map(|(action, what_for)| format!("{action} {what_for}")).collect();
+        let actions: Vec<&str> = lacking.iter().map(|(action, _)| *action).collect();
+        let grant = grant(history, &actions);
+        (!lacking.is_empty()).then(|| format!("the user lacks {} on `{history}`; {grant}", named.join(", ")))
+    }
+
     fn allows(&self, namespace: &Namespace, action: &str) -> bool {
         let Some(granted) = &self.0 else { return true };
         granted
@@ -50,14 +60,17 @@ impl Privileges {
         if missing.is_empty() {
             return None;
         }
-        Some(format!(
-            "the user lacks {names} on this collection; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
-             [{{resource: {{db: {database:?}, collection: {collection:?}}}, actions: {missing:?}}}])",
-            names = missing.join(", "),
-            database = namespace.database,
-            collection = namespace.collection,
-        ))
+        Some(format!("the user lacks {} on this collection; {}", missing.join(", "), grant(namespace, &missing)))
     }
+}
+
+/// The command of mongosh that grants actions on a collection.
+fn grant(namespace: &Namespace, actions: &[&str]) -> String {
+    let Namespace { database, collection } = namespace;
+    format!(
+        "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
+         [{{resource: {{db: {database:?}, collection: {collection:?}}}, actions: {actions:?}}}])"
+    )
 }
 
 /// Whether a privilege's resource includes the collection. An empty name stands for every one, but for system collections.

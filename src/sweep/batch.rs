@@ -56,11 +56,11 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
                 wait
             }
             Step::Yield(wait) => {
-                info!("{namespace}: {why}; going on in {} ms", wait.as_millis());
+                info!(%namespace, waitMs = millis(wait), "{namespace}: {why}; going on in {} ms", millis(wait));
                 wait
             }
             Step::Retry(wait) => {
-                warn!("{namespace}: {why}; trying again in {} ms", wait.as_millis());
+                warn!(%namespace, waitMs = millis(wait), "{namespace}: {why}; trying again in {} ms", millis(wait));
                 wait
             }
             Step::End => break,
@@ -74,4 +74,8 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
     drop(turn);
     Landed { asked, latency, tally }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

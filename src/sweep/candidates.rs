@@ -109,7 +109,8 @@ impl<'a> Candidates<'a> {
                     let Some(wait) = wait else { return Err(explain(&cause)) };
                     // What is already deleted does not match any more: the new pass goes on where the old one ended.
                     let (why, millis) = (error::explain(&cause), wait.as_millis());
-                    warn!("{}: reading: {why}; beginning the pass anew in {millis} ms", self.job.planned.namespace);
+                    let namespace = &self.job.planned.namespace;
+                    warn!(%namespace, "{namespace}: reading: {why}; beginning the pass anew in {millis} ms");
                     self.cursor = None;
                     tokio::time::sleep(wait).await;
                 }
@@ -127,7 +128,10 @@ impl<'a> Candidates<'a> {
         loop {
             match tokio::time::timeout(deployment.patience, &mut advance).await {
                 Ok(advanced) => return advanced,
-                Err(_) => warn!("{}: reading: no answer for {} s; still waiting", planned.namespace, begun.elapsed().as_secs()),
+                Err(_) => {
+                    let (namespace, seconds) = (&planned.namespace, begun.elapsed().as_secs());
+                    warn!(%namespace, "{namespace}: reading: no answer for {seconds} s; still waiting");
+                }
             }
         }
     }

@@ -188,7 +188,8 @@ impl<'a> Engine<'a> {
         let mut said = false;
         while let Some(why) = self.behind() {
             if !said {
-                warn!("{}: waiting: {why}", self.job.planned.namespace);
+                let namespace = &self.job.planned.namespace;
+                warn!(%namespace, "{namespace}: waiting: {why}");
                 said = true;
             }
             self.pause(&why, TRY_GATE, |paused| &mut paused.lag).await?;

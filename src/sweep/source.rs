@@ -116,7 +116,8 @@ async fn persist<T, F: Future<Output = Result<T>>>(job: &Job<'_>, ask: impl Fn()
         };
         let Some(wait) = retries.wait(&cause) else { return Err(cause) };
         let why = error::explain(&cause);
-        warn!("{}: reading: {why}; trying again in {} ms", job.planned.namespace, wait.as_millis());
+        let namespace = &job.planned.namespace;
+        warn!(%namespace, "{namespace}: reading: {why}; trying again in {} ms", wait.as_millis());
         tokio::time::sleep(wait).await;
     }
 }

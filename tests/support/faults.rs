@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -175,4 +176,10 @@ pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
         doc! { "$out": name },
     ];
     case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("documents are made");
+}
+
+/// Waits until the run has seen a signal; gives what it says of it.
+pub fn until_heard(child: &mut Child) -> String {
+    let stderr = child.stderr.take().unwrap();
+    BufReader::new(stderr).lines().next().unwrap().unwrap()
 }

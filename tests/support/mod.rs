@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod corpus;
+pub mod exposition;
 pub mod faults;
 pub mod filled;
 pub mod mongod;

@@ -1,0 +1,118 @@
+//! The history of runs: the document that records one, and how the last of them are shown.
+
+mod document;
+mod render;
+mod trend;
+
+use bson::{Bson, Document};
+use serde::Serialize;
+
+use super::{SCHEMA_VERSION, rfc3339};
+use crate::policy::namespace::glob;
+
+pub use document::document;
+pub use render::render;
+
+/// What `sweeper history` shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct History {
+    pub schema_version: u32,
+    pub command: &'static str,
+    /// Namespace of the documents.
+    pub collection: String,
+    /// The newest first.
+    pub runs: Vec<RecordedRun>,
+    /// Null where there is no run.
+    pub median: Option<Median>,
+}
+
+/// One run, as it was recorded. A value that was not measured is null.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedRun {
+    pub run_id: String,
+    pub started_at: String,
+    pub duration_ms: u64,
+    pub exit_code: u8,
+    pub status: String,
+    pub expired_count: Option<u64>,
+    pub deleted_count: u64,
+    pub remaining_count: Option<u64>,
+    /// Null where the run took no time that could be measured.
+    pub deleted_per_second: Option<f64>,
+    /// Why there is no more to show of the run.
+    pub error: Option<String>,
+}
+
+/// The middle of all runs that are shown, each value by itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Median {
+    pub deleted_count: f64,
+    pub duration_ms: f64,
+    pub deleted_per_second: Option<f64>,
+}
+
+impl History {
+    /// Reads documents, the newest first; what is no document of a run is left out. With `only`, patterns for names and namespaces of rules,
+    /// runs without such a rule are left out, and counts are of these rules.
+    pub fn new(collection: String, documents: &[Document], only: &[String]) -> Self {
+        let runs: Vec<RecordedRun> = documents.iter().filter_map(|document| RecordedRun::read(document, only)).collect();
+        let median = trend::median_of(&runs);
+        Self { schema_version: SCHEMA_VERSION, command: "history", collection, runs, median }
+    }
+}
+
+impl RecordedRun {
+    fn read(document: &Document, only: &[String]) -> Option<Self> {
+        let duration_ms = number(document, "durationMs")?;
+        let totals = document.get_document("totals").ok()?;
+        let mut run = Self {
+            run_id: document.get_str("_id").ok()?.to_owned(),
+            started_at: rfc3339(*document.get_datetime("startedAt").ok()?),
+            duration_ms,
+            exit_code: u8::try_from(number(document, "exitCode")?).ok()?,
+            status: document.get_str("status").ok()?.to_owned(),
+            expired_count: number(totals, "expiredCount"),
+            deleted_count: number(totals, "deletedCount")?,
+            remaining_count: number(totals, "remainingCount"),
+            deleted_per_second: None,
+            error: document.get_str("error").ok().map(str::to_owned),
+        };
+        if !only.is_empty() {
+            let rules = document.get_array("rules").into_iter().flatten().filter_map(Bson::as_document);
+            run.narrow(&rules.filter(|rule| is_meant(rule, only)).collect::<Vec<_>>())?;
+        }
+        run.deleted_per_second = (duration_ms > 0).then(|| trend::rate(run.deleted_count, duration_ms));
+        Some(run)
+    }
+
+    /// Leaves what these rules did; `None` where there are none.
+    fn narrow(&mut self, rules: &[&Document]) -> Option<()> {
+        let worst = rules.iter().filter_map(|rule| rule.get_str("status").ok()).max_by_key(|status| severity(status))?;
+        worst.clone_into(&mut self.status);
+        self.deleted_count = rules.iter().filter_map(|rule| number(rule, "deletedCount")).sum();
+        self.expired_count = rules.iter().map(|rule| number(rule, "expiredCount")).sum();
+        self.remaining_count = rules.iter().map(|rule| number(rule, "remainingCount")).sum();
+        Some(())
+    }
+}
+
+fn is_meant(rule: &Document, only: &[String]) -> bool {
+    let names = ["name", "namespace"].into_iter().filter_map(|key| rule.get_str(key).ok());
+    names.into_iter().any(|name| only.iter().any(|pattern| glob(pattern, name)))
+}
+
+fn severity(status: &str) -> usize {
+    ["skipped", "complete", "partial", "refused", "failed"].iter().position(|known| *known == status).unwrap_or(0)
+}
+
+fn number(document: &Document, key: &str) -> Option<u64> {
+    u64::try_from(match document.get(key)? {
+        Bson::Int32(n) => i64::from(*n),
+        Bson::Int64(n) => *n,
+        _ => return None,
+    })
+    .ok()
+}

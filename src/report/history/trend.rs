@@ -1,0 +1,78 @@
+//! How runs compare with each other.
+
+use super::{Median, RecordedRun};
+
+/// Documents per second, to one decimal.
+pub fn rate(documents: u64, millis: u64) -> f64 {
+    (documents as f64 * 10_000.0 / millis as f64).round() / 10.0
+}
+
+/// The middle of each value; `None` where there is no run.
+pub fn median_of(runs: &[RecordedRun]) -> Option<Median> {
+    let of = |value: fn(&RecordedRun) -> Option<f64>| median(runs.iter().filter_map(value).collect());
+    Some(Median {
+        deleted_count: of(|run| Some(run.deleted_count as f64))?,
+        duration_ms: of(|run| Some(run.duration_ms as f64))?,
+        deleted_per_second: of(|run| run.deleted_per_second),
+    })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
+}
+
+/// One letter for each value, in proportion to the largest; only a 0 has the lowest.
+pub fn sparkline(values: &[u64], unicode: bool) -> String {
+    let letters: &[char] = if unicode {
+        &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+    } else {
+        &['_', '.', '-', '=', '+', '*', '#', '@']
+    };
+    let largest = u128::from(values.iter().copied().max().unwrap_or(0).max(1));
+    let steps = letters.len() - 1;
+    let letter = |value: &u64| letters[usize::try_from((u128::from(*value) * steps as u128).div_ceil(largest)).unwrap_or(steps)];
+    values.iter().map(letter).collect()
+}
+
+/// How many times a value is the median: `2.5 times the median`; `None` where there is nothing to compare with.
+pub fn times(value: f64, median: f64) -> Option<String> {
+    (median > 0.0 && value > 0.0).then(|| match value / median {
+        ratio if ratio >= 10.0 => format!("{ratio:.0} times the median"),
+        ratio if ratio < 1.0 => format!("{ratio:.2} times the median"),
+        ratio => format!("{ratio:.1} times the median"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_one_value_or_the_mean_of_two() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), Some(3.0));
+    }
+
+    #[test]
+    fn letters_grow_with_values_and_nothing_but_nothing_is_lowest() {
+        assert_eq!(sparkline(&[0, 1, 50, 100, 14_000], true), "▁▂▂▂█");
+        assert_eq!(sparkline(&[0, 1, 2, 3, 4, 5, 6, 7], false), "_.-=+*#@");
+        assert_eq!(sparkline(&[0, 0], true), "▁▁");
+        assert_eq!(sparkline(&[u64::MAX, 0], true), "█▁");
+        assert_eq!(sparkline(&[], true), "");
+    }
+
+    #[test]
+    fn comparisons() {
+        assert_eq!(rate(1234, 500), 2468.0);
+        assert_eq!(rate(1, 3000), 0.3);
+        assert_eq!(times(30.0, 12.0).as_deref(), Some("2.5 times the median"));
+        assert_eq!(times(300.0, 12.0).as_deref(), Some("25 times the median"));
+        assert_eq!(times(1.0, 30.0).as_deref(), Some("0.03 times the median"));
+        assert_eq!((times(30.0, 0.0), times(0.0, 30.0)), (None, None));
+    }
+}

@@ -1,0 +1,79 @@
+//! `sweeper history`: the last runs that the policy's `history` recorded. Reads only.
+
+use std::io::IsTerminal;
+
+use tracing::{error, warn};
+
+use super::deliver::{self, Output};
+use super::{Begun, Run};
+use crate::cli::{Common, HistoryArgs};
+use crate::exit;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::policy::namespace::Namespace;
+use crate::report::Format;
+use crate::report::history::{History, render};
+use crate::server::{connect, error, history};
+
+/// Shows the runs. Gives the exit code: 0 also where none is recorded.
+pub async fn history(begun: Begun, common: &Common, args: &HistoryArgs) -> anyhow::Result<u8> {
+    let Begun { run, uri, outputs } = begun;
+    let Output { target, format, place } = deliver::only(outputs, "history")?;
+    if format == Format::Html {
+        return Err(Failure::usage("--format: history knows `table`, `json`, `csv` and `markdown`; nothing was contacted").into());
+    }
+    let Some(namespace) = run.policy.history_namespace() else {
+        let failure =
+            Failure::usage(format!("policy `{}`: no `history`, so no run is recorded; nothing was contacted", run.policy.path));
+        return Err(failure.hint("write `history: {collection: ops.sweeperRuns}` into the policy").into());
+    };
+    let uri = uri.require()?;
+    let history = tokio::select! {
+        read = read(&run, common, args, &uri, &namespace) => read?,
+        () = run.stop.asked() => {
+            let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
+            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was read") }.into());
+        }
+    };
+    let unicode = !matches!(target, Target::Stdout) || !std::io::stdout().is_terminal() || is_utf8();
+    if let Err(cause) = target.write(&render(&history, format, unicode)) {
+        error!("writing the history to {place}: {cause}");
+        return Ok(exit::CANNOT_RUN);
+    }
+    Ok(exit::DONE)
+}
+
+async fn read(run: &Run, common: &Common, args: &HistoryArgs, uri: &str, namespace: &Namespace) -> Result<History, Failure> {
+    let connection = &run.policy.connection;
+    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+    if let Some(unexpected) = deployment.facts.unexpected(&connection.expect) {
+        let failure = Failure::cannot_run(format!("{unexpected}; nothing was read"));
+        return Err(Failure { exit_code: exit::REFUSED, ..failure });
+    }
+    let last = usize::try_from(args.last).unwrap_or(usize::MAX);
+    let (documents, is_cut) = history::newest(&deployment, namespace, last, !common.only.is_empty())
+        .await
+        .map_err(|cause| Failure::cannot_run(format!("reading `{namespace}`: {}", error::explain(&cause))))?;
+    deployment.close().await;
+    if is_cut {
+        warn!(
+            "`{namespace}` has more than {} documents, which this service cannot sort: these may not be the newest",
+            history::MOST_READ
+        );
+    }
+    let history = History::new(namespace.to_string(), &documents, &common.only);
+    if history.runs.len() < documents.len() && common.only.is_empty() {
+        warn!("{} documents of `{namespace}` record no run of sweeper and are left out", documents.len() - history.runs.len());
+    }
+    Ok(history)
+}
+
+/// Whether the terminal shows UTF-8, by the locale: the first of these variables that is set decides.
+fn is_utf8() -> bool {
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty());
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}

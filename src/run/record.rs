@@ -1,0 +1,130 @@
+//! What a run leaves behind beside its report: metrics for a collector, a document in the history, a line in the log.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bson::DateTime;
+use tracing::{error, warn};
+
+use super::{Run, events, millis};
+use crate::cli::SweepArgs;
+use crate::exit;
+use crate::facts::ServerFacts;
+use crate::failure::{self, Failure};
+use crate::output::{self, Target};
+use crate::report::history;
+use crate::report::metrics::{self, Ended};
+use crate::report::{Command, Report, RunRecord, Status, Totals};
+use crate::server::grant::RecordGrant;
+use crate::server::{self, error};
+
+/// More of an earlier file is not read: it is none of ours.
+const LONGEST_METRICS: u64 = 64 << 20;
+
+/// Writes down how a sweep ended, however it ended.
+pub struct Record {
+    metrics_file: Option<PathBuf>,
+    dry_run: bool,
+    begun: Instant,
+}
+
+impl Record {
+    /// Tries whether the metrics can be written.
+    ///
+    /// Errors: they cannot.
+    pub fn open(args: &SweepArgs) -> Result<Self, Failure> {
+        if let Some(path) = &args.metrics_file {
+            if path.as_os_str() == "-" {
+                return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
+            }
+            Target::open(path).map_err(|cause| {
+                Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
+            })?;
+        }
+        Ok(Self { metrics_file: args.metrics_file.clone(), dry_run: args.dry_run, begun: Instant::now() })
+    }
+
+    /// A run ended with a report. Gives the exit code of the process: 1 where only the metrics cannot be written.
+    pub fn ended(&self, report: &Report, exit_code: u8) -> u8 {
+        events::run_ended(report, exit_code);
+        let is_written = self.write(Some(report), report.duration_ms, exit_code);
+        if exit_code == exit::DONE && !is_written { exit::CANNOT_RUN } else { exit_code }
+    }
+
+    /// A run ended without a report.
+    pub fn failed(&self, cause: &anyhow::Error) {
+        self.write(None, millis(self.begun), failure::exit_code(cause));
+    }
+
+    /// Whether the metrics are written, where they are asked for.
+    fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
+        let Some(path) = &self.metrics_file else { return true };
+        let at = DateTime::now();
+        let last_success = last_success(path, at);
+        let text = metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, last_success });
+        let written = output::replace_readable(path, &text);
+        if let Err(cause) = &written {
+            error!("writing the metrics file `{}`: {cause}; the run itself is over", path.display());
+        }
+        written.is_ok()
+    }
+}
+
+/// When a run last succeeded by the file that an earlier run wrote; a file that is not there or is something else says nothing.
+fn last_success(path: &Path, now: DateTime) -> Option<f64> {
+    if !path.is_file() {
+        return None;
+    }
+    let lines = BufReader::new(File::open(path).ok()?.take(LONGEST_METRICS)).split(b'\n');
+    lines.map_while(io::Result::ok).find_map(|line| metrics::last_success(std::str::from_utf8(&line).ok()?, now))
+}
+
+/// Records a sweep in the history, where the policy asks for it and there is a connection. That it cannot is no failure of the run.
+pub async fn history(run: &Run, dry_run: bool, swept: &anyhow::Result<Report>) {
+    let (Some(namespace), Some(deployment), Some(grant)) =
+        (run.policy.history_namespace(), run.connected.get(), RecordGrant::new(dry_run))
+    else {
+        return;
+    };
+    if let Some(unexpected) = deployment.facts.unexpected(&run.policy.connection.expect) {
+        return warn!("recording the run in `{namespace}`: {unexpected}; it is not recorded there");
+    }
+    let failed;
+    let (report, error) = match swept {
+        Ok(report) => (report, None),
+        Err(cause) => {
+            failed = of_failure(run, failure::exit_code(cause), &deployment.facts);
+            (&failed, Some(cause.to_string()))
+        }
+    };
+    let recorded = match history::document(report, error.as_deref()) {
+        Ok(document) => {
+            server::history::insert(deployment, &namespace, document, &grant).await.map_err(|cause| error::explain(&cause))
+        }
+        Err(cause) => Err(cause.to_string()),
+    };
+    if let Err(why) = recorded {
+        warn!("recording the run in `{namespace}`: {why}; the run itself is not affected");
+    }
+}
+
+/// What is known of a run that came to no report.
+fn of_failure(run: &Run, exit_code: u8, server: &ServerFacts) -> Report {
+    let record = RunRecord {
+        command: Command::Sweep,
+        dry_run: false,
+        run_id: run.id.clone(),
+        as_of: None,
+        started_at: run.started_at,
+        duration_ms: millis(run.begun),
+        signal_exit: None,
+        policy: &run.policy,
+        server: Some(server),
+        plan: None,
+    };
+    let report = Report::new(record, Vec::new());
+    let totals = Totals { expired_count: None, remaining_count: None, ..report.totals };
+    Report { exit_code, status: Status::Failed, totals, ..report }
+}
