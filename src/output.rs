@@ -12,6 +12,8 @@ pub enum Target {
     Stdout,
     /// A file that is replaced as a whole at the end.
     Replace(PathBuf),
+    /// A file that must not be there yet.
+    Create(PathBuf),
     /// A pipe or a device: written to as it is.
     Direct(File),
 }
@@ -39,15 +41,29 @@ impl Target {
         Ok(Target::Replace(path))
     }
 
+    /// As [`Target::open`], for a file that is not there yet.
+    ///
+    /// Errors: the operating system's; `AlreadyExists` where there is one, or a link to one.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if path.as_os_str() != "-" && path.symlink_metadata().is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        Ok(match Self::open(Some(path))? {
+            Target::Replace(path) => Target::Create(path),
+            target => target,
+        })
+    }
+
     /// Writes the report. A reader of standard output that went away is no error.
     pub fn write(self, report: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(report),
             Target::Replace(path) => {
-                let mut temporary = beside(&path)?;
-                temporary.write_all(report.as_bytes())?;
-                temporary.as_file().sync_all()?;
-                temporary.persist(path)?;
+                filled(&path, report)?.persist(path)?;
+                Ok(())
+            }
+            Target::Create(path) => {
+                filled(&path, report)?.persist_noclobber(path)?;
                 Ok(())
             }
             Target::Direct(mut file) => file.write_all(report.as_bytes()),
@@ -76,6 +92,13 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
         file.as_file().set_permissions(permissions)?;
     }
     Ok(file)
+}
+
+fn filled(path: &Path, text: &str) -> io::Result<NamedTempFile> {
+    let mut temporary = beside(path)?;
+    temporary.write_all(text.as_bytes())?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
 }
 
 pub fn to_stdout(text: &str) -> io::Result<()> {

@@ -2,7 +2,10 @@
 
 mod check;
 mod confirm;
+mod generate;
 mod import;
+mod init;
+mod interview;
 mod load;
 mod measure;
 mod native;
@@ -49,6 +52,7 @@ struct Begun {
 pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
     match command {
+        Command::Init(args) => init::init(&common, &args).await,
         Command::Import => import::import(&common).await,
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
@@ -67,6 +71,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             };
             Ok(deliver(&common, &report, target, format))
         }
+        Command::Schema(args) => generate::schema(&common, &args),
+        Command::Completions(args) => generate::completions(&common, &args),
+        Command::Man(args) => generate::man(&common, &args),
     }
 }
 
