@@ -108,12 +108,13 @@ fn next_steps(common: &Common, path: &Path) -> io::Result<()> {
     if std::env::var_os("MONGODB_URI").is_none() {
         writeln!(stderr, "  export MONGODB_URI='mongodb://...'")?;
     }
+    let width = 24 + named.len();
     for (command, what) in [
         ("check", "is it right?"),
         ("check --connect", "does it fit the deployment?"),
         ("sweep --dry-run", "what would go? deletes nothing"),
     ] {
-        writeln!(stderr, "  {:<30}  {what}", format!("sweeper {command}{named}"))?;
+        writeln!(stderr, "  {:<width$}  {what}", format!("sweeper {command}{named}"))?;
     }
     Ok(())
 }
