@@ -45,8 +45,7 @@ fn the_policies_of_the_readme_are_valid() {
     let readme = include_str!("../README.md");
     let env = |name: &str| (name == "MONGODB_URI").then(|| "mongodb://localhost".to_owned());
     let fenced = readme.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
-    let here = readme.split("<<'END'\n").skip(1).filter_map(|block| block.split("END\n").next());
-    let policies: Vec<&str> = fenced.chain(here).filter(|text| text.starts_with("version:")).collect();
+    let policies: Vec<&str> = fenced.filter(|text| text.starts_with("version:")).collect();
     assert_eq!(policies.len(), 2);
     for text in policies {
         if let Err(error) = parse::parse("README.md", text, &env, false) {

@@ -58,10 +58,7 @@ impl Draft {
             expect.map(|entry| (entry, "refuse to run anywhere else")),
             Some((String::new(), "")),
             Some(("defaults:".to_owned(), "for every rule; a rule's own key wins")),
-            Some((
-                format!("  maxDeletePercent: {}", self.max_delete_percent),
-                "refuse where more of a collection would go",
-            )),
+            Some((format!("  maxDeletePercent: {}", self.max_delete_percent), "refuse where more of a collection would go")),
             Some(("  maxDeletes: 1000000".to_owned(), "stop there; the rest goes in the next run")),
             Some(("  # rate: 5000".to_owned(), "documents per second at most")),
             Some((String::new(), "")),
