@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::LazyLock;
+
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use support::sweeper::{run, sweeper};
@@ -16,8 +18,10 @@ fn schema() -> Value {
     serde_json::from_str(SCHEMA).expect("the schema is JSON")
 }
 
-fn validator() -> Validator {
-    jsonschema::draft7::new(&schema()).expect("the schema is one of draft-07")
+fn validator() -> &'static Validator {
+    static VALIDATOR: LazyLock<Validator> =
+        LazyLock::new(|| jsonschema::draft7::new(&schema()).expect("the schema is one of draft-07"));
+    &VALIDATOR
 }
 
 fn environment(name: &str) -> Option<String> {
@@ -61,17 +65,21 @@ fn resolve(schema: &Value, node: &Value) -> Value {
     resolved
 }
 
+fn below(path: &[String], step: &str) -> Vec<String> {
+    path.iter().cloned().chain([step.to_owned()]).collect()
+}
+
 /// Every mapping whose keys the schema lists.
 fn mappings(schema: &Value, node: &Value, path: &[String], found: &mut Vec<Place>) {
     let node = resolve(schema, node);
     if let Some(properties) = node["properties"].as_object() {
         found.push((path.to_vec(), node.clone()));
         for (name, inner) in properties {
-            mappings(schema, inner, &[path, &[name.clone()]].concat(), found);
+            mappings(schema, inner, &below(path, name), found);
         }
     }
     if node["items"].is_object() {
-        mappings(schema, &node["items"], &[path, &["0".to_owned()]].concat(), found);
+        mappings(schema, &node["items"], &below(path, "0"), found);
     }
 }
 
@@ -166,7 +174,7 @@ fn ranges_end_where_the_parser_ends_them() {
             if !property["maximum"].is_number() {
                 continue;
             }
-            let at = [path.as_slice(), &[name.clone()]].concat();
+            let at = below(&path, name);
             for (end, step) in [("minimum", -1), ("maximum", 1)] {
                 let Some(value) = property[end].as_i64() else { continue };
                 for (value, fits) in [(value, true), (value + step, false)] {
@@ -197,7 +205,7 @@ fn examples_defaults_and_words_are_what_the_parser_takes() {
             values.extend(resolved.get("default").cloned());
             values.extend(resolved["anyOf"].as_array().into_iter().flatten().flat_map(|inner| list(inner, "enum")));
             for value in values {
-                let at = [path.as_slice(), &[name.clone()]].concat();
+                let at = below(&path, name);
                 let mut policy = policy_with(&at, value.clone());
                 // What does not stand alone.
                 let owner = path.iter().try_fold(&mut policy, |node, step| match step.parse::<usize>() {
