@@ -2,7 +2,9 @@
 
 mod check;
 mod diff;
+mod generate;
 mod history;
+mod init;
 mod native;
 mod sweep;
 mod value;
@@ -14,6 +16,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use history::HistoryArgs;
 
 pub use diff::DiffArgs;
+pub use generate::{CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
+pub use init::InitArgs;
 pub use native::{NativeApplyArgs, NativeCommand};
 pub use sweep::SweepArgs;
 
@@ -26,7 +30,8 @@ Exit codes:
   1    could not run: no connection, no authority, report not writable
   2    usage or policy is wrong; nothing was contacted
   3    ran, and at least one rule failed (the others were swept)
-  4    stopped by a limit (maxDeletes, maxDuration, window): expired documents remain
+  4    stopped by a limit (maxDeletes, maxDuration, window): expired
+       documents remain
   5    a guard refused at least one rule: nothing deleted there;
        native diff: not everything is the same
   130  SIGINT: the batch in flight ended, the report was written
@@ -35,17 +40,31 @@ Exit codes:
   would refuse and exits 0.";
 
 const EXAMPLES: &str = "\
+First steps:
+  sweeper init                 write a first policy
+  sweeper check                is it right?
+  sweeper check --connect      and does it fit the deployment?
+  sweeper sweep --dry-run      what would go? deletes nothing
+  sweeper sweep                delete, after asking
+
+More:
+  sweeper import -o sweeper.yaml
+                               a policy from the TTL indexes that are there
+  sweeper native diff          the TTL indexes beside the policy
+  sweeper diff monday.json tuesday.json
+                               what changed between two reports?
+  sweeper completions bash     for the shell; also zsh, fish and others
+";
+
+const SWEEP_EXAMPLES: &str = "\
 Examples:
-  sweeper check -p sweeper.yaml               is the policy right?
-  sweeper check --connect                     and does it fit the deployment?
-  sweeper sweep --dry-run                     what would go?
-  sweeper sweep                               delete, after asking
-  sweeper sweep --only sessions --max-deletes 100000 --rate 2000
-  sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
-  sweeper diff monday.json tuesday.json       what changed between two reports?
-  sweeper sweep --dry-run -o due.html -o due.json   one run, several reports
-  sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
-  sweeper native diff                         the TTL indexes beside the policy
+  sweeper sweep --dry-run      what would go?
+  sweeper sweep                delete, after asking
+  sweeper sweep --only 'app.*' --max-deletes 100000 --rate 2000
+  sweeper sweep --dry-run -o due.html -o due.json
+                               one run, several reports
+  sweeper sweep -q -o /var/log/sweeper.json
+                               from cron: silent unless something is wrong
 ";
 
 /// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
@@ -60,11 +79,16 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a first policy, after a few questions
+    ///
+    /// With --uri or MONGODB_URI it looks which collections there are and which fields hold dates; reads only. Without a terminal it takes
+    /// the answers from --namespace, --field and --expire-after. Goes to the file of --output, else of --policy; never over one that is there.
+    Init(InitArgs),
     /// Delete what the policy says has expired, or show it with --dry-run
     ///
     /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
     /// The report goes to standard output, everything else to standard error.
-    #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+    #[command(after_help = format!("{SWEEP_EXAMPLES}\n{EXIT_CODES}"))]
     Sweep(SweepArgs),
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
@@ -85,6 +109,18 @@ pub enum Command {
         #[command(subcommand)]
         command: NativeCommand,
     },
+    /// Print the JSON Schema of the policy, or of the report
+    ///
+    /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
+    Schema(SchemaArgs),
+    /// Print the completions for a shell
+    ///
+    /// For bash: sweeper completions bash -o ~/.local/share/bash-completion/completions/sweeper
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    ///
+    /// sweeper man --directory ~/.local/share/man/man1 writes a page for each command.
+    Man(ManArgs),
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ pub mod expiry;
 pub mod facts;
 pub mod failure;
 pub mod index;
+pub mod init;
 pub mod log;
 pub mod native;
 pub mod output;

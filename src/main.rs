@@ -1,14 +1,20 @@
 //! `sweeper`: parses the command line, runs it, ends with the exit code.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use ttl_sweeper::cli::Cli;
-use ttl_sweeper::failure;
 use ttl_sweeper::policy::PolicyError;
+use ttl_sweeper::{exit, failure};
 use ttl_sweeper::{log, run};
 
 fn main() -> ExitCode {
+    if std::env::args_os().len() < 2 {
+        // Whoever types the name alone wants to know what there is. Where the environment sets an option, clap takes that for more.
+        let _ = write!(std::io::stderr(), "{}", Cli::command().render_help());
+        return exit::USAGE.into();
+    }
     let cli = Cli::parse();
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
     let quiet = cli.common.quiet;

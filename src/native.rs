@@ -7,7 +7,7 @@ pub mod import;
 pub mod possible;
 pub mod report;
 mod shell;
-mod yaml;
+pub mod yaml;
 
 use bson::{Bson, Document};
 

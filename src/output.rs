@@ -12,6 +12,8 @@ pub enum Target {
     Stdout,
     /// A file that is replaced as a whole at the end.
     Replace(PathBuf),
+    /// A file that must not be there yet.
+    Create(PathBuf),
     /// A pipe or a device: written to as it is.
     Direct(File),
 }
@@ -39,11 +41,28 @@ impl Target {
         Ok(Target::Replace(path))
     }
 
+    /// As [`Target::open`], for a file that is not there yet.
+    ///
+    /// Errors: the operating system's; `AlreadyExists` where there is one, or a link to one.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        if !is_stdout(path) && path.symlink_metadata().is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        Ok(match Self::open(path)? {
+            Target::Replace(path) => Target::Create(path),
+            target => target,
+        })
+    }
+
     /// Writes the report. A reader of standard output that went away is no error.
     pub fn write(self, report: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(report),
             Target::Replace(path) => replace(beside(&path)?, &path, report),
+            Target::Create(path) => {
+                filled(beside(&path)?, report)?.persist_noclobber(path)?;
+                Ok(())
+            }
             Target::Direct(mut file) => file.write_all(report.as_bytes()),
         }
     }
@@ -68,10 +87,8 @@ pub fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-fn replace(mut temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
-    temporary.write_all(text.as_bytes())?;
-    temporary.as_file().sync_all()?;
-    temporary.persist(path)?;
+fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
+    filled(temporary, text)?.persist(path)?;
     Ok(())
 }
 
@@ -113,6 +130,12 @@ fn beside(path: &Path) -> io::Result<NamedTempFile> {
         file.as_file().set_permissions(permissions)?;
     }
     Ok(file)
+}
+
+fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile> {
+    temporary.write_all(text.as_bytes())?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
 }
 
 pub fn to_stdout(text: &str) -> io::Result<()> {

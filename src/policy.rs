@@ -17,6 +17,7 @@ use bson::Document;
 
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::PolicyError;
+pub use reader::nearest;
 use window::Window;
 
 /// A whole policy document.

@@ -253,7 +253,7 @@ pub fn reason(report: &Report) -> String {
 /// Shows a report; ends with a newline. `colored` concerns the table alone.
 pub fn render(report: &Report, format: Format, colored: bool) -> String {
     match format {
-        Format::Table if report.command == Command::Check => check::render(report),
+        Format::Table if report.command == Command::Check => check::render(report, colored),
         Format::Table => table::render(report, colored),
         Format::Json => json::render(report),
         Format::Html => html::render(report),

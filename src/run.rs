@@ -5,8 +5,11 @@ mod confirm;
 mod deliver;
 mod diff;
 mod events;
+mod generate;
 mod history;
 mod import;
+mod init;
+mod interview;
 mod load;
 mod measure;
 mod native;
@@ -59,9 +62,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let id = &new_id();
     match command {
         Command::Diff(args) => diff::compare(&common, &args),
+        Command::History(args) => history::history(begin(&common, id)?, &common, &args).await,
+        Command::Init(args) => init::init(&common, &args).await,
         Command::Import => import::import(&common, id).await,
         Command::Native { command } => native::native(begin(&common, id)?, &common, &command).await,
-        Command::History(args) => history::history(begin(&common, id)?, &common, &args).await,
         Command::Sweep(args) => {
             let record = Record::open(&args)?;
             let swept = async {
@@ -83,6 +87,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             };
             Ok(deliver(&common, &report, outputs))
         }
+        Command::Schema(args) => generate::schema(&common, &args),
+        Command::Completions(args) => generate::completions(&common, &args),
+        Command::Man(args) => generate::man(&common, &args),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod native;
 pub mod overload;
 pub mod privileges;
 pub mod retries;
+pub mod sample;
 pub mod uri;
 
 use std::sync::Arc;

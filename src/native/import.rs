@@ -73,6 +73,8 @@ fn head(source: &Source) -> String {
         "# Written by `sweeper import` on {at} from {uri}: MongoDB {version}{set}.\n\
          # Each rule deletes what the server deletes by the setting above it. The server goes on with that; a document goes once.\n\
          # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
+         # By this line editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
+         # yaml-language-server: $schema=sweeper.schema.json\n\
          version: 1\n\
          connection:\n  uri: ${{MONGODB_URI}}\n\
          collections:\n",

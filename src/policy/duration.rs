@@ -9,7 +9,7 @@ const UNITS: [(char, i64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('
 ///
 /// Errors: what was found and what was expected. Zero is a duration; a sign, a fraction, a blank or a missing unit is not.
 pub fn parse(text: &str) -> Result<i64, String> {
-    let wrong = |why: &str| format!("{why}: {text:?}; expected a duration such as `90d`, `12h`, `45m`, `30s`");
+    let wrong = |why: &str| format!("{why}: {text:?}; {}", expected(text));
     let mut seconds: i64 = 0;
     let mut units = UNITS.iter();
     let mut rest = text;
@@ -44,9 +44,60 @@ pub fn parse(text: &str) -> Result<i64, String> {
     Ok(seconds)
 }
 
+/// Says what to write instead: the same in the units there are, where the text can be understood.
+fn expected(text: &str) -> String {
+    let compact: String = text.to_lowercase().chars().filter(|c| !c.is_whitespace()).collect();
+    let digits = compact.len() - compact.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, word) = compact.split_at(digits);
+    let letter = match word {
+        "month" | "months" | "mo" => return without_length(number, 30),
+        "year" | "years" | "yr" | "y" => return without_length(number, 365),
+        "weeks" | "week" | "w" => "w",
+        "days" | "day" | "d" => "d",
+        "hours" | "hour" | "hrs" | "hr" | "h" => "h",
+        "minutes" | "minute" | "mins" | "min" => "m",
+        "seconds" | "second" | "secs" | "sec" | "s" => "s",
+        _ => "",
+    };
+    let meant = format!("{number}{letter}");
+    // What is wrong with it may be its size; and an `M` may be a month as well as a minute.
+    if letter.is_empty() || meant == text || parse(&meant).is_err() {
+        return "expected a duration such as `90d`, `12h`, `45m`, `30s`".to_owned();
+    }
+    format!("expected `{meant}`?")
+}
+
+fn without_length(number: &str, days: i64) -> String {
+    let days = number.parse::<i64>().ok().and_then(|n| n.checked_mul(days)).unwrap_or(days);
+    format!("months and years have no fixed length; expected days, such as `{days}d`")
+}
+
+/// Writes whole seconds as [`parse`] reads them, in days and smaller units.
+pub fn format(seconds: i64) -> String {
+    let mut rest = seconds;
+    let mut out = String::new();
+    for (letter, length) in &UNITS[1..] {
+        if rest >= *length {
+            out.push_str(&format!("{}{letter}", rest / length));
+            rest %= length;
+        }
+    }
+    if out.is_empty() { "0s".to_owned() } else { out }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for (seconds, text) in
+            [(0, "0s"), (3_600, "1h"), (2_592_000, "30d"), (694_861, "8d1h1m1s"), (MAX_SECONDS, "24855d3h14m7s")]
+        {
+            assert_eq!(format(seconds), text);
+            assert_eq!(parse(text), Ok(seconds));
+        }
+    }
 
     #[test]
     fn durations() {
@@ -83,6 +134,28 @@ mod tests {
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_people_write_is_answered_with_what_to_write() {
+        for (text, part) in [
+            ("90 days", "; expected `90d`?"),
+            ("1 hour", "; expected `1h`?"),
+            ("5min", "; expected `5m`?"),
+            ("90D", "; expected `90d`?"),
+            (" 30s ", "; expected `30s`?"),
+            ("3 months", "no fixed length; expected days, such as `90d`"),
+            ("1y", "no fixed length; expected days, such as `365d`"),
+            ("99999999999999999999 years", "such as `365d`"),
+            ("3M", "; expected a duration such as"),
+            ("99999 days", "; expected a duration such as"),
+            ("2147483648s", "; expected a duration such as"),
+            ("days", "; expected a duration such as"),
+            ("1.5 h", "; expected a duration such as"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.ends_with(part) || message.contains(&format!("{part} `90d`")), "{text}: {message}");
         }
     }
 }

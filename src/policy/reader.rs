@@ -129,7 +129,13 @@ impl<'a> Mapping<'a> {
         let text = self.text(&entry, &expected)?;
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
-            self.problem(&entry.path, format!("`{key}`: found {}; expected one of {expected}", entry.node.describe()));
+            // Compared as it was written: what a variable stands for may be secret.
+            let near = match entry.node {
+                Node::Str(raw) => nearest(raw, words.iter().map(|(word, _)| *word)),
+                _ => None,
+            };
+            let expected = near.map_or_else(|| format!("one of {expected}"), |near| format!("`{near}`?"));
+            self.problem(&entry.path, format!("`{key}`: found {}; expected {expected}", entry.node.describe()));
         }
         found
     }
@@ -248,13 +254,19 @@ impl<'a> Mapping<'a> {
 }
 
 fn unknown(key: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&key.to_lowercase(), &candidate.to_lowercase()), candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 4));
-    match nearest {
-        Some((_, candidate)) => format!("unknown key `{key}`; expected `{candidate}`?"),
+    match nearest(key, known.iter().copied()) {
+        Some(candidate) => format!("unknown key `{key}`; expected `{candidate}`?"),
         None => format!("unknown key `{key}`; expected one of {}", known.join(", ")),
     }
+}
+
+/// The candidate that a text was most likely meant to be; `None` where none is near.
+pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&text, &candidate.to_lowercase()), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 4) && *distance < candidate.chars().count())
+        .map(|(_, candidate)| candidate)
 }

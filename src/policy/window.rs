@@ -3,9 +3,9 @@
 use std::fmt;
 
 use chrono::{DateTime, NaiveTime, Utc};
-use chrono_tz::Tz;
+use chrono_tz::{TZ_VARIANTS, Tz};
 
-use super::reader::{Entry, Mapping};
+use super::reader::{Entry, Mapping, nearest};
 
 /// A stretch of every day: from `start`, included, to `end`, excluded, by the clocks of a time zone. With `end` before `start` it goes over
 /// midnight. An hour that daylight saving skips is in no window, one that it repeats is in it twice.
@@ -61,7 +61,12 @@ fn time(text: &str) -> Result<NaiveTime, String> {
 
 fn zone(text: &str) -> Result<Tz, String> {
     text.parse().map_err(|_| {
-        format!("{text:?} is no time zone; expected a name of the IANA time zone database such as \"Europe/Madrid\" or \"UTC\"")
+        let of_city = TZ_VARIANTS.iter().map(|zone| zone.name()).find(|name| name.rsplit('/').next() == Some(text));
+        let expected = match of_city.or_else(|| nearest(text, TZ_VARIANTS.iter().map(|zone| zone.name()))) {
+            Some(name) => format!("{name:?}?"),
+            None => "a name of the IANA time zone database such as \"Europe/Madrid\" or \"UTC\"".to_owned(),
+        };
+        format!("{text:?} is no time zone; expected {expected}")
     })
 }
 
@@ -135,6 +140,11 @@ mod tests {
         }
         for text in ["CET+1", "Madrid", "europe/madrid ", "", "+01:00"] {
             assert!(zone(text).unwrap_err().contains("expected"), "{text}");
+        }
+        for (text, near) in
+            [("Madrid", "Europe/Madrid"), ("europe/Berln", "Europe/Berlin"), ("utc ", "UTC"), ("New_York", "America/New_York")]
+        {
+            assert!(zone(text).unwrap_err().ends_with(&format!("expected {near:?}?")), "{text}: {}", zone(text).unwrap_err());
         }
         assert_eq!(window("01:00", "05:00", "Europe/Madrid").to_string(), "01:00:00 to 05:00:00 Europe/Madrid");
     }

@@ -1,38 +1,87 @@
-//! What `check` shows on a terminal: one line per rule, ok or what is wrong.
+//! What `check` shows on a terminal: one line per rule, ok or not, and below it whatever needs words.
 
-use super::text::{clean, count, plural};
-use super::{Report, Status};
+use super::lines::Tone;
+use super::table::paint;
+use super::text::{clean, count, fold, plural};
+use super::{Report, RuleReport, Status};
 
-pub fn render(report: &Report) -> String {
+/// Longer names have a line to themselves.
+const WIDEST_NAME: usize = 28;
+
+/// Notes begin below the names.
+const INDENT: &str = "         ";
+
+pub fn render(report: &Report, colored: bool) -> String {
+    let width = |rule: &RuleReport| clean(&rule.name).chars().count();
+    let widest = report.rules.iter().map(width).filter(|width| *width <= WIDEST_NAME).max().unwrap_or(0);
     let mut lines = Vec::new();
-    let width = report.rules.iter().map(|rule| clean(&rule.name).chars().count()).max().unwrap_or(0);
     for rule in &report.rules {
-        let word = if rule.status == Status::Complete { "ok" } else { rule.status.word() };
+        let (word, tone) = verdict(rule);
         let name = clean(&rule.name);
-        let mut facts = vec![clean(&rule.namespace)];
-        if let Some(documents) = rule.document_count {
-            facts.push(format!("{} documents", count(documents)));
+        let facts = facts(rule).join(", ");
+        // Painted alone, before the fold: its escapes are no width.
+        let word = format!("{}{:pad$}", paint(word, tone, colored), "", pad = 9 - word.len());
+        if width(rule) <= widest && !facts.is_empty() {
+            let line = fold(&format!("{INDENT}{name:<widest$}  {facts}"), INDENT);
+            lines.push(format!("{word}{}", line.trim_start()));
+        } else {
+            lines.push(format!("{word}{}", below(&name).trim_start()));
+            lines.extend(Some(facts).filter(|facts| !facts.is_empty()).map(|facts| below(&facts)));
         }
-        match (&rule.index, &rule.strategy) {
-            (Some(index), _) => facts.push(format!("index {}", clean(index))),
-            (None, Some(_)) => facts.push("collection scan".to_owned()),
-            (None, None) => {}
-        }
-        facts.extend(rule.reason.iter().chain(&rule.error).map(|text| clean(text)));
-        lines.push(format!("{word:<8} {name:<width$}  {}", facts.join(", ")));
-        lines.extend(rule.warnings.iter().map(|warning| format!("{:<8} {name:<width$}  warning: {}", "", clean(warning))));
+        let is_said = |reason: &&String| rule.warnings.iter().any(|warning| warning.starts_with(reason.as_str()));
+        let reason = rule.reason.iter().filter(|reason| !is_said(reason));
+        let why: Vec<String> = reason.chain(&rule.error).map(|text| clean(text)).collect();
+        lines.extend(Some(why).filter(|why| !why.is_empty()).map(|why| paint(&below(&why.join(": ")), tone, colored)));
+        let warnings = rule.warnings.iter().map(|warning| below(&format!("warning: {}", clean(warning))));
+        lines.extend(warnings.map(|warning| paint(&warning, Tone::Warning, colored)));
     }
-    let bad = report.totals.failed + report.totals.refused;
-    lines.push(format!(
-        "{}: {}, {}",
-        clean(&report.policy.path),
-        plural(report.totals.rules as u64, "rule"),
-        match (bad, &report.server) {
-            (0, Some(server)) => format!("ready to sweep on {} {} {}", server.flavor, clean(&server.version), server.topology),
-            (0, None) => "no problem found; nothing was contacted (`--connect` looks at the deployment as well)".to_owned(),
-            (bad, _) => format!("{bad} would not run"),
+    let line = last(report);
+    format!("{}\n\n{}\n", lines.join("\n"), fold(&line, "  "))
+}
+
+fn below(text: &str) -> String {
+    fold(&format!("{INDENT}{text}"), INDENT)
+}
+
+fn verdict(rule: &RuleReport) -> (&'static str, Tone) {
+    match rule.status {
+        Status::Complete => ("ok", Tone::Plain),
+        Status::Failed => (rule.status.word(), Tone::Error),
+        Status::Refused | Status::Partial => (rule.status.word(), Tone::Warning),
+        Status::Skipped => (rule.status.word(), Tone::Plain),
+    }
+}
+
+/// What is known of the collection; its name where the rule has another one.
+fn facts(rule: &RuleReport) -> Vec<String> {
+    let namespace = Some(&rule.namespace).filter(|namespace| **namespace != rule.name);
+    let documents = rule.document_count.map(|documents| {
+        let noun = if rule.strategy.as_deref() == Some("buckets") { "bucket" } else { "document" };
+        plural(documents, noun)
+    });
+    let index = match (&rule.index, rule.strategy.as_deref()) {
+        (Some(index), _) => Some(format!("index {}", clean(index))),
+        (None, Some("buckets")) | (None, None) => None,
+        (None, Some(_)) => Some("no index: goes through the collection".to_owned()),
+    };
+    namespace.map(|namespace| clean(namespace)).into_iter().chain(documents).chain(index).collect()
+}
+
+fn last(report: &Report) -> String {
+    let rules = report.totals.rules;
+    let not_ready = report.totals.failed + report.totals.refused;
+    let skipped = report.rules.iter().filter(|rule| rule.status == Status::Skipped).count();
+    let of_rules = plural(rules as u64, "rule");
+    let said = match (&report.server, not_ready) {
+        (None, 0) => format!("{of_rules}, no problem found; nothing was contacted: `--connect` looks at the deployment as well"),
+        (None, bad) => format!("{} of {of_rules} would not run", count(bad as u64)),
+        (Some(server), bad) => {
+            let ready = rules.saturating_sub(not_ready + skipped);
+            let parts = [(ready, "ready to sweep"), (bad, "would not run"), (skipped, "skipped")];
+            let parts: Vec<String> =
+                parts.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}")).collect();
+            format!("{of_rules} on {} {} {}: {}", server.flavor, clean(&server.version), server.topology, parts.join(", "))
         }
-    ));
-    lines.push(String::new());
-    lines.join("\n")
+    };
+    format!("{}: {said}", clean(&report.policy.path))
 }

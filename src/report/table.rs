@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::Report;
 use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown};
+use super::text::fold;
 
 pub fn render(report: &Report, colored: bool) -> String {
     let mut table = Table::new();
@@ -30,24 +31,14 @@ pub fn render(report: &Report, colored: bool) -> String {
         out.push('\n');
     }
     for (tone, note) in notes {
-        out.push_str(&paint(&fold(&format!("{}{note}", prefix(tone))), tone, colored));
+        out.push_str(&paint(&fold(&format!("{}{note}", prefix(tone)), "  "), tone, colored));
         out.push('\n');
     }
     let (tone, line) = last(report);
     out.push('\n');
-    out.push_str(&paint(&fold(&line), tone, colored));
+    out.push_str(&paint(&fold(&line, "  "), tone, colored));
     out.push('\n');
     out
-}
-
-/// Breaks a line where a mail or an 80-column terminal would; names and instants stay whole.
-pub fn fold(text: &str) -> String {
-    let options = textwrap::Options::new(80)
-        .subsequent_indent("  ")
-        .break_words(false)
-        .word_separator(textwrap::WordSeparator::AsciiSpace)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options)
 }
 
 pub fn prefix(tone: Tone) -> &'static str {
@@ -58,7 +49,7 @@ pub fn prefix(tone: Tone) -> &'static str {
     }
 }
 
-fn paint(text: &str, tone: Tone, colored: bool) -> String {
+pub fn paint(text: &str, tone: Tone, colored: bool) -> String {
     let style = match tone {
         Tone::Warning => AnsiColor::Yellow.on_default(),
         Tone::Error => AnsiColor::Red.on_default(),

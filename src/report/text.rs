@@ -61,6 +61,16 @@ pub fn clean(name: &str) -> String {
     })
 }
 
+/// Breaks a line where a mail or an 80-column terminal would, and begins the further ones with `indent`; names and instants stay whole.
+pub fn fold(text: &str, indent: &str) -> String {
+    let options = textwrap::Options::new(80)
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

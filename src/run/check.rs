@@ -19,6 +19,10 @@ use crate::server::{error, privileges};
 pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
     let rules = Only(&common.only).rules(&run.policy)?;
     let rules = rules.into_iter().map(|rule| {
+        let mut warnings = advice(rule);
+        if rule.field.is_none() {
+            warnings.push("no `field`: only a time-series collection can do without".to_owned());
+        }
         let expiry = Expiry {
             field: rule.field.clone().unwrap_or_default(),
             format: rule.date_format.unwrap_or(DateFormat::Date),
@@ -31,16 +35,8 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let decision = Decision::Skip(String::new());
         let field = rule.field.clone();
-        let planned = PlannedRule {
-            rule: rule.clone(),
-            namespace,
-            native_ttl: None,
-            field,
-            expiry,
-            decision,
-            approved: None,
-            warnings: advice(rule),
-        };
+        let planned =
+            PlannedRule { rule: rule.clone(), namespace, native_ttl: None, field, expiry, decision, approved: None, warnings };
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
@@ -82,11 +78,11 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
 /// What a careful person would ask about a rule that is valid.
 fn advice(rule: &Rule) -> Vec<String> {
     let mut advice = Vec::new();
+    if !rule.enabled {
+        return advice;
+    }
     if rule.max_deletes.is_none() && rule.max_delete_percent.is_none() {
         advice.push("neither `maxDeletes` nor `maxDeletePercent`: a wrong date or filter is not stopped by a limit".to_owned());
-    }
-    if rule.field.is_none() {
-        advice.push("no `field`: only a time-series collection can do without".to_owned());
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {
         advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());

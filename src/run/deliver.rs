@@ -85,6 +85,20 @@ pub fn only<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
     <[T; 1]>::try_from(outputs).map(|[output]| output).map_err(|_| Failure::usage(several))
 }
 
+/// The one place of a command that writes a text of one form, and what messages call it.
+///
+/// Errors: a format or several outputs are asked for, or the place cannot be written.
+pub fn text_output(common: &Common, command: &str) -> Result<(Target, String), Failure> {
+    if !common.format.is_empty() {
+        return Err(Failure::usage(format!("--format: what {command} writes has one form; nothing was contacted")));
+    }
+    let path = only(places(common), command)?;
+    let place = place(&path);
+    let target =
+        Target::open(&path).map_err(|cause| Failure::cannot_run(format!("creating {place}: {cause}; nothing was written")))?;
+    Ok((target, place))
+}
+
 /// Writes the report to every place, also where one of them fails, and one line to stderr where the exit code is not 0 and no report is
 /// there to say why. Gives the exit code.
 pub fn deliver(common: &Common, report: &Report, outputs: Vec<Output>) -> u8 {

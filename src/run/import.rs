@@ -9,7 +9,6 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::native::Catalog;
 use crate::native::import::{self, Source};
-use crate::output::Target;
 use crate::policy::namespace::{NamespacePattern, glob};
 use crate::policy::parse::MAX_BYTES;
 use crate::policy::{Flavor, namespace};
@@ -21,14 +20,8 @@ use crate::stop::Stop;
 ///
 /// Errors: no connection, or no setting that deletes anything; nothing was written then.
 pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
-    if !common.format.is_empty() {
-        return Err(Failure::usage("--format: import writes a policy, which is YAML; nothing was contacted").into());
-    }
-    let path = deliver::only(deliver::places(common), "import")?;
-    let place = deliver::place(&path);
+    let (target, place) = deliver::text_output(common, "import")?;
     let (given, flavor) = connection(common)?;
-    let target =
-        Target::open(&path).map_err(|cause| Failure::cannot_run(format!("creating {place}: {cause}; nothing was written")))?;
     let stop = Stop::listen()?;
     let imported = tokio::select! {
         imported = read(common, &given, flavor, run_id) => imported?,

@@ -1,6 +1,6 @@
 //! Reads the policy and finds the connection string.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use crate::cli::Common;
 use crate::failure::Failure;
@@ -29,8 +29,14 @@ impl Uri {
 pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
     let path = common.policy.display().to_string();
     let text = read(common).map_err(|cause| {
-        Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted"))
-            .hint("name the file with --policy FILE; `-` reads standard input")
+        let hint = match cause.kind() {
+            ErrorKind::NotFound => {
+                "`sweeper init` writes a first policy, `sweeper import` one from the TTL indexes that are there; \
+                 --policy FILE names another file"
+            }
+            _ => "name the file with --policy FILE; `-` reads standard input",
+        };
+        Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
     let given = common.uri.clone().filter(|uri| !uri.is_empty());
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())?;

@@ -228,7 +228,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
 }
 
 /// The collection's own count of its documents.
-async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
+pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
     let count = deployment.marked(doc! { "count": &namespace.collection });
     let reply = deployment.database(namespace).run_command(count).await?;
     Ok(number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0))

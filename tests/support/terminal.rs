@@ -28,13 +28,18 @@ impl Terminal {
         Self { child, shown: String::new() }
     }
 
-    /// Reads what is shown until the question stands there.
-    pub async fn until_asked(mut self) -> Self {
+    /// Reads what is shown until the question of a sweep stands there.
+    pub async fn until_asked(self) -> Self {
+        self.until_shown("[yes/no] ").await
+    }
+
+    /// Reads what is shown until it ends with a text.
+    pub async fn until_shown(mut self, text: &'static str) -> Self {
         tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
             let mut byte = [0];
             let stdout = self.child.stdout.as_mut().expect("a pipe");
-            while !bytes.ends_with(b"[yes/no] ") {
+            while !bytes.ends_with(text.as_bytes()) {
                 let read = stdout.read(&mut byte).expect("the terminal can be read");
                 assert!(read == 1, "no question: {}", String::from_utf8_lossy(&bytes));
                 bytes.push(byte[0]);

@@ -5,8 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use super::{History, RecordedRun, trend};
 use crate::report::Format;
 use crate::report::markdown::escape;
-use crate::report::table::fold;
-use crate::report::text::{clean, compact, count, duration, plural};
+use crate::report::text::{clean, compact, count, duration, fold, plural};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 
@@ -47,7 +46,7 @@ fn table(history: &History, unicode: bool) -> String {
         }
     }
     let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
-    let below = summary(history, unicode).into_iter().map(|line| fold(&line));
+    let below = summary(history, unicode).into_iter().map(|line| fold(&line, "  "));
     let mut out = format!("runs in {}, the newest first\n\n", clean(&history.collection));
     out.extend(lines.into_iter().chain([String::new()]).chain(below).map(|line| line + "\n"));
     out

@@ -1,0 +1,95 @@
+//! `sweeper schema`, `completions` and `man`: what the program says of itself, for editors, shells and readers.
+
+use std::path::Path;
+use std::{fs, io};
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use tracing::error;
+
+use super::deliver;
+use crate::cli::{Cli, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
+use crate::exit;
+use crate::failure::Failure;
+
+/// Writes a JSON Schema.
+///
+/// Errors: the file cannot be created.
+pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
+    let schema = match args.of {
+        SchemaOf::Policy => include_str!("../policy/schema.json"),
+        SchemaOf::Report => include_str!("../report/schema.json"),
+    };
+    write(common, "schema", schema)
+}
+
+/// Writes the completions of a shell.
+///
+/// Errors: the file cannot be created.
+pub fn completions(common: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "sweeper", &mut script);
+    write(common, "completions", &String::from_utf8(script)?)
+}
+
+/// Writes the manual page of `sweeper`, or with a directory one for each command.
+///
+/// Errors: a file cannot be written.
+pub fn man(common: &Common, args: &ManArgs) -> anyhow::Result<u8> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let Some(directory) = &args.directory else {
+        return write(common, "man", &page(&command)?);
+    };
+    pages(&command, directory)
+        .map_err(|cause| Failure::cannot_run(format!("writing manual pages to `{}`: {cause}", directory.display())))?;
+    Ok(exit::DONE)
+}
+
+fn pages(command: &Command, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::write(directory.join(Man::new(command.clone()).get_filename()), page(command)?)?;
+    command.get_subcommands().filter(|inner| !inner.is_hide_set()).try_for_each(|inner| pages(inner, directory))
+}
+
+/// One manual page. Not `Man::render` as a whole: it would run the lines of the examples together.
+fn page(command: &Command) -> io::Result<String> {
+    let man = Man::new(command.clone()).source(concat!("sweeper ", env!("CARGO_PKG_VERSION"))).manual("sweeper");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    man.render_options_section(&mut page)?;
+    let mut page = String::from_utf8(page).map_err(io::Error::other)?;
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    for line in after.lines() {
+        match line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
+            Some(title) => page.push_str(&format!(".SH {}\n.nf\n", title.to_uppercase())),
+            None if line.is_empty() => page.push_str(".fi\n"),
+            None => page.push_str(&format!("{}\n", roff(line.strip_prefix("  ").unwrap_or(line)))),
+        }
+    }
+    if !after.is_empty() {
+        page.push_str(".fi\n");
+    }
+    Ok(page)
+}
+
+/// A line of text that roff takes as such.
+fn roff(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}
+
+fn write(common: &Common, command: &str, text: &str) -> anyhow::Result<u8> {
+    let (target, place) = deliver::text_output(common, command)?;
+    if let Err(cause) = target.write(text) {
+        error!("writing {place}: {cause}");
+        return Ok(exit::CANNOT_RUN);
+    }
+    Ok(exit::DONE)
+}

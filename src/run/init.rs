@@ -1,0 +1,129 @@
+//! `sweeper init`: writes a first policy, from options or from the answers to a few questions. Reads only.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+use tracing::error;
+
+use super::interview;
+use crate::cli::{Common, InitArgs};
+use crate::exit;
+use crate::failure::Failure;
+use crate::init::Draft;
+use crate::output::Target;
+
+/// Asks what the options leave open, and writes the policy. Gives the exit code.
+///
+/// Errors: the file is there already, an answer that cannot stand, or nobody to ask; nothing was written then.
+pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
+    let path = match common.output.as_slice() {
+        [] => &common.policy,
+        [path] => path,
+        several => {
+            let several = several.len();
+            return Err(
+                Failure::usage(format!("--output: init writes to one output, {several} are given; nothing was written")).into()
+            );
+        }
+    };
+    let shown = path.display().to_string();
+    let target = open(path, args.force)?;
+    judge(args)?;
+    let missing: Vec<&str> = [("--namespace", &args.namespace), ("--field", &args.field), ("--expire-after", &args.expire_after)]
+        .into_iter()
+        .filter(|(_, given)| given.is_none())
+        .map(|(option, _)| option)
+        .collect();
+    let draft = match (&args.namespace, &args.expire_after) {
+        (Some(namespace), Some(expire_after)) if args.field.is_some() => Draft {
+            namespace: namespace.clone(),
+            field: args.field.clone(),
+            date_format: args.date_format.clone(),
+            expire_after: expire_after.clone(),
+            ttl_field: args.ttl_field.clone(),
+            max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
+            replica_set: None,
+        },
+        _ if io::stdin().is_terminal() => interview::interview(common, args).await?,
+        _ => {
+            let missing = missing.join(", ");
+            let failure =
+                format!("writing the policy `{shown}`: no terminal to ask on; expected also {missing}; nothing was written");
+            return Err(Failure::usage(failure).into());
+        }
+    };
+    // Whatever two answers say together: the file that is written is one that a sweep takes.
+    draft.check(&shown)?;
+    if let Err(cause) = target.write(&draft.yaml()) {
+        error!("writing the policy `{shown}`: {cause}");
+        return Ok(exit::CANNOT_RUN);
+    }
+    if !common.quiet {
+        next_steps(common, path)?;
+    }
+    Ok(exit::DONE)
+}
+
+fn open(path: &Path, force: bool) -> Result<Target, Failure> {
+    let target = if force { Target::open(path) } else { Target::create(path) };
+    target.map_err(|cause| {
+        let shown = path.display();
+        if cause.kind() == ErrorKind::AlreadyExists {
+            return Failure::usage(format!("writing the policy `{shown}`: it is there already; nothing was written"))
+                .hint("--force replaces it; -o FILE writes another one");
+        }
+        Failure::cannot_run(format!("writing the policy `{shown}`: {cause}; nothing was written"))
+    })
+}
+
+/// Looks at each option by itself, before anything is asked.
+fn judge(args: &InitArgs) -> Result<(), Failure> {
+    let wrong = |option: &str, result: Result<(), String>| {
+        result.map_err(|why| Failure::usage(format!("{option}: {why}; nothing was written")))
+    };
+    let given = |value: &Option<String>| value.clone();
+    if let Some(namespace) = given(&args.namespace) {
+        wrong("--namespace", Draft::try_one(|draft| draft.namespace = namespace))?;
+    }
+    if let Some(field) = given(&args.field) {
+        wrong("--field", Draft::try_one(|draft| draft.field = Some(field)))?;
+    }
+    if let Some(expire_after) = given(&args.expire_after) {
+        wrong("--expire-after", Draft::try_one(|draft| draft.expire_after = expire_after))?;
+    }
+    if let Some(ttl_field) = given(&args.ttl_field) {
+        wrong("--ttl-field", Draft::try_one(|draft| draft.ttl_field = Some(ttl_field)))?;
+    }
+    if let Some(format) = given(&args.date_format) {
+        wrong("--date-format", Draft::try_one(|draft| draft.date_format = Some(format)))?;
+    }
+    if let Some(percent) = args.max_delete_percent {
+        wrong("--max-delete-percent", Draft::try_one(|draft| draft.max_delete_percent = percent))?;
+    }
+    Ok(())
+}
+
+/// Says what was written and what a careful person does now.
+fn next_steps(common: &Common, path: &Path) -> io::Result<()> {
+    let mut stderr = io::stderr().lock();
+    if path.as_os_str() != "-" {
+        writeln!(stderr, "wrote {}", path.display())?;
+    }
+    if common.uri.is_some() {
+        writeln!(stderr, "The connection string is not in it; it says ${{MONGODB_URI}}.")?;
+    }
+    let named = if path == Path::new("sweeper.yaml") { String::new() } else { format!(" -p {}", path.display()) };
+    writeln!(stderr, "Now:")?;
+    if std::env::var_os("MONGODB_URI").is_none() {
+        writeln!(stderr, "  export MONGODB_URI='mongodb://...'")?;
+    }
+    let width = 24 + named.len();
+    for (command, what) in [
+        ("check", "is it right?"),
+        ("check --connect", "does it fit the deployment?"),
+        ("sweep --dry-run", "what would go? deletes nothing"),
+    ] {
+        writeln!(stderr, "  {:<width$}  {what}", format!("sweeper {command}{named}"))?;
+    }
+    Ok(())
+}

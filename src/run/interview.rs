@@ -1,0 +1,240 @@
+//! The questions of `sweeper init`, on standard error; answers come from standard input. Where there is a connection string, it looks first.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bson::Uuid;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::cli::{Common, InitArgs};
+use crate::failure::Failure;
+use crate::init::{DateField, Draft, date_fields};
+use crate::native::{Collection, Kind, NativeTtl};
+use crate::policy::{DateFormat, Flavor, duration};
+use crate::report::rfc3339;
+use crate::report::text::{clean, count, fold, plural};
+use crate::server::sample::{self, Counted};
+use crate::server::{Deployment, connect, error};
+
+/// A person waits for the first question no longer than this.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
+/// Collections and fields that are shown at most.
+const MOST_SHOWN: usize = 15;
+
+/// What a connection string made visible.
+struct Look {
+    deployment: Deployment,
+    collections: Vec<Counted>,
+}
+
+/// Asks for what the options leave open.
+///
+/// Errors: the answers end before the questions do.
+pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
+    let look = look(common).await;
+    let collections = look.as_ref().map_or(&[][..], |look| look.collections.as_slice());
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => ask_namespace(collections)?,
+    };
+    let chosen =
+        collections.iter().map(|counted| &counted.collection).find(|collection| collection.namespace.to_string() == namespace);
+    let ttl = chosen.and_then(existing_ttl);
+    if let Some((ttl, seconds)) = &ttl {
+        say(&format!(
+            "The server deletes there by itself, {} after `{}`. `sweeper import` writes a policy from all such settings.",
+            duration::format(i64::from(*seconds)),
+            clean(&ttl.field)
+        ))?;
+    }
+
+    let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, Kind::TimeSeries { .. }));
+    let (field, date_format) = match (&args.field, is_time_series) {
+        (Some(field), _) => (Some(field.clone()), None),
+        (None, true) => (None, None),
+        (None, false) => {
+            let fields = match (&look, chosen) {
+                (Some(look), Some(collection)) => sampled(&look.deployment, collection).await,
+                _ => Vec::new(),
+            };
+            let (field, format) = ask_field(&fields, ttl.as_ref().map(|(ttl, _)| ttl))?;
+            (Some(field), format)
+        }
+    };
+    let expire_after = match &args.expire_after {
+        Some(expire_after) => expire_after.clone(),
+        None => {
+            let default = ttl.map(|(_, seconds)| duration::format(i64::from(seconds)));
+            ask("Documents expire so long after that date (such as 90d, 12h, 45m)", default.as_deref(), |answer| {
+                Draft::try_one(|draft| draft.expire_after = answer.to_owned()).map(|()| answer.to_owned())
+            })?
+        }
+    };
+    let max_delete_percent = match args.max_delete_percent {
+        Some(percent) => percent,
+        None => ask("Refuse to delete more of the collection than, in percent", Some(&Draft::PERCENT.to_string()), |answer| {
+            let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is no number"))?;
+            Draft::try_one(|draft| draft.max_delete_percent = percent).map(|()| percent)
+        })?,
+    };
+    let replica_set = look.as_ref().and_then(|look| look.deployment.facts.set_name.clone());
+    if let Some(look) = look {
+        look.deployment.close().await;
+    }
+    Ok(Draft {
+        namespace,
+        field,
+        date_format: args.date_format.clone().or(date_format),
+        expire_after,
+        ttl_field: args.ttl_field.clone(),
+        max_delete_percent,
+        replica_set,
+    })
+}
+
+/// Connects where there is a connection string. That it does not work keeps nobody from answering.
+async fn look(common: &Common) -> Option<Look> {
+    let uri = common.uri.as_ref().filter(|uri| !uri.is_empty())?;
+    let looked = timeout(LONGEST_LOOK, async {
+        let deployment =
+            connect::connect(uri, Flavor::Auto, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
+        let collections = sample::collections(&deployment).await.map_err(|cause| error::explain(&cause))?;
+        Ok::<_, String>(Look { deployment, collections })
+    });
+    match looked.await {
+        Ok(Ok(look)) => return Some(look),
+        Ok(Err(why)) => warn!("no collections to choose from: {why}"),
+        Err(_) => warn!("no collections to choose from: no answer within {} s", LONGEST_LOOK.as_secs()),
+    }
+    None
+}
+
+fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
+    let shown = &collections[..collections.len().min(MOST_SHOWN)];
+    let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
+    for (index, Counted { collection, documents }) in shown.iter().enumerate() {
+        let kind = if matches!(collection.kind, Kind::TimeSeries { .. }) { "bucket" } else { "document" };
+        let ttl = existing_ttl(collection).map(|(ttl, _)| format!(", TTL on {}", clean(&ttl.field))).unwrap_or_default();
+        let name = clean(&collection.namespace.to_string());
+        say(&format!("{:>3}  {name:<width$}  {}{ttl}", index + 1, plural(*documents, kind)))?;
+    }
+    if collections.len() > shown.len() {
+        say(&format!("     and {} more", count((collections.len() - shown.len()) as u64)))?;
+    }
+    let (question, only) = match shown {
+        [] => ("Which collection, as database.collection", None),
+        [_] => ("Which collection, by number or as database.collection", Some("1")),
+        _ => ("Which collection, by number or as database.collection", None),
+    };
+    ask(question, only, |answer| {
+        let names: Vec<_> = collections.iter().map(|counted| &counted.collection.namespace).collect();
+        // The name of a collection is enough where one database alone has it.
+        let mut named = names.iter().filter(|name| name.collection == answer);
+        if let Some(name) = numbered(answer, &names[..shown.len()]).or(named.next().filter(|_| named.next().is_none())) {
+            return Ok(name.to_string());
+        }
+        Draft::try_one(|draft| draft.namespace = answer.to_owned()).map(|()| answer.to_owned())
+    })
+}
+
+/// The field, and its format where the policy has to name it.
+fn ask_field(fields: &[DateField], ttl: Option<&NativeTtl>) -> anyhow::Result<(String, Option<String>)> {
+    let shown = &fields[..fields.len().min(MOST_SHOWN)];
+    let width = width(shown.iter().map(|field| clean(&field.path)));
+    for (index, field) in shown.iter().enumerate() {
+        let what = match field.format {
+            DateFormat::Date => "dates",
+            DateFormat::ObjectId => "made",
+            DateFormat::EpochMillis => "milliseconds",
+            DateFormat::EpochSeconds => "seconds",
+        };
+        let day = |at| rfc3339(at).chars().take(10).collect::<String>();
+        let (oldest, newest) = (day(field.oldest), day(field.newest));
+        let span = if oldest == newest { oldest } else { format!("{oldest} to {newest}") };
+        let documents = plural(field.documents as u64, "document");
+        say(&format!("{:>3}  {:<width$}  in {documents}: {what}, {span}", index + 1, clean(&field.path)))?;
+    }
+    let first = shown.first().filter(|field| field.format == DateFormat::Date).map(|field| field.path.as_str());
+    let default = ttl.map(|ttl| ttl.field.as_str()).or(first);
+    let question =
+        if shown.is_empty() { "Which field holds the date" } else { "Which field holds the date, by number or by name" };
+    ask(question, default, |answer| {
+        let known = numbered(answer, shown).or_else(|| fields.iter().find(|field| field.path == answer));
+        let Some(field) = known else {
+            Draft::try_one(|draft| draft.field = Some(answer.to_owned()))?;
+            if !fields.is_empty() {
+                // A document without it never expires; it may be right all the same.
+                say(&format!("(none of the documents looked at has a date in `{}`)", clean(answer)))
+                    .map_err(|cause| cause.to_string())?;
+            }
+            return Ok((answer.to_owned(), None));
+        };
+        let format = match field.format {
+            // What `_id` holds is otherwise taken from the kind of the collection.
+            DateFormat::Date if field.path == "_id" => Some("date"),
+            DateFormat::Date | DateFormat::ObjectId => None,
+            DateFormat::EpochMillis => Some("epochMillis"),
+            DateFormat::EpochSeconds => Some("epochSeconds"),
+        };
+        Ok((field.path.clone(), format.map(str::to_owned)))
+    })
+}
+
+async fn sampled(deployment: &Deployment, collection: &Collection) -> Vec<DateField> {
+    match sample::documents(deployment, &collection.namespace).await {
+        Ok(documents) => date_fields(&documents),
+        Err(cause) => {
+            warn!("no fields to choose from: reading `{}`: {}", collection.namespace, error::explain(&cause));
+            Vec::new()
+        }
+    }
+}
+
+/// The first setting by which the server deletes there.
+fn existing_ttl(collection: &Collection) -> Option<(NativeTtl, u32)> {
+    collection.ttl().into_iter().find_map(|ttl| {
+        let seconds = ttl.seconds().ok()?;
+        Some((ttl, seconds))
+    })
+}
+
+/// Of a column, in characters: longer names take the room that they need.
+fn width(names: impl Iterator<Item = String>) -> usize {
+    names.map(|name| name.chars().count()).filter(|width| *width <= 40).max().unwrap_or(0)
+}
+
+/// What an answer stands for that is the number of a line.
+fn numbered<'a, T>(answer: &str, shown: &'a [T]) -> Option<&'a T> {
+    shown.get(answer.parse::<usize>().ok()?.checked_sub(1)?)
+}
+
+/// Asks until the answer can be taken; an empty one is the default, where there is one.
+fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<T> {
+    loop {
+        let shown = default.map(|default| format!(" [{}]", clean(default))).unwrap_or_default();
+        let mut stderr = io::stderr().lock();
+        write!(stderr, "{question}{shown}: ")?;
+        stderr.flush()?;
+        drop(stderr);
+        let mut answer = String::new();
+        if io::stdin().read_line(&mut answer)? == 0 {
+            return Err(Failure::cannot_run("the questions were not answered; nothing was written").into());
+        }
+        let answer = match (answer.trim(), default) {
+            ("", Some(default)) => default,
+            ("", None) => continue,
+            (answer, _) => answer,
+        };
+        match accept(answer) {
+            Ok(taken) => return Ok(taken),
+            Err(why) => say(&format!("  {why}"))?,
+        }
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let indent = if line.starts_with("  ") { "     " } else { "" };
+    writeln!(io::stderr().lock(), "{}", fold(line, indent))
+}
