@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use tracing::error;
+
 use crate::exit;
+use crate::policy::PolicyError;
 
 /// `what was being done: why`, what to do about it, and the exit code. Lower case, no full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,5 +40,23 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Says on the log why a run did not take place.
+pub fn say(cause: &anyhow::Error, quiet: bool) {
+    let text = format!("{cause:#}");
+    // A quiet run says one line; of a policy's problems that is their number and the first.
+    let lines = if cause.is::<PolicyError>() { 2 } else { usize::MAX };
+    let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
+    error!("{}", if quiet { brief.join("; ") } else { text });
+}
+
+/// The exit code of a run that did not take place.
+pub fn exit_code(cause: &anyhow::Error) -> u8 {
+    match cause.downcast_ref::<Failure>() {
+        Some(failure) => failure.exit_code,
+        None if cause.is::<PolicyError>() => exit::USAGE,
+        None => exit::CANNOT_RUN,
     }
 }

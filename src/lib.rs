@@ -15,6 +15,7 @@ pub mod expiry;
 pub mod facts;
 pub mod failure;
 pub mod index;
+pub mod lock;
 pub mod log;
 pub mod native;
 pub mod output;

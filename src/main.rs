@@ -4,9 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use ttl_sweeper::cli::Cli;
-use ttl_sweeper::failure::Failure;
-use ttl_sweeper::policy::PolicyError;
-use ttl_sweeper::{exit, log, run};
+use ttl_sweeper::{failure, log, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -22,20 +20,8 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code.into(),
         Err(cause) => {
-            let text = format!("{cause:#}");
-            // A quiet run says one line; of a policy's problems that is their number and the first.
-            let lines = if cause.is::<PolicyError>() { 2 } else { usize::MAX };
-            let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
-            tracing::error!("{}", if quiet { brief.join("; ") } else { text });
-            code(&cause).into()
+            failure::say(&cause, quiet);
+            failure::exit_code(&cause).into()
         }
-    }
-}
-
-fn code(cause: &anyhow::Error) -> u8 {
-    match cause.downcast_ref::<Failure>() {
-        Some(failure) => failure.exit_code,
-        None if cause.is::<PolicyError>() => exit::USAGE,
-        None => exit::CANNOT_RUN,
     }
 }

@@ -29,7 +29,7 @@ pub struct Policy {
     pub connection: Connection,
     pub run: RunLimits,
     /// Namespace of the lease collection, where the policy asks for a lock in the database.
-    pub lock: Option<String>,
+    pub lock: Option<Namespace>,
     /// Namespace of the history collection, where the policy asks for one.
     pub history: Option<String>,
     /// In the order of the text; never empty.

@@ -2,8 +2,10 @@
 
 mod check;
 mod confirm;
+mod every;
 mod import;
 mod load;
+mod locks;
 mod measure;
 mod native;
 mod only;
@@ -35,6 +37,12 @@ pub struct Run {
     pub stop: Stop,
 }
 
+impl Run {
+    fn new(policy: Policy, stop: Stop) -> Self {
+        Self { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop }
+    }
+}
+
 /// What a command that goes by a policy begins with.
 struct Begun {
     run: Run,
@@ -52,9 +60,13 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Import => import::import(&common).await,
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
-            let Begun { run, uri, target, format } = begin(&common)?;
+            let begun = begin(&common)?;
+            if let Some(every) = args.every {
+                return every::stay(begun, &common, &args, every).await;
+            }
+            let Begun { run, uri, target, format } = begun;
             refuse_invisible(&run.policy)?;
-            let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
+            let report = sweep::sweep(run, &common, &args, &uri.require()?).await?;
             Ok(deliver(&common, &report, target, format))
         }
         Command::Check(args) => {
@@ -84,11 +96,13 @@ fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
 fn begin(common: &Common) -> anyhow::Result<Begun> {
     let format = format(common)?;
     let (policy, uri) = load::load(common)?;
-    let target = Target::open(common.output.as_deref())
-        .map_err(|cause| Failure::cannot_run(format!("creating the report {}: {cause}; nothing was deleted", place(common))))?;
-    let run =
-        Run { id: Uuid::new().to_string(), begun: Instant::now(), started_at: DateTime::now(), policy, stop: Stop::listen()? };
-    Ok(Begun { run, uri, target, format })
+    Ok(Begun { target: open(common)?, run: Run::new(policy, Stop::listen()?), uri, format })
+}
+
+/// Tries whether the report can be written.
+fn open(common: &Common) -> Result<Target, Failure> {
+    Target::open(common.output.as_deref())
+        .map_err(|cause| Failure::cannot_run(format!("creating the report {}: {cause}; nothing was deleted", place(common))))
 }
 
 fn format(common: &Common) -> Result<Format, Failure> {

@@ -8,6 +8,7 @@ pub mod error;
 pub mod grant;
 pub mod inspect;
 pub mod lag;
+pub mod lease;
 pub mod meter;
 pub mod native;
 pub mod overload;

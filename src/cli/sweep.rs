@@ -1,5 +1,6 @@
 //! Options of `sweep`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bson::DateTime;
@@ -27,6 +28,19 @@ pub struct SweepArgs {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
+    /// Stay, and run at every full multiple of this time, such as 15m, beginning with one run at once; limits hold for each run.
+    /// SIGHUP reads the policy anew, SIGTERM ends
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
+    pub every: Option<Duration>,
+    /// Let only one run at a time go on this machine: who comes later ends with exit code 6. Not taken by a dry run
+    #[arg(long, value_name = "FILE")]
+    pub lock: Option<PathBuf>,
+    /// Wait so long for locks that other runs have, from the beginning of the run on
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub lock_wait: Option<Duration>,
+    /// While this file is there nothing begins, and what runs ends after the batch in flight, with exit code 4
+    #[arg(long, value_name = "FILE")]
+    pub stop_file: Option<PathBuf>,
     /// Run although the clocks of this machine and of the server are more than 5 minutes apart; the server's decides
     #[arg(long)]
     pub allow_clock_skew: bool,
