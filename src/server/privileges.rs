@@ -10,6 +10,9 @@ use crate::policy::namespace::Namespace;
 /// What a sweep of a collection needs.
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
+/// What taking, renewing and giving back a lease needs.
+const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
+
 /// The privileges of the connected user; `None` where the server asks for no user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);
 
@@ -45,18 +48,26 @@ impl Privileges {
             })
     }
 
+    /// The actions that a run with `lock` lacks on the collection of the leases, with the command that grants them.
+    pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
+        let (names, grant) = self.missing_of(&NEEDED_FOR_LEASES, collection)?;
+        Some(format!("the user lacks {names} on `{collection}`, where the leases are; {grant}"))
+    }
+
     fn lacking(&self, namespace: &Namespace) -> Option<String> {
-        let missing: Vec<&str> = NEEDED.into_iter().filter(|action| !self.allows(namespace, action)).collect();
-        if missing.is_empty() {
-            return None;
-        }
-        Some(format!(
-            "the user lacks {names} on this collection; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
-             [{{resource: {{db: {database:?}, collection: {collection:?}}}, actions: {missing:?}}}])",
-            names = missing.join(", "),
-            database = namespace.database,
-            collection = namespace.collection,
-        ))
+        let (names, grant) = self.missing_of(&NEEDED, namespace)?;
+        Some(format!("the user lacks {names} on this collection; {grant}"))
+    }
+
+    /// The names of the missing actions, and the command that grants them.
+    fn missing_of(&self, needed: &[&'static str], namespace: &Namespace) -> Option<(String, String)> {
+        let missing: Vec<&str> = needed.iter().copied().filter(|action| !self.allows(namespace, action)).collect();
+        let Namespace { database, collection } = namespace;
+        let grant = format!(
+            "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
+             [{{resource: {{db: {database:?}, collection: {collection:?}}}, actions: {missing:?}}}])"
+        );
+        (!missing.is_empty()).then(|| (missing.join(", "), grant))
     }
 }
 
