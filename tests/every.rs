@@ -19,16 +19,23 @@ use mongodb::bson::doc;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
+/// A minute.
+const MOST_WAITS: usize = 3000;
+
 async fn wait() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// Waits until nothing that has expired is left in a collection, or the process ends.
 async fn until_swept(case: &Case, name: &str, child: &mut Child) {
-    while !case.ids(name).await.is_empty() {
+    for _ in 0..MOST_WAITS {
+        if case.ids(name).await.is_empty() {
+            return;
+        }
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         wait().await;
     }
+    panic!("`{name}` is not swept within the time of the test");
 }
 
 /// The lines of stderr as they come.
@@ -44,9 +51,17 @@ fn listen(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
 }
 
 async fn until_heard(lines: &Arc<Mutex<Vec<String>>>, part: &str) {
-    while !lines.lock().unwrap().iter().any(|line| line.contains(part)) {
+    until_heard_times(lines, part, 1).await;
+}
+
+async fn until_heard_times(lines: &Arc<Mutex<Vec<String>>>, part: &str, times: usize) {
+    for _ in 0..MOST_WAITS {
+        if lines.lock().unwrap().iter().filter(|line| line.contains(part)).count() >= times {
+            return;
+        }
         wait().await;
     }
+    panic!("`{part}` was not said within the time of the test: {lines:?}");
 }
 
 /// The reports that were written one after the other.
@@ -171,9 +186,13 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
     let run_id = || serde_json::from_str::<Value>(&std::fs::read_to_string(&output).unwrap()).unwrap()["runId"].clone();
     // Each report replaces the one before.
     let first = run_id();
-    while run_id() == first {
+    for _ in 0..MOST_WAITS {
+        if run_id() != first {
+            break;
+        }
         wait().await;
     }
+    assert_ne!(run_id(), first);
     signal(&child, "TERM");
     assert_eq!(end(child).await.code, Some(143));
 }
@@ -264,9 +283,7 @@ async fn a_dry_run_may_stay_as_well() {
     case.fill("c", dated(0..2, days(-3))).await;
     let mut child = start(case.command(RULE, &["sweep", "--dry-run", "-v", "--every", "1s", "--format", "json"]));
     let lines = listen(&mut child);
-    while lines.lock().unwrap().iter().filter(|line| line.contains("the next run begins")).count() < 2 {
-        wait().await;
-    }
+    until_heard_times(&lines, "the next run begins", 2).await;
     signal(&child, "TERM");
     let reports = reports(&end(child).await.stdout);
     assert!(reports.len() >= 2);

@@ -31,8 +31,9 @@ async fn filled() -> Case {
 
 /// A run that has the lease, and deletes one document per second.
 async fn holder(case: &Case) -> Child {
-    let child = start(locking(case, RULE, &["--rate", "1"]));
+    let mut child = start(locking(case, RULE, &["--rate", "1"]));
     while case.ids("c").await.len() == 103 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     child

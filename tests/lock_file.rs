@@ -27,8 +27,9 @@ fn locked(case: &Case, lock: &Path, args: &[&str]) -> Command {
 
 /// A run that has the lock, and deletes one document per second.
 async fn holder(case: &Case, lock: &Path) -> Child {
-    let child = start(locked(case, lock, &["--rate", "1"]));
+    let mut child = start(locked(case, lock, &["--rate", "1"]));
     while case.ids("c").await.len() == 103 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     child

@@ -92,7 +92,8 @@ impl LeaseStore {
         let (filter, update) = lease::taking(namespace, &self.me, now);
         let (collection, comment) = (self.collection.clone(), self.deployment.comment());
         let taken = async move {
-            let update = collection.update_one(filter, update).upsert(true).write_concern(known_to_a_majority());
+            // Not `update_one`, which the driver sends with a transaction number: not every service takes one, and this can be sent again.
+            let update = collection.update_many(filter, update).upsert(true).write_concern(known_to_a_majority());
             update.optional(comment, |update, comment| update.comment(comment)).await
         };
         answer::within(LONGEST_SILENCE, taken).await.map(|_| ())
