@@ -9,7 +9,7 @@ use std::time::Duration;
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::{Client, Collection};
 use support::faults::{
-    alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, start, until_running,
+    alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, slow_down, start, until_running,
 };
 use support::mongod::Mongod;
 use support::shim::Shim;
@@ -257,7 +257,8 @@ fn assert_lost(ran: Ran, gone: usize, why: &str) {
 
 #[tokio::test]
 async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_taken_over() {
-    let case = filled().await;
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
     let first = holder(&case).await;
     signal(&first, "STOP");
     // Whatever it had sent is done now; the rest of its lease passes for it alone.
@@ -271,8 +272,10 @@ async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_ta
     assert_eq!(left.len(), 103 - gone - 10);
     // Longer than a lease can be relied on.
     tokio::time::sleep(Duration::from_secs(52).saturating_sub(stopped_at.elapsed())).await;
+    // Its heartbeat is too slow to tell it: it has to know by itself.
+    slow_down(&case.client, "update", 5000).await;
     signal(&first, "CONT");
-    assert_lost(end(first).await, gone, "the lease on `");
+    assert_lost(end(first).await, gone, "could not be renewed within 50 s");
     assert_eq!(case.ids("c").await, left);
     assert!(all_free(&case).await);
 }
