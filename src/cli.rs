@@ -30,14 +30,16 @@ Exit codes:
   1    could not run: no connection, no authority, report not writable
   2    usage or policy is wrong; nothing was contacted
   3    ran, and at least one rule failed (the others were swept)
-  4    stopped by a limit (maxDeletes, maxDuration, window): expired
-       documents remain
+  4    stopped by a limit (maxDeletes, maxDuration, window, stop file):
+       expired documents remain
   5    a guard refused at least one rule: nothing deleted there;
        native diff: not everything is the same
+  6    another run holds the lock, or the lease of at least one rule:
+       nothing deleted there
   130  SIGINT: the batch in flight ended, the report was written
   143  SIGTERM: the same
-  When several apply: 3 before 5 before 4. A dry run reports what a guard
-  would refuse and exits 0.";
+  When several apply: 3 before 5 before 4 before 6. A dry run reports what a
+  guard would refuse and exits 0.";
 
 const EXAMPLES: &str = "\
 First steps:

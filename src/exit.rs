@@ -1,4 +1,5 @@
-//! The exit codes: a public contract. When several apply, a failed rule comes before a refused one, and that before a limit.
+//! The exit codes: a public contract. When several apply, a failed rule comes before a refused one, that before a limit, and
+//! that before a lock.
 
 /// All done, also when there was nothing to delete; also a dry run that reports what a guard would refuse.
 pub const DONE: u8 = 0;
@@ -12,6 +13,8 @@ pub const RULE_FAILED: u8 = 3;
 pub const LIMIT: u8 = 4;
 /// A guard refused at least one rule: nothing was deleted there. Of a diff: not everything is the same.
 pub const REFUSED: u8 = 5;
+/// Another run holds the lock, or the leases of some rules.
+pub const LOCKED: u8 = 6;
 /// Ended by SIGINT.
 pub const INTERRUPTED: u8 = 130;
 /// Ended by SIGTERM.

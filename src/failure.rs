@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tracing::error;
+
 use crate::exit;
 use crate::policy::PolicyError;
 
@@ -39,6 +41,16 @@ impl fmt::Display for Failure {
             None => Ok(()),
         }
     }
+}
+
+/// Says on the log why a run did not take place.
+pub fn say(cause: &anyhow::Error, quiet: bool) {
+    let text = format!("{cause:#}");
+    // A quiet run says one line; of a policy's problems that is their number and the first.
+    let lines = if cause.is::<PolicyError>() { 2 } else { usize::MAX };
+    let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
+    let exit_code = exit_code(cause);
+    error!(event = "runEnds", exitCode = exit_code, "{}", if quiet { brief.join("; ") } else { text });
 }
 
 /// The exit code of whatever kept a run from taking place.

@@ -17,6 +17,7 @@ pub mod facts;
 pub mod failure;
 pub mod index;
 pub mod init;
+pub mod lock;
 pub mod log;
 pub mod native;
 pub mod output;

@@ -5,9 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use ttl_sweeper::cli::Cli;
-use ttl_sweeper::policy::PolicyError;
-use ttl_sweeper::{exit, failure};
-use ttl_sweeper::{log, run};
+use ttl_sweeper::{exit, failure, log, run};
 
 fn main() -> ExitCode {
     if std::env::args_os().len() < 2 {
@@ -28,13 +26,8 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code.into(),
         Err(cause) => {
-            let text = format!("{cause:#}");
-            // A quiet run says one line; of a policy's problems that is their number and the first.
-            let lines = if cause.is::<PolicyError>() { 2 } else { usize::MAX };
-            let brief: Vec<&str> = text.lines().take(lines).map(str::trim).collect();
-            let exit_code = failure::exit_code(&cause);
-            tracing::error!(event = "runEnds", exitCode = exit_code, "{}", if quiet { brief.join("; ") } else { text });
-            exit_code.into()
+            failure::say(&cause, quiet);
+            failure::exit_code(&cause).into()
         }
     }
 }

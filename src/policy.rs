@@ -30,19 +30,11 @@ pub struct Policy {
     pub connection: Connection,
     pub run: RunLimits,
     /// Namespace of the lease collection, where the policy asks for a lock in the database.
-    pub lock: Option<String>,
+    pub lock: Option<Namespace>,
     /// Namespace of the history collection, where the policy asks for one.
-    pub history: Option<String>,
+    pub history: Option<Namespace>,
     /// In the order of the text; never empty.
     pub rules: Vec<Rule>,
-}
-
-impl Policy {
-    /// The collection that runs are recorded in.
-    pub fn history_namespace(&self) -> Option<Namespace> {
-        let (database, collection) = self.history.as_ref()?.split_once('.')?;
-        Some(Namespace { database: database.to_owned(), collection: collection.to_owned() })
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit;
 use crate::facts::ServerFacts;
+use crate::lock;
 use crate::policy::Policy;
 pub use rule::{PausedMs, RuleReport, predicate_json};
 
@@ -170,7 +171,10 @@ impl Report {
     pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
         let status =
             rules.iter().map(|rule| rule.status).max().filter(|status| *status > Status::Complete).unwrap_or(Status::Complete);
-        let exit_code = run.signal_exit.unwrap_or(match status {
+        let is_held = |rule: &RuleReport| rule.status == Status::Refused && rule.reason.as_deref() == Some(lock::HELD);
+        let of_others = rules.iter().filter(|rule| !is_held(rule)).map(|rule| rule.status).max();
+        let exit_code = run.signal_exit.unwrap_or(match of_others.unwrap_or(Status::Skipped) {
+            Status::Skipped | Status::Complete if rules.iter().any(is_held) => exit::LOCKED,
             Status::Skipped | Status::Complete => exit::DONE,
             Status::Partial => exit::LIMIT,
             Status::Refused if run.dry_run => exit::DONE,

@@ -5,12 +5,14 @@ mod confirm;
 mod deliver;
 mod diff;
 mod events;
+mod every;
 mod generate;
 mod history;
 mod import;
 mod init;
 mod interview;
 mod load;
+mod locks;
 mod measure;
 mod native;
 mod only;
@@ -32,6 +34,7 @@ use crate::failure::Failure;
 use crate::log;
 use crate::native::LAST_CHANGE;
 use crate::policy::Policy;
+use crate::report::Report;
 use crate::server::Deployment;
 use crate::stop::Stop;
 use deliver::{Output, deliver};
@@ -45,6 +48,12 @@ pub struct Run {
     pub stop: Stop,
     /// The deployment, once there is a connection: a run that fails is recorded in its history as well.
     pub connected: OnceLock<Deployment>,
+}
+
+impl Run {
+    fn new(id: &str, policy: Policy, stop: Stop) -> Self {
+        Self { id: id.to_owned(), begun: Instant::now(), started_at: DateTime::now(), policy, stop, connected: OnceLock::new() }
+    }
 }
 
 /// What a command that goes by a policy begins with.
@@ -68,14 +77,16 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Native { command } => native::native(begin(&common, id)?, &common, &command).await,
         Command::Sweep(args) => {
             let record = Record::open(&args)?;
+            if let Some(every) = args.every {
+                return every::stay(record, &common, &args, every, id).await;
+            }
             let swept = async {
                 let Begun { run, uri, outputs } = begin(&common, id)?;
                 refuse_invisible(&run.policy)?;
-                let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
-                let exit_code = deliver(&common, &report, outputs);
-                Ok(record.ended(&report, exit_code))
+                let report = sweep::sweep(run, &common, &args, &uri.require()?).await?;
+                Ok((report, outputs))
             };
-            swept.await.inspect_err(|cause| record.failed(cause))
+            recorded(&record, &common, swept).await
         }
         Command::Check(args) => {
             let Begun { run, uri, outputs } = begin(&common, id)?;
@@ -115,15 +126,18 @@ fn begin(common: &Common, id: &str) -> anyhow::Result<Begun> {
     let outputs = deliver::pair(common)?;
     let (policy, uri) = load::load(common)?;
     let outputs = deliver::open(outputs)?;
-    let run = Run {
-        id: id.to_owned(),
-        begun: Instant::now(),
-        started_at: DateTime::now(),
-        policy,
-        stop: Stop::listen()?,
-        connected: OnceLock::new(),
-    };
-    Ok(Begun { run, uri, outputs })
+    Ok(Begun { run: Run::new(id, policy, Stop::listen()?), uri, outputs })
+}
+
+/// Delivers the report of a sweep, and writes down how it ended, however it did. Gives the exit code.
+async fn recorded(
+    record: &Record,
+    common: &Common,
+    swept: impl Future<Output = anyhow::Result<(Report, Vec<Output>)>>,
+) -> anyhow::Result<u8> {
+    let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
+    let exit_code = deliver(common, &report, outputs);
+    Ok(record.ended(&report, exit_code))
 }
 
 /// Milliseconds since an instant.

@@ -9,6 +9,7 @@ pub mod grant;
 pub mod history;
 pub mod inspect;
 pub mod lag;
+pub mod lease;
 pub mod meter;
 pub mod native;
 pub mod overload;

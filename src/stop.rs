@@ -1,4 +1,9 @@
-//! SIGINT and SIGTERM: the first asks the run to end after the batch in flight, the second ends it at once.
+//! What asks a run to stop: SIGINT and SIGTERM, and a file that is there. The first signal lets the batch in flight end, the second ends the
+//! run at once.
+
+pub mod file;
+
+use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -6,16 +11,19 @@ use tracing::warn;
 
 use crate::exit;
 
-/// Whether, and by which signal, the run was asked to stop.
+/// Whether, and by what, the run was asked to stop.
 #[derive(Clone)]
-pub struct Stop(watch::Receiver<Option<u8>>);
+pub struct Stop {
+    signals: watch::Receiver<Option<u8>>,
+    file: Option<watch::Receiver<bool>>,
+}
 
 impl Stop {
     /// Takes the signals over for the rest of the process. Needs a tokio runtime.
     ///
     /// Errors: the operating system refuses the handlers.
     pub fn listen() -> std::io::Result<Self> {
-        let (sender, receiver) = watch::channel(None);
+        let (sender, signals) = watch::channel(None);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::spawn(async move {
@@ -31,24 +39,44 @@ impl Stop {
                 sender.send_replace(Some(code));
             }
         });
-        Ok(Self(receiver))
+        Ok(Self { signals, file: None })
+    }
+
+    /// The same signals, and a file that stops one run as well; once it was there it may go again.
+    pub fn with_file(&self, path: Option<&PathBuf>) -> Self {
+        Self { signals: self.signals.clone(), file: path.cloned().map(file::watch) }
     }
 
     pub fn is_asked(&self) -> bool {
-        self.exit_code().is_some()
+        self.exit_code().is_some() || self.file.as_ref().is_some_and(|there| *there.borrow())
     }
 
     /// The exit code of the signal that came, if one did.
     pub fn exit_code(&self) -> Option<u8> {
-        *self.0.borrow()
+        *self.signals.borrow()
     }
 
-    /// Ends when the first signal comes.
+    /// Ends when the run is first asked to stop.
     pub async fn asked(&self) {
-        let mut receiver = self.0.clone();
-        if receiver.wait_for(Option::is_some).await.is_err() {
-            // The listener lives as long as the runtime; without it no signal can come.
-            std::future::pending::<()>().await;
+        let mut signals = self.signals.clone();
+        let by_signal = async {
+            if signals.wait_for(Option::is_some).await.is_err() {
+                // The listener lives as long as the runtime; without it no signal can come.
+                std::future::pending::<()>().await;
+            }
+        };
+        let by_file = async {
+            let there = match self.file.clone() {
+                Some(mut file) => file.wait_for(|there| *there).await.is_ok(),
+                None => false,
+            };
+            if !there {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = by_signal => {}
+            () = by_file => {}
         }
     }
 }

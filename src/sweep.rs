@@ -70,6 +70,10 @@ pub enum StopReason {
     MaxDuration,
     Window,
     Interrupted,
+    /// The stop file is there.
+    StopFile,
+    /// The lease in the database may be another run's by now.
+    LockLost,
 }
 
 impl StopReason {
@@ -79,7 +83,14 @@ impl StopReason {
             StopReason::MaxDuration => "maxDuration",
             StopReason::Window => "window",
             StopReason::Interrupted => "interrupted",
+            StopReason::StopFile => "stopFile",
+            StopReason::LockLost => "lockLost",
         }
+    }
+
+    /// The reason of a run that was asked to stop.
+    pub fn asked(stop: &Stop) -> Self {
+        if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
     }
 }
 
@@ -107,8 +118,10 @@ pub async fn sweep(job: &Job<'_>, turn: Turn) -> Outcome {
 
 /// Why a rule may not begin or go on now; `None` where it may.
 pub fn stop_reason(planned: &PlannedRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
-    if stop.is_asked() {
-        Some(StopReason::Interrupted)
+    if budget.leases().is_over(&planned.namespace) {
+        Some(StopReason::LockLost)
+    } else if stop.is_asked() {
+        Some(StopReason::asked(stop))
     } else if budget.is_out_of_time() {
         Some(StopReason::MaxDuration)
     } else if is_window_closed(planned) {
@@ -127,7 +140,8 @@ pub async fn stopped(planned: &PlannedRule, budget: &RunBudget, stop: &Stop) -> 
         }
     };
     tokio::select! {
-        () = stop.asked() => StopReason::Interrupted,
+        () = budget.leases().over(&planned.namespace) => StopReason::LockLost,
+        () = stop.asked() => StopReason::asked(stop),
         () = budget.out_of_time() => StopReason::MaxDuration,
         () = window_closes => StopReason::Window,
     }

@@ -2,9 +2,8 @@
 
 mod support;
 
-use std::process::Command;
-
 use mongodb::bson::{Bson, DateTime, doc};
+use support::shim::Shim;
 use support::sweeper::{Case, Report, id_set, run};
 use ttl_sweeper::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, Topology};
 use ttl_sweeper::plan::{Decision, RunFacts, plan};
@@ -99,30 +98,10 @@ fn one_million_documents_may_be_gone_through_without_an_index_and_not_one_more()
     }
 }
 
-/// A clock for one process: every reading of the time of day is `SHIFT` seconds off.
-const SHIM: &str = r#"
-#define _GNU_SOURCE
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    int result = (int) syscall(SYS_clock_gettime, clock, now);
-    if (clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("SHIFT"));
-    return result;
-}
-"#;
-
 #[tokio::test]
 async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server() {
     let case = Case::new().await;
-    let source = case.file("shim.c", SHIM);
-    let shim = case.dir.path().join("shim.so");
-    // Whatever links Rust programs links this.
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source);
-    assert!(cc.status().expect("cc, which rustc needs as well").success());
-
+    let shim = Shim::new(&case);
     let now = DateTime::now().timestamp_millis();
     let at = |id: i32, seconds: i64| doc! { "_id": id, "at": DateTime::from_millis(now + seconds * 1000) };
     // By the client's clock, ten minutes ahead, the second one would have expired too.
@@ -136,7 +115,7 @@ async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_t
         ("600", &["--allow-clock-skew"], 0, 1..3),
     ] {
         let mut command = case.command(rules, &[&["sweep", "--format", "json"], args].concat());
-        command.env("LD_PRELOAD", &shim).env("SHIFT", shift);
+        shim.shift(&mut command, shift);
         let ran = run(command).await;
         let report = Report { json: serde_json::from_str(&ran.stdout).unwrap(), ran };
         assert_eq!(report.ran.code, Some(code), "{report:?}");

@@ -20,7 +20,7 @@ pub struct SweepArgs {
     ///
     /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule of which more has expired than
     /// was approved, with a tolerance of 1 %. No rule deletes more than that.
-    #[arg(long, value_name = "FILE", conflicts_with = "as_of")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["as_of", "every"])]
     pub plan: Option<PathBuf>,
     /// How old a plan may be
     #[arg(long, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
@@ -40,6 +40,19 @@ pub struct SweepArgs {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
+    /// Stay, and run at every full multiple of this time, such as 15m, beginning with one run at once; limits hold for each run.
+    /// SIGHUP reads the policy anew, SIGTERM ends
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
+    pub every: Option<Duration>,
+    /// Let only one run at a time go on this machine: who comes later ends with exit code 6. Not taken by a dry run
+    #[arg(long, value_name = "FILE")]
+    pub lock: Option<PathBuf>,
+    /// Wait so long for locks that other runs have, from the beginning of the run on
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub lock_wait: Option<Duration>,
+    /// While this file is there nothing begins, and what runs ends after the batch in flight, with exit code 4
+    #[arg(long, value_name = "FILE")]
+    pub stop_file: Option<PathBuf>,
     /// Run although the clocks of this machine and of the server are more than 5 minutes apart; the server's decides
     #[arg(long)]
     pub allow_clock_skew: bool,

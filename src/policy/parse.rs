@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::namespace::NamespacePattern;
+use super::namespace::{Namespace, NamespacePattern};
 use super::reader::{Context, Mapping};
 use super::rule::{Keys, read_defaults, read_rule};
 use super::yaml::{self, Node, Step};
@@ -58,8 +58,10 @@ fn read<'a>(context: &'a Context<'a>, root: &'a Node, uri_given: bool) -> Option
     let run = sub(&map, "run", &["maxDuration", "concurrency", "rate"]).map(|map| read_run(&map));
     let lock = sub(&map, "lock", &["collection"]).and_then(|map| read_collection(&map));
     let history = sub(&map, "history", &["collection"]).and_then(|map| read_collection(&map));
+    let own: Vec<&Namespace> = [&lock, &history].into_iter().flatten().collect();
     let defaults = map.get("defaults").map_or_else(Keys::default, |entry| read_defaults(context, entry.node, entry.path));
-    let rules = read_rules(&map, &defaults);
+    let mut rules = read_rules(&map, &defaults);
+    leave_out(&map, &mut rules, &own);
     Some(Policy {
         path: String::new(),
         sha256: String::new(),
@@ -172,7 +174,23 @@ fn read_run(map: &Mapping) -> RunLimits {
     }
 }
 
-fn read_collection(map: &Mapping) -> Option<String> {
+/// Collections that the runs themselves write to are never swept: a `*` does not stand for them, and their names are problems.
+fn leave_out(map: &Mapping, rules: &mut [Rule], own: &[&Namespace]) {
+    for rule in rules {
+        for namespace in own.iter().filter(|namespace| rule.namespace.matches(namespace)) {
+            let Namespace { database, collection } = (**namespace).clone();
+            if rule.namespace.is_glob() {
+                rule.exclude.push(NamespacePattern { database, collection });
+            } else {
+                let problem =
+                    format!("rule `{}`: {namespace} is where the runs keep their own records, and is never swept", rule.name);
+                map.problem(&map.key_path("collections"), problem);
+            }
+        }
+    }
+}
+
+fn read_collection(map: &Mapping) -> Option<Namespace> {
     if !map.has("collection") {
         map.problem_here("no `collection`; expected `database.collection`");
     }
@@ -181,6 +199,6 @@ fn read_collection(map: &Mapping) -> Option<String> {
         if pattern.is_glob() {
             return Err(format!("{text:?} has a `*`; expected one collection"));
         }
-        Ok(pattern.to_string())
+        Ok(Namespace { database: pattern.database, collection: pattern.collection })
     })
 }

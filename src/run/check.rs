@@ -53,14 +53,15 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     };
     let granted =
         granted.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))?;
-    if let Some(missing) = run.policy.history_namespace().and_then(|history| granted.missing_for_history(&history)) {
+    if let Some(missing) = run.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {
         warn!("policy `{}`: `history`: {missing}", run.policy.path);
     }
+    let for_leases = run.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
     let reports = plan.rules.iter().map(|planned| {
         let mut report = begin(planned);
         report.warnings.extend(advice(&planned.rule));
         if let Decision::Sweep(selection) = &planned.decision
-            && let Some(missing) = granted.missing(planned, selection)
+            && let Some(missing) = granted.missing(planned, selection).or_else(|| for_leases.clone())
         {
             report.status = Status::Failed;
             report.error = Some(missing);

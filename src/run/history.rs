@@ -22,7 +22,7 @@ pub async fn history(begun: Begun, common: &Common, args: &HistoryArgs) -> anyho
     if format == Format::Html {
         return Err(Failure::usage("--format: history knows `table`, `json`, `csv` and `markdown`; nothing was contacted").into());
     }
-    let Some(namespace) = run.policy.history_namespace() else {
+    let Some(namespace) = run.policy.history.clone() else {
         let failure =
             Failure::usage(format!("policy `{}`: no `history`, so no run is recorded; nothing was contacted", run.policy.path));
         return Err(failure.hint("write `history: {collection: ops.sweeperRuns}` into the policy").into());

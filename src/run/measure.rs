@@ -42,7 +42,7 @@ pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all:
                     }
                     () = run.stop.asked() => {
                         report.status = Status::Partial;
-                        report.reason = Some(StopReason::Interrupted.word().to_owned());
+                        report.reason = Some(StopReason::asked(&run.stop).word().to_owned());
                     }
                 }
                 report.duration_ms = millis(begun);

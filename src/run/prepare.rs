@@ -32,8 +32,15 @@ pub async fn prepare(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Resu
 
 /// The end of a run that was asked to stop before it deleted anything.
 pub fn interrupted(run: &Run) -> Failure {
-    let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
-    Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was deleted") }
+    match run.stop.exit_code() {
+        Some(exit_code) => Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was deleted") },
+        None => stopped_by_file(),
+    }
+}
+
+/// The same, where what stops it is the stop file.
+pub fn stopped_by_file() -> Failure {
+    Failure { exit_code: exit::LIMIT, ..Failure::cannot_run("stopped by the stop file; nothing was deleted") }
 }
 
 async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {

@@ -84,7 +84,7 @@ fn last_success(path: &Path, now: DateTime) -> Option<f64> {
 /// Records a sweep in the history, where the policy asks for it and there is a connection. That it cannot is no failure of the run.
 pub async fn history(run: &Run, dry_run: bool, swept: &anyhow::Result<Report>) {
     let (Some(namespace), Some(deployment), Some(grant)) =
-        (run.policy.history_namespace(), run.connected.get(), RecordGrant::new(dry_run))
+        (run.policy.history.clone(), run.connected.get(), RecordGrant::new(dry_run))
     else {
         return;
     };

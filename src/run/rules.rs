@@ -97,7 +97,7 @@ impl Sweeping<'_> {
         let Run { stop, .. } = self.run;
         let turn = tokio::select! {
             turn = self.budget.turn() => turn,
-            reason = sweep::stopped(planned, &self.budget, stop) => return end_early(report, planned, reason),
+            reason = sweep::stopped(planned, &self.budget, stop) => return self.end_early(report, planned, reason),
         };
         if let Some(why) = self.gone.borrow().as_ref() {
             return not_begun(report, why);
@@ -120,7 +120,7 @@ impl Sweeping<'_> {
         if let (LagSource::Majority(why), true) = (lag, planned.rule.max_lag.is_some()) {
             report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
         }
-        enter(report, planned, outcome);
+        self.enter(report, planned, outcome);
         self.count_kept(planned, selection, report).await;
         self.warn_if_field_unseen(planned, selection, report).await;
         report.duration_ms += millis(begun);
@@ -150,42 +150,50 @@ impl Sweeping<'_> {
             }
         }
     }
-}
 
-fn enter(report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let paused = outcome.paused;
-    report.deleted_count = outcome.deleted;
-    report.batches = outcome.batches;
-    report.uncertain = outcome.uncertain;
-    report.paused_ms = Some(PausedMs {
-        lag: millis(paused.lag),
-        latency: millis(paused.latency),
-        rate: millis(paused.rate),
-        throttle: millis(paused.throttle),
-    });
-    report.request_units = outcome.request_units;
-    if outcome.unconfirmed > 0 {
-        report.warnings.push(format!(
-            "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
-            plural(outcome.unconfirmed, "document")
-        ));
-    }
-    match outcome.end {
-        End::Complete => {}
-        End::Partial(reason) => end_early(report, planned, reason),
-        End::Failed(why) => {
-            report.status = Status::Failed;
-            let least = if outcome.uncertain { "at least " } else { "" };
-            report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
+    /// Enters what a sweep came to.
+    fn enter(&self, report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let paused = outcome.paused;
+        report.deleted_count = outcome.deleted;
+        report.batches = outcome.batches;
+        report.uncertain = outcome.uncertain;
+        report.paused_ms = Some(PausedMs {
+            lag: millis(paused.lag),
+            latency: millis(paused.latency),
+            rate: millis(paused.rate),
+            throttle: millis(paused.throttle),
+        });
+        report.request_units = outcome.request_units;
+        if outcome.unconfirmed > 0 {
+            report.warnings.push(format!(
+                "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
+                plural(outcome.unconfirmed, "document")
+            ));
+        }
+        match outcome.end {
+            End::Complete => {}
+            End::Partial(reason) => self.end_early(report, planned, reason),
+            End::Failed(why) => {
+                report.status = Status::Failed;
+                let least = if outcome.uncertain { "at least " } else { "" };
+                report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
+            }
         }
     }
-}
 
-fn end_early(report: &mut RuleReport, planned: &PlannedRule, reason: StopReason) {
-    report.status = Status::Partial;
-    report.reason = Some(reason.word().to_owned());
-    if let (StopReason::Window, Some(window)) = (reason, &planned.rule.window) {
-        report.warnings.push(format!("deletes only from {window}"));
+    fn end_early(&self, report: &mut RuleReport, planned: &PlannedRule, reason: StopReason) {
+        report.reason = Some(reason.word().to_owned());
+        if reason == StopReason::LockLost {
+            report.status = Status::Failed;
+            let why = self.budget.leases().why_over(&planned.namespace);
+            let least = if report.uncertain { "at least " } else { "" };
+            report.error = Some(format!("{why}; {least}{} deleted before", plural(report.deleted_count, "document")));
+            return;
+        }
+        report.status = Status::Partial;
+        if let (StopReason::Window, Some(window)) = (reason, &planned.rule.window) {
+            report.warnings.push(format!("deletes only from {window}"));
+        }
     }
 }

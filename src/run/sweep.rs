@@ -5,21 +5,27 @@ use std::path::Path;
 
 use chrono::Utc;
 
+use super::locks::{self, HeldLeases, Wait};
 use super::measure::measure;
 use super::prepare::{self, At};
 use super::{Run, confirm, events, millis, record, remaining, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
+use crate::lock::lease::Leases;
 use crate::log::LogFormat;
 use crate::plan::Plan;
 use crate::progress::Show;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
+use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
+use crate::{exit, stop};
 
-/// Sweeps, and records the run in the history where the policy asks for one.
-pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+/// Sweeps once, and records the run in the history where the policy asks for one.
+pub async fn sweep(mut run: Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+    run.stop = run.stop.with_file(args.stop_file.as_ref());
+    let run = &run;
     let swept = unrecorded(run, common, args, uri).await;
     record::history(run, args.dry_run, &swept).await;
     if let (Ok(_), Some(deployment)) = (&swept, run.connected.get()) {
@@ -28,40 +34,40 @@ pub async fn sweep(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> a
     swept
 }
 
+/// A dry run takes no lock: it neither waits for others nor keeps them waiting.
 async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
-    refuse_unsupported(run, args)?;
     let approval = args.plan.as_deref().map(read_plan).transpose()?;
+    if let Some(why) = args.stop_file.as_deref().and_then(stop::file::found) {
+        let failure = Failure { exit_code: exit::LIMIT, ..Failure::cannot_run(format!("{why}; nothing was contacted")) };
+        return Err(failure.hint("remove it to let runs begin again").into());
+    }
+    let lock_file = args.lock.as_deref().filter(|_| !args.dry_run);
+    let lock_collection = run.policy.lock.as_ref().filter(|_| !args.dry_run);
+    if args.lock_wait.is_some() && args.lock.is_none() && run.policy.lock.is_none() {
+        let failure = Failure::usage("--lock-wait: there is no lock to wait for; nothing was contacted");
+        return Err(failure.hint("name one with --lock FILE, or with `lock` in the policy").into());
+    }
+    let wait = Wait { run, most: args.lock_wait };
+    let _lock = match lock_file {
+        Some(path) => Some(locks::take_file(path, &wait).await?),
+        None => None,
+    };
     let at = At {
         as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
         allow_clock_skew: args.allow_clock_skew,
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
-    let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
-
-    let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let count_all = args.dry_run || asks;
-    let mut reports = measure(run, &deployment, &plan, count_all).await;
-    let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
-    reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
-    let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
-    if consent == Consent::Refused && run.stop.is_asked() {
-        return Err(prepare::interrupted(run).into());
+    let (deployment, mut plan) = prepare::prepare(run, common, &at, uri).await?;
+    let held = match lock_collection {
+        Some(collection) => Some(HeldLeases::take(&deployment, collection, &wait, &mut plan).await?),
+        None => None,
+    };
+    let leases = held.as_ref().map(HeldLeases::leases).unwrap_or_default();
+    let swept = sweep_plan(run, common, args, &deployment, &plan, leases).await;
+    if let Some(held) = held {
+        held.release().await;
     }
-    if consent == Consent::Refused {
-        return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
-    }
-    if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
-        let of_policy = &run.policy.run;
-        let limits = Limits {
-            max_duration: args.max_duration.or(of_policy.max_duration),
-            max_deletes: args.max_deletes,
-            rate: args.rate.or(of_policy.rate),
-            concurrency: of_policy.concurrency,
-        };
-        rules::sweep(run, &deployment, grant, limits, show(common), &plan, &mut reports).await;
-    } else {
-        note_closed_windows(&plan, &mut reports);
-    }
+    let mut reports = swept?;
     let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
     remaining::enter(run, &deployment, &plan, args.dry_run, is_recorded, &mut reports).await;
     let record = RunRecord {
@@ -89,16 +95,41 @@ fn read_plan(path: &Path) -> Result<Approval, Failure> {
     })
 }
 
-/// What the policy asks for and this version cannot do: a lock that is not taken would let two runs believe they are alone.
-fn refuse_unsupported(run: &Run, args: &SweepArgs) -> Result<(), Failure> {
-    let path = &run.policy.path;
-    if run.policy.lock.is_some() && !args.dry_run {
-        return Err(Failure::usage(format!(
-            "policy `{path}`: `lock` is not yet supported by this version; nothing was contacted"
-        ))
-        .hint("leave `lock` out, and see to it that only one machine runs this policy"));
+/// Counts, asks where there is somebody to ask, and deletes.
+async fn sweep_plan(
+    run: &Run,
+    common: &Common,
+    args: &SweepArgs,
+    deployment: &Deployment,
+    plan: &Plan,
+    leases: Leases,
+) -> anyhow::Result<Vec<RuleReport>> {
+    let asks = !args.dry_run && confirm::can_ask(args.yes);
+    let count_all = args.dry_run || asks;
+    let mut reports = measure(run, deployment, plan, count_all).await;
+    let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
+    reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
+    let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
+    if consent == Consent::Refused && run.stop.is_asked() {
+        return Err(prepare::interrupted(run).into());
     }
-    Ok(())
+    if consent == Consent::Refused {
+        return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
+    }
+    if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
+        let of_policy = &run.policy.run;
+        let limits = Limits {
+            max_duration: args.max_duration.or(of_policy.max_duration),
+            max_deletes: args.max_deletes,
+            rate: args.rate.or(of_policy.rate),
+            concurrency: of_policy.concurrency,
+            leases,
+        };
+        rules::sweep(run, deployment, grant, limits, show(common), plan, &mut reports).await;
+    } else {
+        note_closed_windows(plan, &mut reports);
+    }
+    Ok(reports)
 }
 
 /// What a dry run counts is not what a sweep would delete at this time of the day.

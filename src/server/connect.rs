@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, Document, doc};
-use mongodb::Client;
 use mongodb::error::ErrorKind;
 use mongodb::event::EventHandler;
 use mongodb::event::command::CommandEvent;
 use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcern};
+use mongodb::{Client, Database};
 use tracing::{debug, info, warn};
 
 use super::meter::Meter;
@@ -88,11 +88,7 @@ async fn ask(
     // The first command opens the connection; the second one's round trip is what the clocks are compared by.
     let build = admin.run_command(doc! { "buildInfo": 1 }).await?;
     let before = SystemTime::now();
-    let hello = match admin.run_command(doc! { "hello": 1 }).await {
-        // MongoDB 4.2 knows only the older name.
-        Err(cause) if error::code(&cause) == Some(59) => admin.run_command(doc! { "isMaster": 1 }).await?,
-        answer => answer?,
-    };
+    let hello = hello(&admin).await?;
     let middle = before + before.elapsed().unwrap_or_default() / 2;
     if anonymous {
         // The commands above are open to everybody; this one is not, where the server asks for a user.
@@ -122,6 +118,15 @@ async fn ask(
         local_time,
         clock_skew_ms: DateTime::from_system_time(middle).timestamp_millis() - local_time.timestamp_millis(),
     })
+}
+
+/// Asks the server who and when it is.
+pub async fn hello(admin: &Database) -> mongodb::error::Result<Document> {
+    match admin.run_command(doc! { "hello": 1 }).await {
+        // MongoDB 4.2 knows only the older name.
+        Err(cause) if error::code(&cause) == Some(59) => admin.run_command(doc! { "isMaster": 1 }).await,
+        answer => answer,
+    }
 }
 
 fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {

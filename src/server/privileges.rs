@@ -10,6 +10,9 @@ use crate::policy::namespace::Namespace;
 /// What a sweep of a collection needs.
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
+/// What taking, renewing and giving back a lease needs.
+const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
+
 /// The privileges of the connected user; `None` where the server asks for no user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);
 
@@ -55,12 +58,21 @@ impl Privileges {
             })
     }
 
+    /// The actions that a run with `lock` lacks on the collection of the leases, with the command that grants them.
+    pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
+        let missing = self.missing_of(&NEEDED_FOR_LEASES, collection)?;
+        let names = missing.join(", ");
+        Some(format!("the user lacks {names} on `{collection}`, where the leases are; {}", grant(collection, &missing)))
+    }
+
     fn lacking(&self, namespace: &Namespace) -> Option<String> {
-        let missing: Vec<&str> = NEEDED.into_iter().filter(|action| !self.allows(namespace, action)).collect();
-        if missing.is_empty() {
-            return None;
-        }
+        let missing = self.missing_of(&NEEDED, namespace)?;
         Some(format!("the user lacks {} on this collection; {}", missing.join(", "), grant(namespace, &missing)))
+    }
+
+    fn missing_of(&self, needed: &[&'static str], namespace: &Namespace) -> Option<Vec<&'static str>> {
+        let missing: Vec<&str> = needed.iter().copied().filter(|action| !self.allows(namespace, action)).collect();
+        (!missing.is_empty()).then_some(missing)
     }
 }
 

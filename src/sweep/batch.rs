@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::attempts::{Attempts, Step, Tally};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
+use crate::lock::lease::Lease;
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
 use crate::server::Deployment;
@@ -26,6 +27,7 @@ pub struct Aim {
     pub grant: Arc<DeleteGrant>,
     pub lag: Option<Arc<LagGate>>,
     pub charges: Charges,
+    pub lease: Option<Lease>,
     /// Closed when the sweep of the rule ends: nothing is sent again then.
     pub ended: watch::Receiver<()>,
 }
@@ -33,6 +35,8 @@ pub struct Aim {
 /// A batch that has come back.
 pub struct Landed {
     pub asked: u64,
+    /// False where the lease was over before its first command.
+    pub is_sent: bool,
     /// `None` where it was not the server that took the time.
     pub latency: Option<Duration>,
     pub tally: Tally,
@@ -44,7 +48,13 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     let mut attempts = Attempts::new(restriction, aim.lag.is_some());
     let mut ended = aim.ended.clone();
     let mut unconfirmed = None;
+    let mut is_sent = false;
     loop {
+        // The last moment to see it: a process may be stopped between any two steps, and go on when another run has the lease.
+        if aim.lease.as_ref().is_some_and(Lease::is_over) {
+            break;
+        }
+        is_sent = true;
         let Aim { deployment, namespace, selection, write_concern, charges, grant, .. } = &*aim;
         let reply = delete::delete(deployment, selection, attempts.aim(), write_concern, charges, grant).await;
         let step = attempts.take(reply, fastrand::f64());
@@ -73,7 +83,7 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     let tally = attempts.end();
     let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
     drop(turn);
-    Landed { asked, latency, tally }
+    Landed { asked, is_sent, latency, tally }
 }
 
 fn millis(time: Duration) -> u64 {

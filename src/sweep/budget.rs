@@ -1,4 +1,5 @@
-//! What a whole run may use, over all its rules: delete commands in flight, time, deletes, documents per second.
+//! What a whole run may use, over all its rules: delete commands in flight, time, deletes, documents per second,
+//! and the leases it goes by.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use crate::lock::lease::Leases;
 use crate::pace::RateLimit;
 
 /// The right to have one delete command in flight, or to read for one.
@@ -20,6 +22,7 @@ pub struct RunBudget {
     rate: Option<(u32, RefCell<RateLimit>)>,
     /// First come, first served: rules that ask again after each batch take turns.
     turns: Arc<Semaphore>,
+    leases: Leases,
 }
 
 /// Limits of a run; `None` is no limit.
@@ -32,6 +35,8 @@ pub struct Limits {
     pub rate: Option<u32>,
     /// Delete commands in flight.
     pub concurrency: Option<u32>,
+    /// Leases without which nothing may be deleted.
+    pub leases: Leases,
 }
 
 /// The deletes of a limited run.
@@ -53,7 +58,13 @@ impl RunBudget {
             deletes: limits.max_deletes.map(deletes),
             rate: limits.rate.map(|rate| (rate, RefCell::new(RateLimit::new(rate)))),
             turns: Arc::new(Semaphore::new(turns)),
+            leases: limits.leases.clone(),
         }
+    }
+
+    /// The leases without which nothing may be deleted.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     pub fn elapsed(&self) -> Duration {

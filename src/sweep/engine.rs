@@ -52,6 +52,7 @@ impl<'a> Engine<'a> {
                 grant: job.grant.clone(),
                 lag,
                 charges: job.charges.clone(),
+                lease: job.budget.leases().of(&job.planned.namespace).cloned(),
                 ended,
             }),
             going_on,
@@ -77,7 +78,7 @@ impl<'a> Engine<'a> {
     pub async fn run(mut self, turn: Turn) -> Outcome {
         self.outcome.end = match self.send_all(turn).await {
             Ok(()) => match self.land_all().await {
-                Err(end @ End::Failed(_)) => end,
+                Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
                 // All is sent: whether it is done the last batches will say.
                 _ => End::Complete,
             },
@@ -291,6 +292,10 @@ impl<'a> Engine<'a> {
     /// Errors: why it failed for good.
     fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
         let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
+        if !landed.is_sent {
+            self.job.budget.settle(landed.asked, 0);
+            return Err(End::Partial(StopReason::LockLost));
+        }
         let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled, .. } = landed.tally;
         self.outcome.deleted += deleted;
         self.outcome.unconfirmed += unconfirmed;

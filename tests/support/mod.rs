@@ -13,6 +13,7 @@ pub mod oracle;
 pub mod proxied;
 pub mod proxy;
 pub mod reference;
+pub mod shim;
 pub mod site;
 pub mod sweeper;
 pub mod terminal;

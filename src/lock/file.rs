@@ -1,0 +1,130 @@
+//! A lock of the operating system on a file: it ends with the process, however that ends.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::Holder;
+
+/// More than a holder's line needs, whatever the host is called.
+const LONGEST: u64 = 4096;
+
+/// How often in a row a file may be deleted between being opened and being locked.
+const MOST_REPLACED: u32 = 100;
+
+/// The lock, held until the value goes away. The file stays: who deletes it takes it away from those who wait for it.
+#[derive(Debug)]
+pub struct FileLock {
+    _file: File,
+}
+
+#[derive(Debug)]
+pub enum Attempt {
+    Taken(FileLock),
+    /// Another process has it; `None` where it has not yet said who it is.
+    Held(Option<Holder>),
+}
+
+/// Takes the lock if nobody has it, and writes into the file who has it now.
+///
+/// Errors: the file cannot be made, read or written, or is no file for this: one that holds anything else is never overwritten.
+pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt> {
+    for _ in 0..MOST_REPLACED {
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(Attempt::Held(read(&mut file)?.flatten())),
+            Err(TryLockError::Error(cause)) => return Err(cause),
+        }
+        if !is_still_there(&file, path) {
+            continue;
+        }
+        if read(&mut file)?.is_none() {
+            return Err(io::Error::other("it holds something else; expected an empty file, one of a lock, or none"));
+        }
+        let mut line = serde_json::to_vec(me)?;
+        line.push(b'\n');
+        // In this order it is never empty for those who read it meanwhile.
+        file.rewind()?;
+        file.write_all(&line)?;
+        file.set_len(line.len() as u64)?;
+        return Ok(Attempt::Taken(FileLock { _file: file }));
+    }
+    Err(io::Error::other("others delete it again and again"))
+}
+
+/// Whether others who open the path get this file: it may have been deleted since it was opened.
+fn is_still_there(file: &File, path: &Path) -> bool {
+    let same = |(a, b): (std::fs::Metadata, std::fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().and_then(|opened| Ok((opened, path.metadata()?))).is_ok_and(same)
+}
+
+/// The holder that the file names: `None` where it is no file of a lock, `Some(None)` where it is empty.
+fn read(file: &mut File) -> io::Result<Option<Option<Holder>>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    Read::take(&mut *file, LONGEST).read_to_end(&mut bytes)?;
+    if bytes.trim_ascii().is_empty() {
+        return Ok(Some(None));
+    }
+    // A longer line of the holder before it may be cut off a moment later.
+    let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(serde_json::from_slice(first).ok().map(Some))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+
+    fn me(run: &str) -> Holder {
+        Holder::me(run, DateTime::from_millis(0))
+    }
+
+    #[test]
+    fn the_second_is_told_who_was_first_and_gets_it_afterwards() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let Attempt::Taken(first) = attempt(&path, &me("a much longer run id")).unwrap() else { panic!("nobody has it") };
+        match attempt(&path, &me("b")).unwrap() {
+            Attempt::Held(Some(holder)) => assert_eq!(holder, me("a much longer run id")),
+            other => panic!("{other:?}"),
+        }
+        drop(first);
+        let Attempt::Taken(_second) = attempt(&path, &me("b")).unwrap() else { panic!("nobody has it") };
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), me("b"));
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn a_deleted_file_is_no_lock_for_those_who_come_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let file = File::create(&path).unwrap();
+        assert!(is_still_there(&file, &path));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_still_there(&file, &path));
+        let _other = File::create(&path).unwrap();
+        assert!(!is_still_there(&file, &path));
+    }
+
+    #[test]
+    fn a_file_that_holds_something_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("policy.yaml");
+        for text in ["version: 1\n".to_owned(), "{}\n".to_owned(), "x".repeat(5000)] {
+            std::fs::write(&path, &text).unwrap();
+            let refused = attempt(&path, &me("a")).unwrap_err();
+            assert!(refused.to_string().contains("something else"), "{refused}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert!(attempt(dir.path(), &me("a")).is_err());
+        assert!(attempt(Path::new("/dev/null"), &me("a")).unwrap_err().to_string().contains("regular"));
+    }
+}

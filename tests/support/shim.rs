@@ -1,0 +1,42 @@
+//! A wrong clock for one process.
+
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::sweeper::Case;
+
+/// Every reading of the time of day is `SHIFT` seconds off.
+const SHIM: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = (int) syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += atol(getenv("SHIFT"));
+    return result;
+}
+"#;
+
+pub struct Shim(PathBuf);
+
+impl Shim {
+    /// Builds it in the directory of a case.
+    pub fn new(case: &Case) -> Self {
+        let source = case.file("shim.c", SHIM);
+        let shim = case.dir.path().join("shim.so");
+        // Whatever links Rust programs links this.
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source);
+        assert!(cc.status().expect("cc, which rustc needs as well").success());
+        Self(shim)
+    }
+
+    /// Sets the clock of a command off by so many seconds.
+    pub fn shift(&self, command: &mut Command, seconds: &str) {
+        command.env("LD_PRELOAD", &self.0).env("SHIFT", seconds);
+    }
+}
