@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod check;
 mod native;
 mod sweep;
@@ -7,6 +8,7 @@ mod value;
 
 use std::path::PathBuf;
 
+pub use audit::{AuditArgs, ReadFrom};
 pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -27,14 +29,15 @@ Exit codes:
        native diff: not everything is the same
   130  SIGINT: the batch in flight ended, the report was written
   143  SIGTERM: the same
-  When several apply: 3 before 5 before 4. A dry run reports what a guard
-  would refuse and exits 0.";
+  When several apply: 3 before 5 before 4. A dry run and an audit
+  report what a guard would refuse and exit 0.";
 
 const EXAMPLES: &str = "\
 Examples:
   sweeper check -p sweeper.yaml               is the policy right?
   sweeper check --connect                     and does it fit the deployment?
   sweeper sweep --dry-run                     what would go?
+  sweeper audit -o audit.md                   and how old is it, what comes next, what never goes?
   sweeper sweep                               delete, after asking
   sweeper sweep --only sessions --max-deletes 100000 --rate 2000
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
@@ -60,6 +63,12 @@ pub enum Command {
     /// The report goes to standard output, everything else to standard error.
     #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
     Sweep(SweepArgs),
+    /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never does and why; never writes
+    ///
+    /// A dry run with the full report. Collections with more than 1,000,000 documents are sampled for the ages, unless --exact is given; the
+    /// count of what has expired is always exact. A user with the role `read` is enough.
+    #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+    Audit(AuditArgs),
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),

@@ -1,5 +1,6 @@
 //! One run from the command line to the exit code.
 
+mod audit;
 mod check;
 mod confirm;
 mod import;
@@ -55,6 +56,12 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             let Begun { run, uri, target, format } = begin(&common)?;
             refuse_invisible(&run.policy)?;
             let report = sweep::sweep(&run, &common, &args, &uri.require()?).await?;
+            Ok(deliver(&common, &report, target, format))
+        }
+        Command::Audit(args) => {
+            let Begun { run, uri, target, format } = begin(&common)?;
+            refuse_invisible(&run.policy)?;
+            let report = audit::audit(&run, &common, &args, &uri.require()?).await?;
             Ok(deliver(&common, &report, target, format))
         }
         Command::Check(args) => {
