@@ -8,15 +8,16 @@ pub mod sample;
 /// Collections with more documents than this are sampled, unless all of them are asked for.
 pub const SAMPLED_ABOVE: u64 = 1_000_000;
 
-/// Documents of a sample at most.
-const LARGEST_SAMPLE: u64 = 100_000;
+/// Documents of a sample, give or take a few hundred.
+pub const SAMPLE: u64 = 100_000;
 
-/// The server draws single documents up to a twentieth of a collection; above that it goes through all of it. A share with some distance.
-const SAMPLE_ONE_IN: u64 = 25;
-
-/// How many documents stand for so many; `None`: every one is looked at.
-pub fn sample_size(documents: u64, exact: bool) -> Option<u64> {
-    (documents > SAMPLED_ABOVE && !exact).then(|| (documents / SAMPLE_ONE_IN).min(LARGEST_SAMPLE))
+/// The share of the documents that stands for all of them; `None`: every one is looked at.
+///
+/// A sample is drawn by `$sampleRate`, which reads the whole collection but spends nothing on what it leaves out. `$sample` reads only what it
+/// gives, but not evenly: on mongod 6.0.5 some tenths of a collection in the order of its dates came up three times as often as others, run
+/// after run, and no margin holds for that.
+pub fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
+    (documents > SAMPLED_ABOVE && !exact).then(|| SAMPLE as f64 / documents as f64)
 }
 
 /// Within how many percentage points of the truth 95 % of all shares are that a sample of this size shows: that of a share of a half, which
@@ -31,15 +32,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_big_collections_are_sampled_and_never_more_than_the_server_draws() {
-        assert_eq!(sample_size(1_000_000, false), None);
-        assert_eq!(sample_size(1_000_001, false), Some(40_000));
-        assert_eq!(sample_size(2_500_000, false), Some(100_000));
-        assert_eq!(sample_size(u64::MAX, false), Some(100_000));
-        assert_eq!(sample_size(u64::MAX, true), None);
-        for documents in [1_000_001, 2_499_999, 2_500_000] {
-            assert!(sample_size(documents, false).unwrap() * 20 < documents);
-        }
+    fn only_big_collections_are_sampled() {
+        assert_eq!(sample_rate(1_000_000, false), None);
+        assert_eq!(sample_rate(1_000_001, true), None);
+        assert_eq!(sample_rate(2_000_000, false), Some(0.05));
+        let few = sample_rate(1_000_001, false).unwrap();
+        assert!(few > 0.09 && few < 0.1, "{few}");
     }
 
     #[test]

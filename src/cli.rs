@@ -65,8 +65,8 @@ pub enum Command {
     Sweep(SweepArgs),
     /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never does and why; never writes
     ///
-    /// A dry run with the full report. Collections with more than 1,000,000 documents are sampled for the ages, unless --exact is given; the
-    /// count of what has expired is always exact. A user with the role `read` is enough.
+    /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
+    /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
     #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
     Audit(AuditArgs),
     /// Validate the policy, and with --connect hold it against the deployment; never writes

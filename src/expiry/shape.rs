@@ -44,7 +44,8 @@ fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
 
 /// Names `$$v`.
 fn leaf(format: DateFormat) -> Document {
-    let is = |names: &[&str]| doc! { "$in": [{ "$type": "$$v" }, names.to_vec()] };
+    // Not `$in` with a list, which Azure Cosmos DB does not take in an expression.
+    let is = |names: &[&str]| doc! { "$or": names.iter().map(|name| is_type("$$v", name)).collect::<Vec<_>>() };
     let nested = doc! { "$anyElementTrue": [{ "$map": { "input": "$$v", "as": "x", "in": { "$isArray": ["$$x"] } } }] };
     let array = doc! { "$cond": [
         { "$eq": [{ "$size": "$$v" }, 0] },

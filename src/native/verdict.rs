@@ -13,8 +13,11 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
         difference.namespace == planned.namespace && difference.rule.as_ref().is_some_and(|rule| rule.name == planned.rule.name)
     };
     let difference = differences.iter().find(is_mine)?;
-    let reason = difference.reason.as_ref();
-    let with_reason = |text: String| match reason {
+    let reason = match (difference.state, &difference.reason) {
+        (State::Impossible, Some(why)) => Some(format!("no native TTL does what the rule does: {why}")),
+        (_, reason) => reason.clone(),
+    };
+    let with_reason = |text: String| match &reason {
         Some(reason) => format!("{text}; {reason}"),
         None => text,
     };
@@ -30,13 +33,10 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
         // Nothing stands for the rule, but the server deletes by the same field.
         (_, _, Some(other)) => {
             let by = other.index.as_ref().map_or_else(|| "the collection".to_owned(), |index| format!("index {index}"));
-            let after = other.expire_after_seconds.map_or_else(String::new, |seconds| format!(" after {seconds} s"));
-            said(NativeState::Differs, with_reason(format!("{by} deletes{after}, the rule says otherwise")))
+            let after = other.expire_after_seconds.unwrap_or(0);
+            said(NativeState::Differs, with_reason(format!("{by} deletes after {after} s, whatever the rule says")))
         }
-        (State::Impossible, ..) => said(
-            NativeState::None,
-            reason.map_or_else(|| "no native TTL does this".to_owned(), |why| format!("no native TTL does this: {why}")),
-        ),
+        (State::Impossible, ..) => said(NativeState::None, reason.unwrap_or_default()),
         _ => said(NativeState::None, with_reason("no TTL setting; `sweeper native apply` makes one".to_owned())),
     })
 }

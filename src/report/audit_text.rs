@@ -62,7 +62,9 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
     }));
     let mut lines: Vec<String> = lines.iter().map(|line| fold(&clean(line), indent)).collect();
     // A command is for pasting, and stays in one line.
-    lines.extend(audit.create_index.iter().map(|command| format!("{indent}index that would help: {}", clean(command))));
+    if let Some(command) = &audit.create_index {
+        lines.extend([format!("{indent}index that would help:"), format!("{indent}  {}", clean(command))]);
+    }
     lines.extend(
         audit
             .native_comparison

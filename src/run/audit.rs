@@ -11,7 +11,7 @@ use super::only::Only;
 use super::prepare::{self, At};
 use super::sweep::{note_closed_windows, show};
 use super::{Run, millis};
-use crate::audit::{doubts, sample_size};
+use crate::audit::{doubts, sample_rate};
 use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
@@ -226,7 +226,8 @@ impl One<'_> {
             report.warnings.push(why.to_owned());
             return Ok(false);
         }
-        let sample = sample_size(selection.document_count, self.auditing.exact);
+        let all = self.auditing.exact || !deployment.facts.capabilities.sample_rate;
+        let sample = sample_rate(selection.document_count, all);
         let asked = ask::distribution(deployment, planned, selection, sample);
         let Some((found, drawn)) = self.beside("ages of the documents", asked, report).await? else { return Ok(false) };
         found.enter(&planned.expiry, selection.is_buckets(), drawn.map(|drawn| (drawn, selection.document_count)), report, audit);

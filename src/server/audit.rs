@@ -17,13 +17,13 @@ const SAMPLES: i64 = 10;
 /// Expired documents after which an explained query ends.
 const EXPLAINED: i64 = 10_000;
 
-/// Puts every document into its class, in one pass over the collection; of a sample of so many documents where one is given. Gives with it how
-/// many documents were drawn.
+/// Puts every document into its class, in one pass over the collection; where a rate is given, only those of a sample, and gives with it how
+/// many these were.
 pub async fn distribution(
     deployment: &Deployment,
     planned: &PlannedRule,
     selection: &Selection,
-    sample: Option<u64>,
+    sample: Option<f64>,
 ) -> Result<(Distribution, Option<u64>)> {
     let mut sums = Document::new();
     if let Storage::Buckets { measurements } = &selection.storage {
@@ -32,11 +32,11 @@ pub async fn distribution(
     let filter = selection.filter.as_ref();
     let classes = |filter| planned.expiry.classes(filter, &ranges::bounds_ms(), &sums);
     let stages = match sample {
-        // First of all stages: only there does the server draw documents one by one.
-        Some(size) => {
+        // Before the filter: what was drawn stands for the whole collection.
+        Some(rate) => {
             let mut classes = classes(filter);
             classes.insert("drawn", vec![doc! { "$count": "n" }]);
-            vec![doc! { "$sample": { "size": i64::try_from(size).unwrap_or(i64::MAX) } }, doc! { "$facet": classes }]
+            vec![doc! { "$match": { "$sampleRate": rate } }, doc! { "$facet": classes }]
         }
         // Ahead of the classes, where an index may serve it.
         None => {
