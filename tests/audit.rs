@@ -169,12 +169,15 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
     let both = Bson::Array(vec![(now_s - 10 * day).into(), decimal.clone()]);
     let millis = |ms: i64| Bson::from(NOW_MILLIS + ms);
     // Format, expired, due on the first day, due on the second, and the reasons of the others.
-    let tables: [(&str, Vec<Bson>, Vec<Bson>, Vec<Bson>, Vec<(Bson, &str)>); 3] = [
+    type Others = Vec<(Bson, &'static str)>;
+    let tables: [(&str, [Vec<Bson>; 3], Others); 3] = [
         (
             "epochSeconds",
-            vec![(now_s - day).into(), ((now_s - day) as f64 - 0.001).into(), i32::try_from(now_s - 5 * day).unwrap().into()],
-            vec![((now_s - day) as f64 + 0.001).into(), now_s.into()],
-            vec![(now_s as f64 + 0.001).into(), (now_s + day).into()],
+            [
+                vec![(now_s - day).into(), ((now_s - day) as f64 - 0.001).into(), i32::try_from(now_s - 5 * day).unwrap().into()],
+                vec![((now_s - day) as f64 + 0.001).into(), now_s.into()],
+                vec![(now_s as f64 + 0.001).into(), (now_s + day).into()],
+            ],
             vec![
                 (millis(0), "implausibleEpoch"),
                 (f64::INFINITY.into(), "implausibleEpoch"),
@@ -188,9 +191,11 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
         ),
         (
             "epochMillis",
-            vec![millis(-DAY), millis(-9 * DAY)],
-            vec![millis(-DAY + 1), ((NOW_MILLIS - DAY) as f64 + 0.5).into(), millis(0)],
-            vec![millis(1), millis(DAY)],
+            [
+                vec![millis(-DAY), millis(-9 * DAY)],
+                vec![millis(-DAY + 1), ((NOW_MILLIS - DAY) as f64 + 0.5).into(), millis(0)],
+                vec![millis(1), millis(DAY)],
+            ],
             vec![
                 (now_s.into(), "implausibleEpoch"),
                 (0.into(), "implausibleEpoch"),
@@ -202,13 +207,11 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
         ),
         (
             "objectId",
-            vec![oid(now_s - day), oid(0)],
-            vec![oid(now_s - day + 1), oid(now_s)],
-            vec![oid(now_s + 1), oid(now_s + day)],
+            [vec![oid(now_s - day), oid(0)], vec![oid(now_s - day + 1), oid(now_s)], vec![oid(now_s + 1), oid(now_s + day)]],
             vec![(at(0).into(), "date"), (now_s.into(), "number"), (Bson::Null, "null"), (doc! {}.into(), "otherType")],
         ),
     ];
-    for (format, expired, first, second, others) in tables {
+    for (format, [expired, first, second], others) in tables {
         let case = Case::new().await;
         let values = expired.iter().chain(&first).chain(&second).chain(others.iter().map(|(value, _)| value));
         case.fill("c", (0..).zip(values).map(|(id, value)| doc! { "_id": id, "x": value })).await;

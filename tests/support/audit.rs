@@ -8,7 +8,7 @@ use mongodb::bson::{Bson, DateTime, Document};
 use serde_json::Value;
 
 use super::reference::{self, Ttl};
-use super::sweeper::{Case, Report, id_set};
+use super::sweeper::{Case, Ran, Report, id_set};
 
 const DAY: i128 = 86_400_000;
 
@@ -54,9 +54,22 @@ pub fn undated(value: Option<&Bson>) -> String {
 
 /// Runs `sweeper audit` and reads its JSON report.
 pub async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
-    let ran = case.run(rules, &[&["audit", "--format", "json"], args].concat()).await;
-    let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("no report: {cause}\n{ran:?}"));
+    read(case.run(rules, &[&["audit", "--format", "json"], args].concat()).await)
+}
+
+/// Reads the JSON report of a run, which must be as the schema says.
+pub fn read(ran: Ran) -> Report {
+    let schema = serde_json::from_str(include_str!("../../src/report/schema.json")).expect("the schema is JSON");
+    let schema = jsonschema::options().build(&schema).expect("the schema is a schema");
+    let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    let errors: Vec<String> = schema.iter_errors(&json).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{errors:#?}\n{}", ran.stdout);
     Report { json, ran }
+}
+
+/// The warnings of a rule.
+pub fn warnings(report: &Report, rule: usize) -> String {
+    report.rule(rule, "warnings").to_string()
 }
 
 /// The sum of a count over the entries of a list.
