@@ -24,7 +24,7 @@ pub fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
 /// is the worst.
 pub fn margin_percent(sampled: u64) -> f64 {
     let margin = 1.96 * (0.25 / sampled.max(1) as f64).sqrt() * 100.0;
-    ((margin * 100.0).ceil() / 100.0).min(100.0)
+    ((margin * 100.0).round() / 100.0).min(100.0)
 }
 
 #[cfg(test)]
