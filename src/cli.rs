@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod check;
 mod diff;
 mod generate;
@@ -11,6 +12,7 @@ mod value;
 
 use std::path::PathBuf;
 
+pub use audit::{AuditArgs, ReadFrom};
 pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use history::HistoryArgs;
@@ -38,8 +40,8 @@ Exit codes:
        nothing deleted there
   130  SIGINT: the batch in flight ended, the report was written
   143  SIGTERM: the same
-  When several apply: 3 before 5 before 4 before 6. A dry run reports what a
-  guard would refuse and exits 0.";
+  When several apply: 3 before 5 before 4 before 6. A dry run and an audit
+  report what a guard would refuse and exit 0.";
 
 const EXAMPLES: &str = "\
 First steps:
@@ -50,6 +52,7 @@ First steps:
   sweeper sweep                delete, after asking
 
 More:
+  sweeper audit -o audit.html  how old it is, what comes next, what never goes
   sweeper import -o sweeper.yaml
                                a policy from the TTL indexes that are there
   sweeper native diff          the TTL indexes beside the policy
@@ -58,13 +61,21 @@ More:
   sweeper completions bash     for the shell; also zsh, fish and others
 ";
 
+const AUDIT_EXAMPLES: &str = "\
+Examples:
+  sweeper audit                on the terminal
+  sweeper audit -o audit.html -o audit.json
+                               for people, and for `sweep --plan`
+  sweeper audit --only 'app.*' --read-preference secondary
+";
+
 const SWEEP_EXAMPLES: &str = "\
 Examples:
   sweeper sweep --dry-run      what would go?
   sweeper sweep                delete, after asking
   sweeper sweep --only 'app.*' --max-deletes 100000 --rate 2000
-  sweeper sweep --dry-run -o due.html -o due.json
-                               one run, several reports
+  sweeper sweep --plan audit.json
+                               what a saved audit approved, and no more
   sweeper sweep -q -o /var/log/sweeper.json
                                from cron: silent unless something is wrong
 ";
@@ -92,6 +103,12 @@ pub enum Command {
     /// The report goes to standard output, everything else to standard error.
     #[command(after_help = format!("{SWEEP_EXAMPLES}\n{EXIT_CODES}"))]
     Sweep(SweepArgs),
+    /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never does and why; never writes
+    ///
+    /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
+    /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
+    #[command(after_help = format!("{AUDIT_EXAMPLES}\n{EXIT_CODES}"))]
+    Audit(AuditArgs),
     /// Validate the policy, and with --connect hold it against the deployment; never writes
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),

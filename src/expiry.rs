@@ -1,6 +1,8 @@
 //! Which documents have expired: the whole predicate of a rule, as one filter document. Every delete carries it, and every count asks with it.
 
+pub mod classes;
 mod earliest;
+pub mod shape;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};

@@ -6,10 +6,11 @@
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
 //! ```
 //!
-//! [`policy`], [`expiry`], [`index`], [`plan`], [`approval`], [`pace`], [`native`] and [`report`] are values in, values out. [`run`] leads a run through
-//! [`server`], which talks to MongoDB, and [`sweep`], which deletes.
+//! [`policy`], [`expiry`], [`index`], [`plan`], [`approval`], [`pace`], [`native`], [`audit`] and [`report`] are values in, values out. [`run`] leads
+//! a run through [`server`], which talks to MongoDB, and [`sweep`], which deletes.
 
 pub mod approval;
+pub mod audit;
 pub mod cli;
 pub mod exit;
 pub mod expiry;

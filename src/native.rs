@@ -7,6 +7,7 @@ pub mod import;
 pub mod possible;
 pub mod report;
 mod shell;
+pub mod verdict;
 pub mod yaml;
 
 use bson::{Bson, Document};

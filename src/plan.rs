@@ -92,6 +92,8 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     pub predicate: Document,
+    /// The part of the predicate that says which documents the rule is about at all, expired or not: the rule's filter.
+    pub filter: Option<Document>,
     pub collation: Option<Document>,
     /// Whether that collation is not the collection's own, so that it would loosen comparisons of string `_id`s.
     pub folds_ids: bool,
@@ -272,6 +274,7 @@ fn plan_collection(
     }
     let selection = |index| Selection {
         predicate: expiry.predicate(),
+        filter: rule.filter.clone(),
         collation: rule.collation.clone(),
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
         index,
@@ -296,14 +299,19 @@ fn plan_collection(
     {
         let detail = format!(
             "no index serves `{field}`, and the collection has {count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
-             create it: db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}}), or set `allowCollectionScan: true`",
+             create it: {create}, or set `allowCollectionScan: true`",
             count = facts.document_count,
-            database = namespace.database,
-            collection = namespace.collection,
+            create = create_index(namespace, field),
         );
         return Decision::Refuse { refusal: Refusal::new("collectionScan", detail), countable: Some(selection(None)) };
     }
     Decision::Sweep(selection(index))
+}
+
+/// The command of mongosh that makes the index that serves a field.
+pub fn create_index(namespace: &Namespace, field: &str) -> String {
+    let Namespace { database, collection } = namespace;
+    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}})")
 }
 
 /// Warns of what the rule asks for and this deployment does not have.

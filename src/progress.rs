@@ -1,5 +1,7 @@
 //! Progress on stderr: bars on a terminal, a line every ten seconds elsewhere.
 
+pub mod looking;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,7 @@
 //! What a run did, as values; the renderers below show it, each the whole of it. Its JSON is described by `report/schema.json`.
 
 pub mod audit;
+mod audit_text;
 pub mod check;
 mod csv;
 pub mod diff;
@@ -13,6 +14,8 @@ pub mod metrics;
 pub mod rule;
 mod table;
 pub mod text;
+
+use std::collections::BTreeMap;
 
 use bson::DateTime;
 use chrono::{SecondsFormat, Utc};
@@ -131,6 +134,10 @@ pub struct Totals {
     pub deleted_count: u64,
     /// Null where what remains of a rule is not known; rules that were skipped leave nothing.
     pub remaining_count: Option<u64>,
+    /// Of the collections that were looked at, each once; null where there is none.
+    pub document_count: Option<u64>,
+    /// Of what has expired; null where it is not known of a rule that was counted.
+    pub estimated_bytes: Option<u64>,
     pub failed: usize,
     pub refused: usize,
 }
@@ -140,10 +147,16 @@ impl Totals {
         let count = |status| rules.iter().filter(|rule| rule.status == status).count();
         let uncountable =
             |rule: &&RuleReport| rule.expired_count.is_none() && matches!(rule.status, Status::Skipped | Status::Refused);
-        let counted = rules.iter().filter(|rule| !uncountable(rule)).map(|rule| rule.expired_count);
+        let counted = || rules.iter().filter(|rule| !uncountable(rule));
+        // Nothing has no size.
+        let size = |rule: &RuleReport| if rule.expired_count == Some(0) { Some(0) } else { rule.estimated_bytes };
+        let collections: BTreeMap<&str, u64> =
+            rules.iter().filter_map(|rule| Some((rule.namespace.as_str(), rule.document_count?))).collect();
         Self {
             rules: rules.len(),
-            expired_count: counted.sum(),
+            expired_count: counted().map(|rule| rule.expired_count).sum(),
+            document_count: (!collections.is_empty()).then(|| collections.values().sum()),
+            estimated_bytes: counted().map(size).sum(),
             deleted_count: rules.iter().map(|rule| rule.deleted_count).sum(),
             remaining_count: rules.iter().filter(|rule| rule.status != Status::Skipped).map(|rule| rule.remaining_count).sum(),
             failed: count(Status::Failed),

@@ -1,5 +1,6 @@
 //! One run from the command line to the exit code.
 
+mod audit;
 mod check;
 mod confirm;
 mod deliver;
@@ -87,6 +88,12 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
                 Ok((report, outputs))
             };
             recorded(&record, &common, swept).await
+        }
+        Command::Audit(args) => {
+            let Begun { run, uri, outputs } = begin(&common, id)?;
+            refuse_invisible(&run.policy)?;
+            let report = audit::audit(&run, &common, &args, &uri.require()?).await?;
+            Ok(deliver(&common, &report, outputs))
         }
         Command::Check(args) => {
             let Begun { run, uri, outputs } = begin(&common, id)?;

@@ -1,6 +1,7 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
 pub mod answer;
+pub mod audit;
 pub mod connect;
 pub mod count;
 pub mod delete;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
+use mongodb::options::ReadPreference;
 use mongodb::{Client, Database};
 use tracing::debug;
 
@@ -31,6 +33,21 @@ use meter::Meter;
 
 /// How long the end of a run waits for the server to be told.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a run reads what it does not delete by.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    pub preference: ReadPreference,
+    /// How long the server may work on one query; `None`: as long as it takes.
+    pub most: Option<Duration>,
+}
+
+/// A guard that counts on a secondary would compare with what the primary was.
+impl Default for Reading {
+    fn default() -> Self {
+        Self { preference: ReadPreference::Primary, most: None }
+    }
+}
 
 /// One connection to one deployment, for one run.
 #[derive(Clone)]
@@ -43,6 +60,8 @@ pub struct Deployment {
     pub write_concern: Document,
     /// How long one command of a sweep may stay unanswered.
     pub patience: Duration,
+    /// How counts and samples are read.
+    pub reading: Reading,
     /// For services that bill each request.
     pub meter: Option<Arc<Meter>>,
 }

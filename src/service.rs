@@ -75,6 +75,7 @@ impl Service {
                 comments: wire_version >= 9,
                 collations: true,
                 sorts: true,
+                sample_rate: wire_version >= 9,
                 cursors: true,
                 member_status: true,
                 request_charge: false,
@@ -91,6 +92,7 @@ impl Service {
                 comments: false,
                 collations: false,
                 sorts: false,
+                sample_rate: false,
                 cursors: false,
                 member_status: false,
                 request_charge: true,
@@ -108,6 +110,7 @@ impl Service {
                 comments: true,
                 collations: false,
                 sorts: false,
+                sample_rate: false,
                 cursors: true,
                 member_status: false,
                 request_charge: false,
@@ -134,6 +137,8 @@ pub struct Capabilities {
     pub collations: bool,
     /// A sort on an indexed field is served by the index. Without it there are no stretches of an index.
     pub sorts: bool,
+    /// `$sampleRate` draws documents evenly.
+    pub sample_rate: bool,
     /// A cursor stays open between batches. Without it the collection is paged by `_id`.
     pub cursors: bool,
     /// `replSetGetStatus` says how the members are.

@@ -1,4 +1,5 @@
-//! The earliest date at a field path as an aggregation expression, reached exactly as an index on the path reaches its keys.
+//! The earliest date at a field path, or the number of dates there, as an aggregation expression, reached exactly as an index on the path
+//! reaches its keys.
 //!
 //! Aggregation paths (`$a.b`) cannot be used as they are: they flatten arrays in arrays, which an index does not, and they know no
 //! positions (`a.0`). So the path is walked one name at a time.
@@ -10,44 +11,52 @@ use bson::{Bson, Document, doc};
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end gives its elements, but not when it was reached by a position.
 pub fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
-    let names: Vec<&str> = path.split('.').collect();
-    let walk = Walk { types, bounds };
-    walk.value(format!("${}", names[0]).into(), &names[1..])
+    Walk { types, bounds, gather: "$min" }.whole(path)
+}
+
+/// Gives how many values of one of `types` there are at `path`.
+pub fn count(path: &str, types: &[&str]) -> Bson {
+    Walk { types, bounds: &[], gather: "$sum" }.whole(path)
 }
 
 struct Walk<'a> {
     types: &'a [&'a str],
     /// A further condition on the value, by comparison operator.
     bounds: &'a [(&'a str, i64)],
+    /// What becomes of several values: `$min` of them, or with `$sum` their number.
+    gather: &'a str,
 }
 
 impl Walk<'_> {
+    fn whole(&self, path: &str) -> Bson {
+        let names: Vec<&str> = path.split('.').collect();
+        self.value(format!("${}", names[0]).into(), &names[1..])
+    }
+
     /// The earliest date below a value that was reached by name.
     fn value(&self, value: Bson, rest: &[&str]) -> Bson {
         if !rest.is_empty() {
             return self.inside(value, rest);
         }
         let elements = doc! { "$filter": { "input": "$$v", "as": "e", "cond": self.is_date("$$e") } };
-        let_v(
-            value,
-            doc! { "$cond": [
-                { "$isArray": ["$$v"] },
-                { "$min": elements },
-                { "$cond": [self.is_date("$$v"), "$$v", Bson::Null] },
-            ] },
-        )
+        let of_elements = if self.counts() {
+            doc! { "$size": elements }
+        } else {
+            doc! { "$min": elements }
+        };
+        let_v(value, doc! { "$cond": [{ "$isArray": ["$$v"] }, of_elements, self.single()] })
     }
 
     /// The earliest date below a value of which the path goes on.
     fn inside(&self, value: Bson, rest: &[&str]) -> Bson {
         let (name, below) = (rest[0], &rest[1..]);
         let documents = doc! { "$filter": { "input": "$$v", "as": "e", "cond": is_type("$$e", "object") } };
-        let through: Bson = doc! { "$min": { "$map": {
+        let through: Bson = doc! { self.gather: { "$map": {
             "input": documents, "as": "e", "in": self.value(format!("$$e.{name}").into(), below),
         } } }
         .into();
         let array = match position(name) {
-            Some(index) => doc! { "$min": [through, self.at(doc! { "$arrayElemAt": ["$$v", index] }.into(), below)] }.into(),
+            Some(index) => doc! { self.gather: [through, self.at(doc! { "$arrayElemAt": ["$$v", index] }.into(), below)] }.into(),
             None => through,
         };
         let_v(
@@ -57,18 +66,29 @@ impl Walk<'_> {
                     { "case": is_type("$$v", "object"), "then": self.value(format!("$$v.{name}").into(), below) },
                     { "case": { "$isArray": ["$$v"] }, "then": array },
                 ],
-                "default": Bson::Null,
+                "default": self.nothing(),
             } },
         )
     }
 
     /// The earliest date below a value that was reached by its position in an array.
     fn at(&self, value: Bson, rest: &[&str]) -> Bson {
-        if rest.is_empty() {
-            let_v(value, doc! { "$cond": [self.is_date("$$v"), "$$v", Bson::Null] })
-        } else {
-            self.inside(value, rest)
-        }
+        if rest.is_empty() { let_v(value, self.single()) } else { self.inside(value, rest) }
+    }
+
+    fn counts(&self) -> bool {
+        self.gather == "$sum"
+    }
+
+    /// What stands for no date at all.
+    fn nothing(&self) -> Bson {
+        if self.counts() { 0.into() } else { Bson::Null }
+    }
+
+    /// What stands for `$$v`, which is no array.
+    fn single(&self) -> Document {
+        let one = if self.counts() { Bson::from(1) } else { "$$v".into() };
+        doc! { "$cond": [self.is_date("$$v"), one, self.nothing()] }
     }
 
     fn is_date(&self, value: &str) -> Document {
@@ -84,16 +104,16 @@ impl Walk<'_> {
     }
 }
 
-fn is_type(value: &str, name: &str) -> Document {
+pub fn is_type(value: &str, name: &str) -> Document {
     doc! { "$eq": [{ "$type": value }, name] }
 }
 
-fn let_v(value: Bson, body: Document) -> Bson {
+pub fn let_v(value: Bson, body: Document) -> Bson {
     doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
 }
 
 /// A name that MongoDB also takes as a position: decimal digits without a leading zero.
-fn position(name: &str) -> Option<i32> {
+pub fn position(name: &str) -> Option<i32> {
     let plain = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
     if plain { name.parse().ok() } else { None }
 }

@@ -50,9 +50,10 @@ pub fn select(
         // Servers disagree on what happens before 1970, where the seconds in an `_id` wrap: kept.
         format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
     };
-    if let Some(filter) = &rule.filter {
-        let meta = of_meta(filter, facts.meta_field.as_deref()).map_err(|why| Refusal::new("timeSeries", why))?;
-        terms = doc! { "$and": [terms, meta] };
+    let of_meta = |filter| of_meta(filter, facts.meta_field.as_deref()).map_err(|why| Refusal::new("timeSeries", why));
+    let meta = rule.filter.as_ref().map(of_meta).transpose()?;
+    if let Some(meta) = &meta {
+        terms = doc! { "$and": [terms, meta.clone()] };
     }
     let expiry = Expiry {
         field: format!("control.max.{time_field}"),
@@ -65,6 +66,7 @@ pub fn select(
     };
     let selection = Selection {
         predicate: expiry.predicate(),
+        filter: meta,
         collation: rule.collation.clone(),
         folds_ids: false,
         index: None,

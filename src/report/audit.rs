@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What only an audit looks at. A value that was not measured is null.
+///
+/// Documents are those that the rule's filter selects; in a time-series collection they are buckets, and their date is that of the latest
+/// measurement. Every document is in `ageHistogram`, once, or in `neverExpires` of the rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditReport {
@@ -19,17 +22,49 @@ pub struct AuditReport {
     pub forecast: Option<Vec<ForecastDay>>,
     /// Expired documents by the month (UTC) of the date that decided, the earliest first.
     pub backlog: Option<Vec<BacklogMonth>>,
-    /// Some `_id`s of documents that never expire, by the reasons of `neverExpires`, as canonical Extended JSON.
+    /// Some `_id`s of documents that never expire, by the reasons of `neverExpires`, as canonical Extended JSON; at most 5 of each.
     pub never_expires_samples: BTreeMap<String, Vec<Value>>,
-    /// Some documents that have expired, the oldest first where an index gives that order.
+    /// At most 10 documents that have expired, the oldest first where an index gives that order.
     pub samples: Vec<Sample>,
     /// What finding the expired documents costs, by the server's own account.
     pub examined: Option<Examined>,
     /// The command of mongosh that creates the index that would help; null where there is one.
     pub create_index: Option<String>,
+    /// Whether the deployment's own TTL does what the rule does; null where its settings could not be read.
+    pub native_comparison: Option<NativeComparison>,
 }
 
-/// How a part of the documents stands for all of them.
+/// The deployment's own TTL beside the rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NativeComparison {
+    pub state: NativeState,
+    /// What is there, in words.
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum NativeState {
+    /// The server deletes what the rule deletes.
+    Same,
+    /// The server deletes there as well, but something else or at another time.
+    Differs,
+    /// The server deletes nothing by this field.
+    None,
+}
+
+impl NativeState {
+    pub fn word(self) -> &'static str {
+        match self {
+            NativeState::Same => "same",
+            NativeState::Differs => "differs",
+            NativeState::None => "none",
+        }
+    }
+}
+
+/// How a part of the documents stands for all of them: counts are those of the sample, times `of` by `documents`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sampling {
@@ -49,6 +84,7 @@ pub struct AgeRange {
     pub not_expired_count: u64,
 }
 
+/// Documents that expire after `from` and up to 24 hours later, that instant included.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForecastDay {
@@ -60,7 +96,7 @@ pub struct ForecastDay {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BacklogMonth {
-    /// Such as `2026-01`.
+    /// Such as `2026-01`; earlier than the year 0 is `0000-01`.
     pub month: String,
     pub count: u64,
 }
@@ -77,6 +113,7 @@ pub struct Sample {
     pub why: String,
 }
 
+/// Of the first 10,000 expired documents along the index; without one of all documents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Examined {

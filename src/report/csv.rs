@@ -1,6 +1,7 @@
 //! The report as CSV: one line per rule and namespace, with the values of the run repeated in each.
 
-use super::{Report, RuleReport};
+use super::audit::AuditReport;
+use super::{Command, Report, RuleReport};
 
 const HEADER: [&str; 35] = [
     "runId",
@@ -40,12 +41,34 @@ const HEADER: [&str; 35] = [
     "error",
 ];
 
+/// Further columns of an audit.
+const OF_AUDIT: [&str; 10] = [
+    "sampling",
+    "newestExpired",
+    "ageHistogram",
+    "forecast",
+    "backlog",
+    "neverExpiresSamples",
+    "samples",
+    "examined",
+    "createIndex",
+    "nativeComparison",
+];
+
 pub fn render(report: &Report) -> String {
+    let further: &[&str] = if report.command == Command::Audit { &OF_AUDIT } else { &[] };
+    let row = |rule: &RuleReport| {
+        let mut record = record(report, rule);
+        if report.command == Command::Audit {
+            record.extend(rule.audit.as_ref().map_or_else(Default::default, of_audit));
+        }
+        record
+    };
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail, and all records are of one length.
     let wrote = writer
-        .write_record(HEADER)
-        .and_then(|()| report.rules.iter().try_for_each(|rule| writer.write_record(record(report, rule))));
+        .write_record(HEADER.iter().chain(further))
+        .and_then(|()| report.rules.iter().try_for_each(|rule| writer.write_record(row(rule))));
     wrote.expect("records of one length go to memory");
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
 }
@@ -101,5 +124,34 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         text(&rule.index),
         rule.warnings.join("; "),
         text(&rule.error),
+    ]
+}
+
+/// The cells of [`OF_AUDIT`]: lists as `key=value; key=value`.
+fn of_audit(audit: &AuditReport) -> [String; 10] {
+    fn list<T>(items: &[T], cell: impl Fn(&T) -> String) -> String {
+        items.iter().map(cell).collect::<Vec<_>>().join("; ")
+    }
+    let bound = |seconds: Option<i64>| seconds.map(|seconds| seconds.to_string()).unwrap_or_default();
+    let sampling = audit.sampling.as_ref();
+    let ages = audit.age_histogram.as_deref().unwrap_or_default();
+    let never: Vec<_> = audit.never_expires_samples.iter().collect();
+    let examined = audit.examined.as_ref();
+    [
+        sampling
+            .map(|s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent))
+            .unwrap_or_default(),
+        audit.newest_expired.clone().unwrap_or_default(),
+        list(ages, |range| {
+            let (min, max) = (bound(range.min_age_seconds), bound(range.max_age_seconds));
+            format!("{min}..{max}={}+{}", range.expired_count, range.not_expired_count)
+        }),
+        list(audit.forecast.as_deref().unwrap_or_default(), |day| format!("{}={}", day.from, day.count)),
+        list(audit.backlog.as_deref().unwrap_or_default(), |month| format!("{}={}", month.month, month.count)),
+        list(&never, |(reason, ids)| format!("{reason}={}", list(ids, ToString::to_string))),
+        list(&audit.samples, |sample| format!("{}={} ({})", sample.id, sample.date, sample.why)),
+        examined.map(|e| format!("documents={}; keys={}; returned={}", e.documents, e.keys, e.returned)).unwrap_or_default(),
+        audit.create_index.clone().unwrap_or_default(),
+        audit.native_comparison.as_ref().map(|native| format!("{}: {}", native.state.word(), native.detail)).unwrap_or_default(),
     ]
 }

@@ -21,7 +21,11 @@ pub enum Tone {
 
 /// Says what ran, on what, and what it called now.
 pub fn head(report: &Report) -> Vec<String> {
-    let mode = if report.dry_run { "dry run" } else { "sweep" };
+    let mode = match (report.command, report.dry_run) {
+        (Command::Audit, _) => "audit",
+        (_, true) => "dry run",
+        _ => "sweep",
+    };
     let mut lines = vec![format!("sweeper {mode}, as of {}", report.as_of.as_deref().unwrap_or("-"))];
     if let Some(server) = &report.server {
         let name = server.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
@@ -51,6 +55,7 @@ pub fn is_quiet(rule: &RuleReport) -> bool {
         && rule.deleted_count == 0
         && rule.warnings.is_empty()
         && !rule.uncertain
+        && rule.audit.is_none()
         && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
 }
 
@@ -88,7 +93,9 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         if rule.strategy.is_some() {
             notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));
         }
-        for (reason, number) in rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0) {
+        // An audit has more of it, in a section of its own.
+        let kept = rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0 && rule.audit.is_none());
+        for (reason, number) in kept {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
         }
         for warning in &rule.warnings {
@@ -193,7 +200,8 @@ pub fn last(report: &Report) -> (Tone, String) {
         parts.push(format!("{} {word}{why}", of_status.len()));
     }
     if report.dry_run {
-        parts.push("nothing was deleted (dry run)".into());
+        let mode = if report.command == Command::Audit { "audit" } else { "dry run" };
+        parts.push(format!("nothing was deleted ({mode})"));
     }
     let tone = match report.status {
         Status::Failed => Tone::Error,

@@ -1,8 +1,8 @@
 //! The report as Markdown, for an issue or a wiki.
 
-use super::Report;
-use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown};
+use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title};
 use super::table::prefix;
+use super::{Command, Report, audit_text};
 
 pub fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
@@ -18,6 +18,15 @@ pub fn render(report: &Report) -> String {
         lines.push(format!("- {}{}", prefix(tone), escape(&note)));
     }
     lines.push(String::new());
+    for (rule, audit) in report.rules.iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
+        lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
+        // As code, which nothing inside can end: there are no line breaks in it but ours.
+        lines.extend(audit_text::section(rule, audit, "    "));
+        lines.push(String::new());
+    }
+    if report.command == Command::Audit {
+        lines.extend([escape(&audit_text::totals(report)), String::new()]);
+    }
     lines.push(format!("**{}**", escape(&last(report).1)));
     lines.push(String::new());
     lines.join("\n")

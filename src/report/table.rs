@@ -3,9 +3,9 @@
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::Report;
-use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown};
+use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown, title};
 use super::text::fold;
+use super::{Command, Report, audit_text};
 
 pub fn render(report: &Report, colored: bool) -> String {
     let mut table = Table::new();
@@ -33,6 +33,16 @@ pub fn render(report: &Report, colored: bool) -> String {
     for (tone, note) in notes {
         out.push_str(&paint(&fold(&format!("{}{note}", prefix(tone)), "  "), tone, colored));
         out.push('\n');
+    }
+    for (rule, audit) in report.rules.iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
+        out.push_str(&format!("\n{}\n", title(report, rule)));
+        for line in audit_text::section(rule, audit, "  ") {
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+    if report.command == Command::Audit {
+        out.push_str(&format!("\n{}", fold(&audit_text::totals(report), "  ")));
     }
     let (tone, line) = last(report);
     out.push('\n');

@@ -89,7 +89,7 @@ fn describe(report: &mut RuleReport, selection: &Selection) {
     report.index = selection.index.as_ref().map(|index| index.name.clone());
 }
 
-fn refuse(report: &mut RuleReport, refusal: &Refusal) {
+pub fn refuse(report: &mut RuleReport, refusal: &Refusal) {
     report.status = Status::Refused;
     report.reason = Some(refusal.guard.to_owned());
     report.error = Some(refusal.detail.clone());

@@ -133,7 +133,7 @@ async fn sweep_plan(
 }
 
 /// What a dry run counts is not what a sweep would delete at this time of the day.
-fn note_closed_windows(plan: &Plan, reports: &mut [RuleReport]) {
+pub fn note_closed_windows(plan: &Plan, reports: &mut [RuleReport]) {
     for (planned, report) in plan.rules.iter().zip(reports) {
         if let (Some(window), Status::Complete) = (&planned.rule.window, report.status)
             && !window.contains(Utc::now())
@@ -143,7 +143,7 @@ fn note_closed_windows(plan: &Plan, reports: &mut [RuleReport]) {
     }
 }
 
-fn show(common: &Common) -> Show {
+pub fn show(common: &Common) -> Show {
     let on_terminal = std::io::stderr().is_terminal();
     match common.progress {
         When::Never => Show::Nothing,

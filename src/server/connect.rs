@@ -12,7 +12,7 @@ use mongodb::{Client, Database};
 use tracing::{debug, info, warn};
 
 use super::meter::Meter;
-use super::{Deployment, answer, error, uri};
+use super::{Deployment, Reading, answer, error, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::policy::Flavor;
@@ -67,7 +67,15 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
         false => None,
     };
     let patience = prepared.patience.unwrap_or(answer::LONGEST_SILENCE);
-    Ok(Deployment { client, facts, comment: format!("sweeper {run_id}"), write_concern, patience, meter })
+    Ok(Deployment {
+        client,
+        facts,
+        comment: format!("sweeper {run_id}"),
+        write_concern,
+        patience,
+        reading: Reading::default(),
+        meter,
+    })
 }
 
 /// What the policy or a host name says of the service, and which of them did.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use futures_util::TryStreamExt;
 use mongodb::error::Result;
-use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
+use mongodb::options::{Hint, SelectionCriteria};
 
 use super::connect::number;
 use super::retries::Retries;
-use super::{Deployment, error};
+use super::{Deployment, Reading, error};
 use crate::plan::{PlannedRule, Selection, Storage};
 
 /// Documents at the head of a collection in which a field is looked for.
@@ -68,7 +68,7 @@ pub async fn expired_within(
     selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
-    let found = limited(deployment, selection, stages, Some(most)).await.ok()?;
+    let found = one(&within(deployment, most), selection, stages).await.ok()?;
     Some(read(planned, found.as_ref()).count)
 }
 
@@ -80,8 +80,13 @@ pub async fn oldest_within(
     most: Duration,
 ) -> Option<DateTime> {
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
-    let found = limited(deployment, selection, first(planned, selection), Some(most)).await.ok()?;
+    let found = one(&within(deployment, most), selection, first(planned, selection)).await.ok()?;
     read(planned, found.as_ref()).oldest
+}
+
+/// The same deployment for queries that may take so long.
+fn within(deployment: &Deployment, most: Duration) -> Deployment {
+    Deployment { reading: Reading { most: Some(most), ..Reading::default() }, ..deployment.clone() }
 }
 
 /// Along an ascending index the first match has the earliest date of all.
@@ -98,7 +103,7 @@ fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
 }
 
 /// How many measurements a bucket holds: a compressed one says so itself, in others each has its own key.
-fn in_bucket(dates: &str) -> Document {
+pub fn in_bucket(dates: &str) -> Document {
     let dates = format!("${dates}");
     doc! { "$cond": [
         { "$eq": [{ "$type": &dates }, "object"] },
@@ -134,23 +139,18 @@ pub async fn has_field(deployment: &Deployment, selection: &Selection, field: &s
 
 /// The first document that an aggregation gives.
 async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Option<Document>> {
-    limited(deployment, selection, stages, None).await
+    Ok(documents(deployment, selection, stages).await?.into_iter().next())
 }
 
-async fn limited(
-    deployment: &Deployment,
-    selection: &Selection,
-    stages: Vec<Document>,
-    most: Option<Duration>,
-) -> Result<Option<Document>> {
+/// The few documents that an aggregation gives: no more than fit the first reply of the server.
+pub async fn documents(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
     let namespace = &selection.namespace;
     let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
     let mut retries = Retries::default();
     loop {
-        // A guard that counts on a secondary would compare with what the primary was.
-        let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-        let mut aggregate = collection.aggregate(stages.clone()).selection_criteria(primary);
-        if let Some(most) = most {
+        let criteria = SelectionCriteria::ReadPreference(deployment.reading.preference.clone());
+        let mut aggregate = collection.aggregate(stages.clone()).selection_criteria(criteria);
+        if let Some(most) = deployment.reading.most {
             aggregate = aggregate.max_time(most);
         }
         if let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
@@ -163,7 +163,7 @@ async fn limited(
             aggregate = aggregate.comment(comment);
         }
         let found = match aggregate.await {
-            Ok(mut cursor) => cursor.try_next().await,
+            Ok(cursor) => cursor.try_collect().await,
             Err(cause) => Err(cause),
         };
         match found {

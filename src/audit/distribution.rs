@@ -1,0 +1,209 @@
+//! What one pass over a collection found: reads the groups of [`Expiry::classes`], and enters them into a report.
+
+use std::collections::BTreeMap;
+
+use bson::{Bson, DateTime, Document};
+use serde_json::Value;
+
+use super::sample::canonical;
+use super::{margin_percent, ranges};
+use crate::expiry::Expiry;
+use crate::expiry::classes::FORECAST_DAYS;
+use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS};
+use crate::report::audit::{AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::report::{RuleReport, rfc3339};
+
+/// `_id`s that are shown for each reason at most.
+const SAMPLES: usize = 5;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// The month of dates that are seconds read as milliseconds: 2001 to 2055 as seconds are 12 January to 1 February 1970 as milliseconds.
+const JANUARY_1970: i64 = 12 * 1970;
+
+/// Every document that was looked at, in classes of which each has one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Distribution {
+    /// Expired and not, by the place of the age among [`ranges::bounds`].
+    pub ages: Vec<(u64, u64)>,
+    /// Expired documents by month, 12 * year + month - 1.
+    pub months: BTreeMap<i64, u64>,
+    /// Documents that expire on each of the days after now.
+    pub days: Vec<u64>,
+    /// Reasons of documents that never expire; `number` for all kinds of numbers.
+    pub never: BTreeMap<String, u64>,
+    pub never_samples: BTreeMap<String, Vec<Value>>,
+    pub oldest: Option<DateTime>,
+    pub newest: Option<DateTime>,
+    /// Of expired buckets.
+    pub measurements: Option<u64>,
+    pub number_seconds: u64,
+    pub number_millis: u64,
+    /// Not expired, with a date in the year 5138 or later.
+    pub far: u64,
+}
+
+impl Distribution {
+    /// Reads the one document that the stage gives.
+    pub fn read(expiry: &Expiry, found: &Document) -> Self {
+        let mut all = Self { ages: vec![(0, 0); ranges::bounds().len() + 1], ..Self::default() };
+        all.days = vec![0; FORECAST_DAYS as usize];
+        // What a dry run names is named here as well, also where there is none.
+        if expiry.ttl_field.is_some() {
+            all.never.insert("ttlNotPositive".into(), 0);
+        }
+        if found.contains_key("wrongUnit") {
+            all.never.insert("implausibleEpoch".into(), 0);
+        }
+        for group in groups(found, "expired") {
+            all.enter_expired(expiry, group);
+        }
+        for group in groups(found, "rest") {
+            all.enter_rest(group);
+        }
+        for (facet, reason) in [("wrongUnit", "implausibleEpoch"), ("decimal", "decimal")] {
+            groups(found, facet).for_each(|group| all.enter_never(reason, group));
+        }
+        all
+    }
+
+    fn enter_expired(&mut self, expiry: &Expiry, group: &Document) {
+        let n = whole(group, "n");
+        if let Some(range) = place(group).and_then(|place| self.ages.get_mut(place)) {
+            range.0 += n;
+        }
+        if let Some(month) = group.get_document("_id").ok().and_then(|key| integer(key.get("m")?)) {
+            *self.months.entry(month).or_default() += n;
+        }
+        let instant = |key| group.get(key).and_then(|date| expiry.instant(date));
+        self.oldest = [self.oldest, instant("oldest")].into_iter().flatten().min();
+        self.newest = [self.newest, instant("newest")].into_iter().flatten().max();
+        if group.contains_key("measurements") {
+            *self.measurements.get_or_insert(0) += whole(group, "measurements");
+        }
+    }
+
+    fn enter_rest(&mut self, group: &Document) {
+        let n = whole(group, "n");
+        let Ok(key) = group.get_document("_id") else { return };
+        match key.get_str("r") {
+            Ok(NUMBER_SECONDS) => {
+                self.number_seconds += n;
+                return self.enter_never("number", group);
+            }
+            Ok(NUMBER_MILLIS) => {
+                self.number_millis += n;
+                return self.enter_never("number", group);
+            }
+            Ok(reason) => return self.enter_never(reason, group),
+            Err(_) => {}
+        }
+        if let Some(range) = place(group).and_then(|place| self.ages.get_mut(place)) {
+            range.1 += n;
+        }
+        let day = key.get("d").and_then(integer).and_then(|day| usize::try_from(day - 1).ok());
+        if let Some(day) = day.and_then(|day| self.days.get_mut(day)) {
+            *day += n;
+        }
+        if key.get_bool("f").unwrap_or(false) {
+            self.far += n;
+        }
+    }
+
+    fn enter_never(&mut self, reason: &str, group: &Document) {
+        *self.never.entry(reason.to_owned()).or_default() += whole(group, "n");
+        let samples = self.never_samples.entry(reason.to_owned()).or_default();
+        for id in ["first", "last", "least", "greatest"].into_iter().filter_map(|key| group.get(key)).map(canonical) {
+            if samples.len() < SAMPLES && !samples.contains(&id) {
+                samples.push(id);
+            }
+        }
+    }
+
+    pub fn expired(&self) -> u64 {
+        self.ages.iter().map(|(expired, _)| expired).sum()
+    }
+
+    pub fn not_expired(&self) -> u64 {
+        self.ages.iter().map(|(_, not_expired)| not_expired).sum()
+    }
+
+    pub fn never(&self) -> u64 {
+        self.never.values().sum()
+    }
+
+    /// Of expired documents whose date is in January 1970.
+    pub fn january_1970(&self) -> u64 {
+        self.months.get(&JANUARY_1970).copied().unwrap_or(0)
+    }
+
+    /// Enters what was found. `sampled`: how many documents were drawn, and of how many; the counts are then projected.
+    ///
+    /// The buckets of a time-series collection all have dates, and reasons for none of them to expire are not looked for.
+    pub fn enter(
+        &self,
+        expiry: &Expiry,
+        is_buckets: bool,
+        sampled: Option<(u64, u64)>,
+        report: &mut RuleReport,
+        audit: &mut AuditReport,
+    ) {
+        let scale = |n: u64| match sampled {
+            Some((drawn, of)) => u64::try_from(u128::from(n) * u128::from(of) / u128::from(drawn.max(1))).unwrap_or(u64::MAX),
+            None => n,
+        };
+        audit.sampling = sampled.map(|(documents, of)| Sampling { documents, of, margin_percent: margin_percent(documents) });
+        let ages: Vec<(u64, u64)> = self.ages.iter().map(|(expired, not)| (scale(*expired), scale(*not))).collect();
+        audit.age_histogram = Some(ranges::histogram(&ages));
+        let day = |(day, n): (i64, &u64)| ForecastDay {
+            from: rfc3339(DateTime::from_millis(expiry.as_of.timestamp_millis().saturating_add(day * DAY_MS))),
+            count: scale(*n),
+        };
+        audit.forecast = Some((0..).zip(&self.days).map(day).collect());
+        let month = |(month, n): (&i64, &u64)| BacklogMonth { month: month_name(*month), count: scale(*n) };
+        audit.backlog = Some(self.months.iter().map(month).collect());
+        // One of a sample is not the latest of all.
+        audit.newest_expired = self.newest.filter(|_| sampled.is_none()).map(rfc3339);
+        if !is_buckets {
+            report.never_expires = Some(self.never.iter().map(|(reason, n)| (reason.clone(), scale(*n))).collect());
+            audit.never_expires_samples = self.never_samples.clone();
+        }
+    }
+}
+
+fn groups<'a>(found: &'a Document, facet: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
+    found.get_array(facet).into_iter().flatten().filter_map(Bson::as_document)
+}
+
+/// The place of a group's age among the bounds.
+fn place(group: &Document) -> Option<usize> {
+    usize::try_from(integer(group.get_document("_id").ok()?.get("a")?)?).ok()
+}
+
+fn whole(group: &Document, key: &str) -> u64 {
+    group.get(key).and_then(integer).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+fn integer(value: &Bson) -> Option<i64> {
+    match value {
+        Bson::Int32(n) => Some(i64::from(*n)),
+        Bson::Int64(n) => Some(*n),
+        // A cast from float saturates.
+        Bson::Double(n) => Some(*n as i64),
+        _ => None,
+    }
+}
+
+fn month_name(month: i64) -> String {
+    format!("{:04}-{:02}", month.div_euclid(12), month.rem_euclid(12) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn months_are_named() {
+        assert_eq!([JANUARY_1970, 12 * 2026 + 11, 5].map(month_name), ["1970-01", "2026-12", "0000-06"]);
+    }
+}

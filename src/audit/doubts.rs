@@ -1,0 +1,70 @@
+//! Whatever about the dates of a collection makes a careful person look twice at the rule.
+
+use super::distribution::Distribution;
+use crate::expiry::Expiry;
+use crate::policy::DateFormat;
+use crate::report::text::{clean, plural};
+
+/// Says what is doubtful, for the warnings of a report. `sampled`: the counts are those of a sample.
+pub fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
+    let field = clean(&expiry.field);
+    let of_sample = if sampled { " of the sample" } else { "" };
+    let documents = |n: u64| format!("{}{of_sample}", plural(n, "document"));
+    let mut doubts = Vec::new();
+    let never = |reason: &str| found.never.get(reason).copied().unwrap_or(0);
+    let dated = found.expired()
+        + found.not_expired()
+        + ["ttlNever", "ttlNotPositive", "noTtl", "before1970"].map(never).iter().sum::<u64>();
+    let all = found.expired() + found.not_expired() + found.never();
+    if all > 0 && never("missing") == all {
+        doubts.push(format!("no document{of_sample} has the field `{field}`; is its name right?"));
+    } else if all > 0 && dated == 0 {
+        let seen: Vec<String> = found.never.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}")).collect();
+        doubts.push(format!("no document{of_sample} has a date in `{field}` ({}): nothing ever expires", seen.join(", ")));
+    }
+    for (n, unit, format) in
+        [(found.number_seconds, "seconds", "epochSeconds"), (found.number_millis, "milliseconds", "epochMillis")]
+    {
+        if n > 0 {
+            doubts.push(format!(
+                "{} with a number in `{field}` that looks like epoch {unit} and never expires by this rule; `dateFormat: {format}` is for them",
+                documents(n)
+            ));
+        }
+    }
+    let wrong_unit = never("implausibleEpoch");
+    if wrong_unit > 0 {
+        let (is, meant, other) = match expiry.format {
+            DateFormat::EpochSeconds => ("milliseconds", "seconds", "epochMillis"),
+            _ => ("seconds", "milliseconds", "epochSeconds"),
+        };
+        doubts.push(format!(
+            "{} with a number in `{field}` that looks like {is} where the rule says {meant}, and is kept; is `dateFormat: {other}` meant?",
+            documents(wrong_unit)
+        ));
+    }
+    let of_dates = never("date");
+    if of_dates > 0 {
+        doubts.push(format!(
+            "{} with a BSON date in `{field}`, which `dateFormat` leaves alone; a rule without it is for them",
+            documents(of_dates)
+        ));
+    }
+    if found.january_1970() > 0 && expiry.format == DateFormat::Date {
+        doubts.push(format!(
+            "{} with a date in January 1970 would be deleted: seconds stored where milliseconds are meant look like this, and so does 0",
+            documents(found.january_1970())
+        ));
+    }
+    if found.far > 0 {
+        doubts.push(format!(
+            "{} with a date in the year 5138 or later: milliseconds stored where seconds are meant look like this",
+            documents(found.far)
+        ));
+    }
+    let in_ten_years = found.ages.first().map_or(0, |(_, not_expired)| not_expired.saturating_sub(found.far));
+    if in_ten_years > 0 {
+        doubts.push(format!("{} with a date more than ten years ahead", documents(in_ten_years)));
+    }
+    doubts
+}

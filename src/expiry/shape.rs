@@ -1,0 +1,80 @@
+//! Why a value holds no date: one word for whatever is at a field path, as an aggregation expression.
+
+use bson::{Bson, Document, doc};
+
+use super::earliest::{is_type, let_v, position};
+use crate::policy::DateFormat;
+
+/// A number under a date rule that is a plausible date as epoch seconds: 1973 to 5138.
+pub const NUMBER_SECONDS: &str = "numberSeconds";
+
+/// The same as epoch milliseconds.
+pub const NUMBER_MILLIS: &str = "numberMillis";
+
+/// Names what is at `path`, where no date of the format is. Gives a reason of `neverExpires`, or one of the two above for `number`.
+///
+/// The words are for people: they only tell apart documents that never expire, and decide about none.
+pub fn shape(path: &str, format: DateFormat) -> Bson {
+    let names: Vec<&str> = path.split('.').collect();
+    value(format!("${}", names[0]).into(), &names[1..], format)
+}
+
+fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
+    let Some((name, below)) = rest.split_first() else { return let_v(value_of, leaf(format)) };
+    // Through an array the path may lead to several values, or to none.
+    let found = doc! { "$cond": [{ "$eq": [{ "$size": format!("$$v.{}", rest.join(".")) }, 0] }, "missing", "arrayWithoutDate"] };
+    let array = match position(name) {
+        Some(index) => {
+            let element = doc! { "$arrayElemAt": ["$$v", index] };
+            doc! { "$cond": [{ "$gt": [{ "$size": "$$v" }, index] }, value(element.into(), below, format), found] }
+        }
+        None => found,
+    };
+    let_v(
+        value_of,
+        doc! { "$switch": {
+            "branches": [
+                { "case": is_type("$$v", "object"), "then": value(format!("$$v.{name}").into(), below, format) },
+                { "case": { "$isArray": ["$$v"] }, "then": array },
+            ],
+            "default": "missing",
+        } },
+    )
+}
+
+/// Names `$$v`.
+fn leaf(format: DateFormat) -> Document {
+    // Not `$in` with a list, which Azure Cosmos DB does not take in an expression.
+    let is = |names: &[&str]| doc! { "$or": names.iter().map(|name| is_type("$$v", name)).collect::<Vec<_>>() };
+    let nested = doc! { "$anyElementTrue": [{ "$map": { "input": "$$v", "as": "x", "in": { "$isArray": ["$$x"] } } }] };
+    let array = doc! { "$cond": [
+        { "$eq": [{ "$size": "$$v" }, 0] },
+        "emptyArray",
+        { "$cond": [nested, "otherType", "arrayWithoutDate"] },
+    ] };
+    let mut branches = vec![
+        doc! { "case": is(&["missing"]), "then": "missing" },
+        doc! { "case": is(&["null", "undefined"]), "then": "null" },
+        doc! { "case": is(&["string"]), "then": "string" },
+        doc! { "case": is(&["int", "long", "double", "decimal"]), "then": number(format) },
+        doc! { "case": is(&["timestamp"]), "then": "timestamp" },
+        doc! { "case": { "$isArray": ["$$v"] }, "then": array },
+    ];
+    if format != DateFormat::Date {
+        branches.push(doc! { "case": is(&["date"]), "then": "date" });
+    }
+    doc! { "$switch": { "branches": branches, "default": "otherType" } }
+}
+
+fn number(format: DateFormat) -> Bson {
+    if format != DateFormat::Date {
+        return "number".into();
+    }
+    let within = |from: i64, to: i64| doc! { "$and": [{ "$gte": ["$$v", from] }, { "$lt": ["$$v", to] }] };
+    doc! { "$cond": [
+        within(100_000_000, 100_000_000_000),
+        NUMBER_SECONDS,
+        { "$cond": [within(100_000_000_000, 100_000_000_000_000), NUMBER_MILLIS, "number"] },
+    ] }
+    .into()
+}

@@ -1,0 +1,142 @@
+//! What an audit adds to the table and to Markdown: a section of plain lines for each rule, and the totals.
+
+use serde_json::Value;
+
+use super::audit::{AgeRange, AuditReport, Sample};
+use super::text::{bytes, clean, count, plural};
+use super::{Report, RuleReport};
+use crate::audit::ranges;
+use crate::plan::percent;
+
+/// Columns of a terminal and of a mail.
+const WIDTH: usize = 80;
+
+/// Characters of the longest bar.
+const BAR: u64 = 26;
+
+/// Characters of an `_id`: 36 are those of an ObjectId.
+const LONGEST_ID: usize = 50;
+
+/// What was found in one rule; each line is at most 80 columns wide with `indent` before it, but for names and commands, which stay whole.
+pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(sampling) = &audit.sampling {
+        lines.push(format!(
+            "from a sample of {} of {} documents: shares are right within {} percentage points, 19 times out of 20",
+            count(sampling.documents),
+            count(sampling.of),
+            sampling.margin_percent
+        ));
+    }
+    let ages = audit.age_histogram.as_deref().unwrap_or_default();
+    if !ages.is_empty() {
+        lines.push(format!("{:<17}{:>13}{:>15}", "age", "expired", "not expired"));
+        lines.extend(histogram(ages));
+    }
+    lines.extend(audit.newest_expired.iter().map(|newest| format!("newest expired: {newest}")));
+    lines.extend(audit.backlog.as_ref().filter(|backlog| !backlog.is_empty()).map(|backlog| {
+        let months: Vec<String> = backlog.iter().map(|month| format!("{} {}", month.month, count(month.count))).collect();
+        format!("expired by month: {}", months.join(", "))
+    }));
+    lines.extend(audit.forecast.as_ref().map(|forecast| {
+        let within = |days: usize| count(forecast.iter().take(days).map(|day| day.count).sum());
+        format!("expires next: {} in 24 h, {} in 7 d, {} in 30 d", within(1), within(7), within(30))
+    }));
+    let never: Vec<_> = rule.never_expires.iter().flatten().filter(|(_, n)| **n > 0).collect();
+    if !never.is_empty() {
+        lines.push("never expires:".to_owned());
+    }
+    for (reason, number) in never {
+        let ids = audit.never_expires_samples.get(reason).into_iter().flatten().map(id).collect::<Vec<_>>();
+        let such_as = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
+        lines.push(format!("  {} {reason}{such_as}", count(*number)));
+    }
+    lines.extend(samples(&audit.samples));
+    lines.extend(audit.examined.as_ref().map(|examined| {
+        format!(
+            "cost: {} and {} examined to find {}",
+            plural(examined.keys, "key"),
+            plural(examined.documents, "document"),
+            plural(examined.returned, "document")
+        )
+    }));
+    let mut lines: Vec<String> = lines.iter().map(|line| fold(&clean(line), indent)).collect();
+    // A command is for pasting, and stays in one line.
+    if let Some(command) = &audit.create_index {
+        lines.extend([format!("{indent}index that would help:"), format!("{indent}  {}", clean(command))]);
+    }
+    lines.extend(
+        audit
+            .native_comparison
+            .as_ref()
+            .map(|native| fold(&format!("native TTL: {}: {}", native.state.word(), clean(&native.detail)), indent)),
+    );
+    lines
+}
+
+/// Everything over all rules, in one line.
+pub fn totals(report: &Report) -> String {
+    let totals = &report.totals;
+    let number = |value: Option<u64>| value.map_or_else(|| "an unknown number".to_owned(), count);
+    let mut line = format!("total: {} of {} documents expired", number(totals.expired_count), number(totals.document_count));
+    let share = totals.expired_count.zip(totals.document_count).and_then(|(expired, whole)| percent(expired, whole));
+    line.extend(share.map(|share| format!(" ({share:.1} %)")));
+    line.extend(totals.estimated_bytes.map(|size| format!(", about {}", bytes(size))));
+    line
+}
+
+fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
+    let most = ages.iter().map(|range| range.expired_count + range.not_expired_count).max().unwrap_or(0).max(1);
+    let bar = move |n: u64| {
+        let length = u128::from(n) * u128::from(BAR) / u128::from(most);
+        // Few are not none.
+        usize::try_from(length).unwrap_or(0).max(usize::from(n > 0))
+    };
+    ages.iter().map(move |range| {
+        let bars = format!("{}{}", "#".repeat(bar(range.expired_count)), ".".repeat(bar(range.not_expired_count)));
+        let line = format!(
+            "{:<17}{:>13}{:>15}  {bars}",
+            ranges::words(range),
+            count(range.expired_count),
+            count(range.not_expired_count)
+        );
+        line.trim_end().to_owned()
+    })
+}
+
+fn samples(samples: &[Sample]) -> Vec<String> {
+    let Some(first) = samples.first() else { return Vec::new() };
+    let alike = samples.iter().all(|sample| sample.why == first.why);
+    let head = if alike { format!("would go, {}, such as:", first.why) } else { "would go, such as:".to_owned() };
+    let line = |sample: &Sample| {
+        let why = if alike { String::new() } else { format!("  {}", sample.why) };
+        format!("  {}  {}{why}", sample.date, id(&sample.id))
+    };
+    std::iter::once(head).chain(samples.iter().map(line)).collect()
+}
+
+/// An `_id`, cut where it is long.
+fn id(id: &Value) -> String {
+    let text = clean(&id.to_string());
+    match text.char_indices().nth(LONGEST_ID) {
+        Some((cut, _)) => format!("{}...", &text[..cut]),
+        None => text,
+    }
+}
+
+/// Breaks a line between words; rows of a table, which are short, stay as they are.
+fn fold(line: &str, indent: &str) -> String {
+    let own = &line[..line.len() - line.trim_start().len()];
+    let first = format!("{indent}{own}");
+    let next = format!("{first}  ");
+    if indent.len() + line.chars().count() <= WIDTH {
+        return format!("{indent}{line}");
+    }
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(&first)
+        .subsequent_indent(&next)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(line.trim_start(), options)
+}

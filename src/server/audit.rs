@@ -1,0 +1,84 @@
+//! What an audit asks beyond the counts: the distribution of the dates, some documents, and what finding them costs. Reads only.
+
+use bson::{Bson, Document, doc};
+use mongodb::error::Result;
+use mongodb::options::SelectionCriteria;
+
+use super::count::{as_options, documents, in_bucket};
+use super::{Deployment, connect::number};
+use crate::audit::distribution::Distribution;
+use crate::audit::{ranges, sample};
+use crate::plan::{PlannedRule, Selection, Storage};
+use crate::report::audit::{Examined, Sample};
+
+/// Expired documents that are shown.
+const SAMPLES: i64 = 10;
+
+/// Expired documents after which an explained query ends.
+const EXPLAINED: i64 = 10_000;
+
+/// Puts every document into its class, in one pass over the collection; where a rate is given, only those of a sample, and gives with it how
+/// many these were.
+pub async fn distribution(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    selection: &Selection,
+    sample: Option<f64>,
+) -> Result<(Distribution, Option<u64>)> {
+    let mut sums = Document::new();
+    if let Storage::Buckets { measurements } = &selection.storage {
+        sums.insert("measurements", in_bucket(measurements));
+    }
+    let filter = selection.filter.as_ref();
+    let classes = |filter| planned.expiry.classes(filter, &ranges::bounds_ms(), &sums);
+    let stages = match sample {
+        // Before the filter: what was drawn stands for the whole collection.
+        Some(rate) => {
+            let mut classes = classes(filter);
+            classes.insert("drawn", vec![doc! { "$count": "n" }]);
+            vec![doc! { "$match": { "$sampleRate": rate } }, doc! { "$facet": classes }]
+        }
+        // Ahead of the classes, where an index may serve it.
+        None => {
+            let matching = filter.map(|filter| doc! { "$match": filter.clone() });
+            matching.into_iter().chain([doc! { "$facet": classes(None) }]).collect()
+        }
+    };
+    let whole = Selection { index: None, ..selection.clone() };
+    let found = documents(deployment, &whole, stages).await?.into_iter().next().unwrap_or_default();
+    let drawn = found.get_array("drawn").ok().and_then(|counts| counts.first()?.as_document());
+    let drawn = drawn.and_then(|count| number(count, "n")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    Ok((Distribution::read(&planned.expiry, &found), sample.map(|_| drawn)))
+}
+
+/// Some expired documents: along the index where there is one.
+pub async fn samples(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Vec<Sample>> {
+    let found = documents(deployment, selection, planned.expiry.samples(SAMPLES)).await?;
+    Ok(found.iter().filter_map(|found| sample::read(&planned.expiry, selection.is_buckets(), found)).collect())
+}
+
+/// What finding the first 10,000 expired documents along the rule's index costs; `None` where no plan can be read.
+pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
+    let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) else { return Ok(None) };
+    let mut find = doc! {
+        "find": &selection.namespace.collection,
+        "filter": selection.predicate.clone(),
+        "hint": &index.name,
+        "limit": EXPLAINED,
+    };
+    if let Some(collation) = &selection.collation {
+        find.insert("collation", bson::serialize_to_bson(&as_options(collation)?)?);
+    }
+    let mut explain = doc! { "explain": deployment.marked(find), "verbosity": "executionStats" };
+    if let Some(most) = deployment.reading.most {
+        explain.insert("maxTimeMS", i64::try_from(most.as_millis()).unwrap_or(i64::MAX));
+    }
+    let criteria = SelectionCriteria::ReadPreference(deployment.reading.preference.clone());
+    let database = deployment.database(&selection.namespace);
+    let plan = database.run_command(explain).selection_criteria(criteria).await?;
+    let stats = plan.get("executionStats").and_then(Bson::as_document);
+    let stat = |key| stats.and_then(|stats| number(stats, key)).and_then(|n| u64::try_from(n).ok());
+    let all = (stat("totalDocsExamined"), stat("totalKeysExamined"), stat("nReturned"));
+    let (Some(documents), Some(keys), Some(returned)) = all else { return Ok(None) };
+    Ok(Some(Examined { documents, keys, returned }))
+}
