@@ -170,7 +170,7 @@ async fn every_format_shows_the_same_figures_within_80_columns() {
             shows(&format!("{} {reason}", count(n.as_u64().unwrap())));
         }
         for sample in rule["samples"].as_array().unwrap() {
-            shows(&format!("{} {}", sample["date"].as_str().unwrap(), sample["id"]));
+            shows(&format!("{} {}", sample["date"].as_str().unwrap(), ttl_sweeper::report::text::id(&sample["id"])));
         }
         assert!(!ran.stdout.contains('\u{202e}'), "{}", ran.stdout);
         if format == "table" {

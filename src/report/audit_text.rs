@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::audit::{AgeRange, AuditReport, Sample};
-use super::text::{bytes, clean, count, plural};
+use super::text::{self, bytes, clean, count, plural};
 use super::{Report, RuleReport};
 use crate::audit::ranges;
 use crate::plan::percent;
@@ -117,7 +117,7 @@ fn samples(samples: &[Sample]) -> Vec<String> {
 
 /// An `_id`, cut where it is long.
 fn id(id: &Value) -> String {
-    let text = clean(&id.to_string());
+    let text = text::id(id);
     match text.char_indices().nth(LONGEST_ID) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
         None => text,

@@ -55,7 +55,6 @@ pub fn is_quiet(rule: &RuleReport) -> bool {
         && rule.deleted_count == 0
         && rule.warnings.is_empty()
         && !rule.uncertain
-        && rule.audit.is_none()
         && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
 }
 
@@ -88,7 +87,7 @@ pub fn title(report: &Report, rule: &RuleReport) -> String {
 pub fn notes(report: &Report) -> Vec<(Tone, String)> {
     let (rules, quiet) = shown(report);
     let mut notes = Vec::new();
-    for rule in rules.iter().filter(|rule| !is_quiet(rule)) {
+    for rule in rules.iter().filter(|rule| !is_quiet(rule) || rule.audit.is_some()) {
         let title = title(report, rule);
         if rule.strategy.is_some() {
             notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));

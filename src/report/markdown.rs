@@ -18,7 +18,7 @@ pub fn render(report: &Report) -> String {
         lines.push(format!("- {}{}", prefix(tone), escape(&note)));
     }
     lines.push(String::new());
-    for (rule, audit) in report.rules.iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
+    for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
         // As code, which nothing inside can end: there are no line breaks in it but ours.
         lines.extend(audit_text::section(rule, audit, "    "));

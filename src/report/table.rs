@@ -34,7 +34,7 @@ pub fn render(report: &Report, colored: bool) -> String {
         out.push_str(&paint(&fold(&format!("{}{note}", prefix(tone)), "  "), tone, colored));
         out.push('\n');
     }
-    for (rule, audit) in report.rules.iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
+    for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         out.push_str(&format!("\n{}\n", title(report, rule)));
         for line in audit_text::section(rule, audit, "  ") {
             out.push_str(&line);

@@ -1,6 +1,8 @@
 //! Numbers, durations and names as a person reads them.
 
+use bson::Bson;
 use indicatif::{BinaryBytes, HumanCount};
+use serde_json::Value;
 
 /// Groups digits: `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -71,6 +73,17 @@ pub fn fold(text: &str, indent: &str) -> String {
     textwrap::fill(text, options)
 }
 
+/// An `_id` from a report, safe to print: as a person reads it in mongosh where it has one of the usual types, else as Extended JSON.
+pub fn id(canonical: &Value) -> String {
+    let text = match Bson::try_from(canonical.clone()) {
+        Ok(Bson::ObjectId(id)) => format!("ObjectId(\"{id}\")"),
+        Ok(Bson::Int64(n)) => format!("NumberLong(\"{n}\")"),
+        Ok(id) => id.into_relaxed_extjson().to_string(),
+        Err(_) => canonical.to_string(),
+    };
+    clean(&text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +107,16 @@ mod tests {
         assert_eq!(plural(1, "rule"), "1 rule");
         assert_eq!(plural(0, "rule"), "0 rules");
         assert_eq!(clean("a\u{1b}[31m\u{202e}é"), "a\\u{1b}[31m\\u{202e}é");
+    }
+
+    #[test]
+    fn ids_keep_their_types() {
+        let canonical = |id: Bson| super::id(&id.into_canonical_extjson());
+        assert_eq!(canonical(Bson::Int32(7)), "7");
+        assert_eq!(canonical(Bson::Int64(7)), "NumberLong(\"7\")");
+        assert_eq!(canonical(Bson::Double(7.0)), "7.0");
+        assert_eq!(canonical(Bson::String("7\u{202e}".into())), "\"7\\u{202e}\"");
+        assert_eq!(canonical(Bson::ObjectId(bson::oid::ObjectId::from_bytes([1; 12]))), "ObjectId(\"010101010101010101010101\")");
+        assert_eq!(canonical(bson::bson!({ "a": 1, "b": Bson::Null })), "{\"a\":1,\"b\":null}");
     }
 }

@@ -97,6 +97,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 }))
             }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
+            @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
+                (fact("native TTL beside the rule", html! { b { (compared.state.word()) } ": " (name(&compared.detail)) }))
+            }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
                 (fact("delete commands", html! { (count(rule.batches)) }))

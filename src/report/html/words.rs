@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::report::text::{clean, count};
+use crate::report::text::{self, clean, count};
 
 /// Longer `_id`s are shown by their beginning.
 const MOST_ID: usize = 160;
@@ -37,9 +37,9 @@ pub fn about(instant: &str) -> Markup {
     html! { time datetime=(instant) title=(instant) { (minute.map_or_else(|| instant.clone(), |minute| clean(&minute))) } }
 }
 
-/// An `_id` as canonical Extended JSON.
+/// An `_id`, cut where it is long.
 pub fn id(value: &Value) -> Markup {
-    let text = clean(&value.to_string());
+    let text = text::id(value);
     match text.char_indices().nth(MOST_ID) {
         Some((end, _)) => html! { code { bdi { (text[..end]) } "…" } },
         None => html! { code { bdi { (text) } } },
