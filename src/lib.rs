@@ -9,6 +9,7 @@
 //! [`policy`], [`expiry`], [`index`], [`plan`], [`pace`], [`native`] and [`report`] are values in, values out. [`run`] leads a run through
 //! [`server`], which talks to MongoDB, and [`sweep`], which deletes.
 
+pub mod archive;
 pub mod cli;
 pub mod exit;
 pub mod expiry;

@@ -1,5 +1,6 @@
 //! One run from the command line to the exit code.
 
+mod archive;
 mod check;
 mod confirm;
 mod import;

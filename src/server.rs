@@ -5,14 +5,18 @@ pub mod connect;
 pub mod count;
 pub mod delete;
 pub mod error;
+pub mod exact;
 pub mod grant;
+//R pub mod insert;
 pub mod inspect;
 pub mod lag;
+pub mod metadata;
 pub mod meter;
 pub mod native;
 pub mod overload;
 pub mod privileges;
 pub mod retries;
+pub mod shard_key;
 pub mod uri;
 
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::{Report, RuleReport};
 
-const HEADER: [&str; 32] = [
+const HEADER: [&str; 34] = [
     "runId",
     "command",
     "dryRun",
@@ -21,6 +21,8 @@ const HEADER: [&str; 32] = [
     "expiredMeasurements",
     "deletedCount",
     "uncertain",
+    "archivedCount",
+    "archive",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -81,6 +83,8 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         number(rule.expired_measurements),
         rule.deleted_count.to_string(),
         rule.uncertain.to_string(),
+        number(rule.archived_count),
+        text(&rule.archive),
         number(rule.document_count),
         rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default(),
         text(&rule.oldest_expired),

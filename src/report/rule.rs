@@ -46,6 +46,10 @@ pub struct RuleReport {
     pub deleted_count: u64,
     /// Whether a reply was lost: `deletedCount` is then a lower bound.
     pub uncertain: bool,
+    /// Written out before they were deleted, or before they would have been; null where the rule has no archive, or nothing was swept.
+    pub archived_count: Option<u64>,
+    /// The directory that they were written to, of a run's own; of what was not swept the directory that the policy names.
+    pub archive: Option<String>,
     /// By the collection's own count, before the first delete.
     pub document_count: Option<u64>,
     pub expired_percent: Option<f64>,
@@ -88,6 +92,8 @@ impl RuleReport {
             expired_measurements: None,
             deleted_count: 0,
             uncertain: false,
+            archived_count: None,
+            archive: None,
             document_count: None,
             expired_percent: None,
             oldest_expired: None,

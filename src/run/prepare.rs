@@ -2,8 +2,8 @@
 
 use bson::DateTime;
 
-use super::Run;
 use super::only::Only;
+use super::{Run, archive};
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
@@ -45,6 +45,7 @@ async fn look(run: &Run, common: &Common, at: &At, uri: &str) -> Result<(Deploym
         as_of: at.as_of.unwrap_or(deployment.facts.local_time),
         allow_clock_skew: at.allow_clock_skew,
     };
-    let plan = plan::plan(&facts, only.targets(&run.policy, targets)?);
+    let mut plan = plan::plan(&facts, only.targets(&run.policy, targets)?);
+    archive::try_directories(&mut plan);
     Ok((deployment, plan))
 }

@@ -7,6 +7,7 @@ use bson::Document;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::archived::{self, Archived, RuleArchive};
 use super::attempts::{Attempts, Step, Tally};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
@@ -26,6 +27,8 @@ pub struct Aim {
     pub grant: Arc<DeleteGrant>,
     pub lag: Option<Arc<LagGate>>,
     pub charges: Charges,
+    /// Where documents are written before they are deleted.
+    pub archive: Option<Arc<RuleArchive>>,
     /// Closed when the sweep of the rule ends: nothing is sent again then.
     pub ended: watch::Receiver<()>,
 }
@@ -35,17 +38,28 @@ pub struct Landed {
     pub asked: u64,
     /// `None` where it was not the server that took the time.
     pub latency: Option<Duration>,
+    pub archived: Archived,
     pub tally: Tally,
 }
 
 /// Sends one batch until it is done, has failed for good, or the sweep ends.
 pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn: Turn) -> Landed {
+    let (archived, (tally, latency)) = match aim.archive.clone() {
+        Some(archive) => archived::run(&aim, &archive, *restriction).await,
+        None => (Archived::default(), send(&aim, restriction).await),
+    };
+    drop(turn);
+    Landed { asked, latency, archived, tally }
+}
+
+/// Sends delete commands until all that the restriction names is done; with how long the server took, where it was the server.
+pub async fn send(aim: &Aim, restriction: Box<Restriction>) -> (Tally, Option<Duration>) {
     let begun = Instant::now();
     let mut attempts = Attempts::new(restriction, aim.lag.is_some());
     let mut ended = aim.ended.clone();
     let mut unconfirmed = None;
     loop {
-        let Aim { deployment, namespace, selection, write_concern, charges, grant, .. } = &*aim;
+        let Aim { deployment, namespace, selection, write_concern, charges, grant, .. } = aim;
         let reply = delete::delete(deployment, selection, attempts.aim(), write_concern, charges, grant).await;
         let step = attempts.take(reply, fastrand::f64());
         let why = attempts.why();
@@ -72,6 +86,5 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     }
     let tally = attempts.end();
     let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
-    drop(turn);
-    Landed { asked, latency, tally }
+    (tally, latency)
 }

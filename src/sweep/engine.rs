@@ -12,7 +12,7 @@ use super::batch::{self, Aim, Landed};
 use super::budget::Turn;
 use super::lag_gate::{self, LagGate};
 use super::source::{Source, Taken};
-use super::{End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
+use super::{Archived, End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
 use crate::pace::{Pace, RateLimit};
 
 /// How often a gate is tried that only the members of the set can open.
@@ -52,6 +52,7 @@ impl<'a> Engine<'a> {
                 grant: job.grant.clone(),
                 lag,
                 charges: job.charges.clone(),
+                archive: job.archive.cloned(),
                 ended,
             }),
             going_on,
@@ -69,6 +70,7 @@ impl<'a> Engine<'a> {
                 unconfirmed: 0,
                 request_units: None,
                 paused: Paused::default(),
+                archived: Archived::default(),
                 end: End::Complete,
             },
         }
@@ -109,7 +111,8 @@ impl<'a> Engine<'a> {
         if let Some(reason) = stop_reason(planned, budget, stop) {
             return Err(End::Partial(reason));
         }
-        let mut source = self.wait(Source::open(self.job, slowest, exact)).await?.map_err(End::Failed)?;
+        let mut source =
+            self.wait(Source::open(self.job, slowest, exact || self.job.archive.is_some())).await?.map_err(End::Failed)?;
         drop(turn);
         loop {
             // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
@@ -294,6 +297,7 @@ impl<'a> Engine<'a> {
         self.outcome.deleted += deleted;
         self.outcome.unconfirmed += unconfirmed;
         self.outcome.batches += 1;
+        self.outcome.archived.add(&landed.archived);
         self.outcome.uncertain |= uncertain;
         self.job.progress.deleted(deleted);
         self.pace.learn(landed.asked, landed.latency, overloaded);

@@ -1,0 +1,205 @@
+//! A condition that holds for documents in exactly the states that were read, and in no other.
+//!
+//! The server compares whole documents, but a number equals any other of the same value, of whatever type, and a symbol a string. So the
+//! type of every value is compared as well, and where values of one type can be written differently (decimals, zero), their text. What
+//! is not told apart then: the bits of a NaN, and types of equal numbers inside the scope of JavaScript code where the length stays the
+//! same.
+
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc};
+
+use super::delete::Restriction;
+use super::shard_key;
+use crate::plan::Selection;
+
+/// Documents that one statement names. Each is compared with half of them on the way, and each statement costs the planner as much as a few
+/// documents.
+const DOCUMENTS_PER_STATEMENT: usize = 50;
+
+/// The deepest values that are compared: every level makes the condition deeper as well, and the server takes 200 of BSON.
+pub const DEEPEST: usize = 30;
+
+/// Bytes that all documents of one command may come to, with what is compared beside them. The server takes 16 MiB.
+const COMMAND_BYTES: usize = 12 * 1024 * 1024;
+
+/// A single document may come to more: nothing else is in its command then.
+const LARGEST: usize = 15 * 1024 * 1024;
+
+/// A document in the state in which it was archived, with what tells it from others of equal value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exact {
+    pub document: RawDocumentBuf,
+    /// What [`types`] gives for it.
+    types: RawArrayBuf,
+    depth: usize,
+}
+
+impl Exact {
+    /// `None` where no delete can compare it: it is too deep, too large, or no BSON that can be read.
+    pub fn new(document: RawDocumentBuf) -> Option<Self> {
+        let mut deepest = 0;
+        let types = types_of(&document, 0, &mut deepest).ok()?;
+        let exact = Self { document, types, depth: deepest };
+        (exact.depth <= DEEPEST && exact.size() <= LARGEST).then_some(exact)
+    }
+
+    fn id(&self) -> Option<RawBsonRef<'_>> {
+        self.document.get("_id").ok().flatten()
+    }
+
+    /// Bytes that it adds to a command.
+    fn size(&self) -> usize {
+        // An `_id` that is a document can be large; keys and the like are not.
+        let id = match self.id() {
+            Some(RawBsonRef::Document(id)) => id.as_bytes().len(),
+            Some(RawBsonRef::String(id)) => id.len(),
+            Some(RawBsonRef::Binary(id)) => id.bytes.len(),
+            _ => 0,
+        };
+        self.document.as_bytes().len() + self.types.as_bytes().len() + 2 * id + 200
+    }
+}
+
+/// The types of the values of a document, and of the values inside of them.
+fn types_of(document: &RawDocument, depth: usize, deepest: &mut usize) -> Result<RawArrayBuf, bson::error::Error> {
+    let mut types = RawArrayBuf::new();
+    *deepest = depth.max(*deepest);
+    // An array is a document as well, whose keys do not matter.
+    for element in document {
+        match element?.1 {
+            // Nobody compares them, and recursion must end.
+            RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > DEEPEST => {}
+            RawBsonRef::Document(inner) => types.push(RawBson::Array(types_of(inner, depth + 1, deepest)?)),
+            RawBsonRef::Array(inner) => {
+                let inner = RawDocument::from_bytes(inner.as_bytes())?;
+                types.push(RawBson::Array(types_of(inner, depth + 1, deepest)?));
+            }
+            scalar => types.push(type_of(scalar).as_str()),
+        }
+    }
+    Ok(types)
+}
+
+/// The type as `$type` names it; of decimals, and of zero, with the text that `$toString` makes.
+fn type_of(value: RawBsonRef) -> String {
+    let name = match value {
+        RawBsonRef::Double(value) if value == 0.0 => {
+            return format!("double {}", if value.is_sign_negative() { "-0" } else { "0" });
+        }
+        RawBsonRef::Int32(0) => return "int 0".into(),
+        RawBsonRef::Int64(0) => return "long 0".into(),
+        RawBsonRef::Decimal128(value) => return format!("decimal {value}"),
+        RawBsonRef::Double(_) => "double",
+        RawBsonRef::Int32(_) => "int",
+        RawBsonRef::Int64(_) => "long",
+        RawBsonRef::String(_) => "string",
+        RawBsonRef::Array(_) => "array",
+        RawBsonRef::Document(_) => "object",
+        RawBsonRef::Boolean(_) => "bool",
+        RawBsonRef::Null => "null",
+        RawBsonRef::RegularExpression(_) => "regex",
+        RawBsonRef::JavaScriptCode(_) => "javascript",
+        RawBsonRef::JavaScriptCodeWithScope(_) => "javascriptWithScope",
+        RawBsonRef::Timestamp(_) => "timestamp",
+        RawBsonRef::Binary(_) => "binData",
+        RawBsonRef::ObjectId(_) => "objectId",
+        RawBsonRef::DateTime(_) => "date",
+        RawBsonRef::Symbol(_) => "symbol",
+        RawBsonRef::Undefined => "undefined",
+        RawBsonRef::MaxKey => "maxKey",
+        RawBsonRef::MinKey => "minKey",
+        RawBsonRef::DbPointer(_) => "dbPointer",
+    };
+    name.into()
+}
+
+/// An aggregation expression for the same of the document that is looked at.
+fn types(depth: usize) -> Document {
+    let values = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "in": "$$this.v" } };
+    doc! { "$map": { "input": values, "as": "v0", "in": types_below(0, depth) } }
+}
+
+fn types_below(level: usize, depth: usize) -> Document {
+    let value = format!("$$v{level}");
+    let name = || doc! { "$type": &value };
+    let scalar = doc! { "$cond": [
+        { "$or": [{ "$eq": [name(), "decimal"] }, { "$eq": [&value, 0] }] },
+        { "$concat": [name(), " ", { "$toString": &value }] },
+        name(),
+    ] };
+    if level == depth {
+        return scalar;
+    }
+    let inner = doc! { "$cond": [
+        { "$isArray": &value },
+        &value,
+        { "$map": { "input": { "$objectToArray": &value }, "in": "$$this.v" } },
+    ] };
+    let next = types_below(level + 1, depth);
+    doc! { "$cond": [
+        { "$in": [name(), ["object", "array"]] },
+        { "$map": { "input": inner, "as": format!("v{}", level + 1), "in": next } },
+        scalar,
+    ] }
+}
+
+/// Statement filters that together name these documents in these states, but for the predicate of their rule.
+///
+/// Not one filter: what it costs to compare grows with the square of the documents in it. On mongod 6.0 the server's set operators rebuild
+/// their set for every document, because a plan's copy of the filter is not optimised.
+pub fn filters(documents: &[Exact], selection: &Selection) -> Result<Vec<RawDocumentBuf>, bson::error::Error> {
+    documents.chunks(DOCUMENTS_PER_STATEMENT).map(|documents| filter(documents, selection)).collect()
+}
+
+fn filter(documents: &[Exact], selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut ids = RawArrayBuf::new();
+    let mut states = RawArrayBuf::new();
+    let mut keys = Vec::new();
+    for exact in documents {
+        if let Some(id) = exact.id() {
+            ids.push(id);
+        }
+        let length = i32::try_from(exact.document.as_bytes().len()).unwrap_or(i32::MAX);
+        let mut state = RawDocumentBuf::new();
+        state.append(cstr!("d"), RawBsonRef::Document(&exact.document));
+        state.append(cstr!("s"), length);
+        state.append(cstr!("t"), RawBsonRef::Array(&exact.types));
+        states.push(RawBson::Document(state));
+        if !selection.shard_key.is_empty() {
+            keys.push(shard_key::of(&Document::try_from(&*exact.document)?, &selection.shard_key));
+        }
+    }
+    let depth = documents.iter().map(|exact| exact.depth).max().unwrap_or(0);
+    let state = doc! { "d": "$$ROOT", "s": { "$bsonSize": "$$ROOT" }, "t": types(depth) };
+    let mut literal = RawDocumentBuf::new();
+    literal.append(cstr!("$literal"), RawBson::Array(states));
+    let mut operands = RawArrayBuf::new();
+    operands.push(RawBson::Document(RawDocumentBuf::try_from(&state)?));
+    operands.push(RawBson::Document(literal));
+    let mut is_one_of = RawDocumentBuf::new();
+    is_one_of.append(cstr!("$in"), RawBson::Array(operands));
+
+    let mut filter = RawDocumentBuf::try_from(&shard_key::any_of(&keys, &selection.shard_key))?;
+    let mut of_batch = RawDocumentBuf::new();
+    of_batch.append(cstr!("$in"), RawBson::Array(ids));
+    filter.append(cstr!("_id"), RawBson::Document(of_batch));
+    filter.append(cstr!("$expr"), RawBson::Document(is_one_of));
+    Ok(filter)
+}
+
+/// Restrictions that name all the documents, each of which fits into one command.
+pub fn restrictions(documents: Vec<Exact>) -> Vec<Restriction> {
+    let mut commands: Vec<Vec<Exact>> = Vec::new();
+    let mut size = 0;
+    for exact in documents {
+        size += exact.size();
+        match commands.last_mut() {
+            Some(command) if size <= COMMAND_BYTES => command.push(exact),
+            _ => {
+                size = exact.size();
+                commands.push(vec![exact]);
+            }
+        }
+    }
+    commands.into_iter().map(Restriction::Exact).collect()
+}
