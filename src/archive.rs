@@ -15,5 +15,5 @@ pub mod directory;
 pub mod frame;
 pub mod manifest;
 pub mod name;
-//R pub mod reader;
+pub mod reader;
 pub mod writer;

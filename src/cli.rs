@@ -2,6 +2,7 @@
 
 mod check;
 mod native;
+mod restore;
 mod sweep;
 mod value;
 
@@ -11,6 +12,7 @@ pub use check::CheckArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use native::{NativeApplyArgs, NativeCommand};
+pub use restore::RestoreArgs;
 pub use sweep::SweepArgs;
 
 use crate::log::LogFormat;
@@ -73,6 +75,12 @@ pub enum Command {
         #[command(subcommand)]
         command: NativeCommand,
     },
+    /// Put back what a sweep has archived; never overwrites without --replace
+    ///
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
+    /// policy where --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal a question is
+    /// asked first; with --yes, or when standard input is no terminal, it is not.
+    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@ mod csv;
 mod json;
 mod lines;
 mod markdown;
+pub mod restore;
 pub mod rule;
 mod table;
 pub mod text;

@@ -9,6 +9,7 @@ mod measure;
 mod native;
 mod only;
 mod prepare;
+mod restore;
 mod rules;
 mod sweep;
 
@@ -51,6 +52,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common, command } = cli;
     match command {
         Command::Import => import::import(&common).await,
+        Command::Restore(args) => restore::restore(&common, &args).await,
         Command::Native { command } => native::native(begin(&common)?, &common, &command).await,
         Command::Sweep(args) => {
             let Begun { run, uri, target, format } = begin(&common)?;

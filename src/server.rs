@@ -7,7 +7,7 @@ pub mod delete;
 pub mod error;
 pub mod exact;
 pub mod grant;
-//R pub mod insert;
+pub mod insert;
 pub mod inspect;
 pub mod lag;
 pub mod metadata;
