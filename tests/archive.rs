@@ -13,10 +13,7 @@ use support::sweeper::{Case, id_set};
 
 /// A rule for the collection `c` that archives to the case's directory; `more` stands among its keys.
 fn rule(case: &Case, more: &str) -> String {
-    format!(
-        "  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n",
-        directory(case).display()
-    )
+    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n", directory(case).display())
 }
 
 /// Every type at the top, in a sub-document, in lists, and as a part of an `_id`.
@@ -44,7 +41,8 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
         let case = Case::new().await;
         case.fill("c", every_type()).await;
         // Only so does the server take an empty timestamp as it is.
-        let empty = vec![doc! { "$replaceWith": { "$literal": { "_id": 1, "at": days(-3), "t": Timestamp { time: 0, increment: 0 } } } }];
+        let empty =
+            vec![doc! { "$replaceWith": { "$literal": { "_id": 1, "at": days(-3), "t": Timestamp { time: 0, increment: 0 } } } }];
         case.collection("c").update_one(doc! { "_id": 1 }, empty).upsert(true).await.unwrap();
         let expired = raw(&case, "c").await;
         case.fill("c", dated(10..15, days(3))).await;
@@ -54,7 +52,10 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
         );
         let report = case.report(&rules, &[]).await;
         assert_eq!(report.ran.code, Some(0), "{report:?}");
-        assert_eq!((report.rule(0, "archivedCount"), report.rule(0, "deletedCount")), (&expired.len().into(), &expired.len().into()));
+        assert_eq!(
+            (report.rule(0, "archivedCount"), report.rule(0, "deletedCount")),
+            (&expired.len().into(), &expired.len().into())
+        );
         assert_eq!(report.rule(0, "warnings"), &serde_json::json!([]));
         assert_eq!(case.ids("c").await, id_set(10..15));
 
@@ -223,7 +224,10 @@ defaults: {{archive: {{directory: {}}}}}\n",
     let report = case.report(&rules, &[]).await;
     assert_eq!(report.ran.code, Some(5), "{report:?}");
     for (index, why) in ["the collection's collation", "with `collation`", "time-series"].iter().enumerate() {
-        assert_eq!((report.rule(index, "status").as_str(), report.rule(index, "reason").as_str()), (Some("refused"), Some("archive")));
+        assert_eq!(
+            (report.rule(index, "status").as_str(), report.rule(index, "reason").as_str()),
+            (Some("refused"), Some("archive"))
+        );
         assert!(report.rule(index, "error").as_str().unwrap().contains(why), "{report:?}");
     }
     for name in ["c", "d", "t"] {

@@ -67,7 +67,11 @@ async fn a_change_of_a_type_alone_is_seen() {
     let after = raw(&case, "c").await;
     assert!(after.iter().all(|(id, document)| changed[id] == *document));
     let rule = &report["rules"][0];
-    assert_eq!((ran.code, &rule["deletedCount"], &rule["archivedCount"]), (Some(0), &count.into(), &(2 * count).into()), "{report}");
+    assert_eq!(
+        (ran.code, &rule["deletedCount"], &rule["archivedCount"]),
+        (Some(0), &count.into(), &(2 * count).into()),
+        "{report}"
+    );
     assert!(rule["warnings"][0].as_str().unwrap().contains("archived and not deleted"), "{report}");
 
     let archived = unpacked(&case, &[archive(&directory(&case))], "c", "d").await;

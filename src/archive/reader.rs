@@ -106,7 +106,8 @@ pub fn open(path: &Path) -> Result<Stored, String> {
             }
         })
         .collect();
-    let files = files?;
+    let mut files = files?;
+    files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
     match totals.keys().next() {
         Some(file) => Err(format!("`{}` does not know `{file}`, of which `{}` speaks", name::JOURNAL, name::MANIFEST)),
         None => Ok(Stored { run_id, started_at, complete, files }),

@@ -27,7 +27,8 @@ pub async fn raw(case: &Case, name: &str) -> Documents {
 
 /// The archives in a directory, in the order of time.
 pub fn archives(directory: &Path) -> Vec<PathBuf> {
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
+    let mut runs: Vec<PathBuf> =
+        std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
     runs.sort();
     runs
 }
@@ -69,7 +70,8 @@ pub fn into(case: &Case, from: &str, to: &str) -> String {
 pub async fn unpacked(case: &Case, runs: &[PathBuf], from: &str, to: &str) -> Documents {
     case.collection(to).drop().await.expect("the collection is dropped");
     for run in runs.iter().rev() {
-        let ran = restore(case, run, &["--only", &format!("{}.{from}", case.db.name()), "--namespace", &into(case, from, to)]).await;
+        let ran =
+            restore(case, run, &["--only", &format!("{}.{from}", case.db.name()), "--namespace", &into(case, from, to)]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
     }
     raw(case, to).await
@@ -78,5 +80,6 @@ pub async fn unpacked(case: &Case, runs: &[PathBuf], from: &str, to: &str) -> Do
 /// Asserts that every document that is gone is in the archive as it was; gives how many are gone.
 pub fn assert_archived(before: &Documents, after: &Documents, archived: &Documents) -> usize {
     let gone = before.iter().filter(|(id, _)| !after.contains_key(*id));
-    gone.inspect(|(id, document)| assert_eq!(archived.get(*id), Some(*document), "a deleted document is not in the archive")).count()
+    gone.inspect(|(id, document)| assert_eq!(archived.get(*id), Some(*document), "a deleted document is not in the archive"))
+        .count()
 }
