@@ -42,6 +42,7 @@ Examples:
   sweeper sweep -q -o /var/log/sweeper.json   from cron: silent unless something is wrong
   sweeper import -o sweeper.yaml              a policy from the TTL indexes that are there
   sweeper native diff                         the TTL indexes beside the policy
+  sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d   put back what was archived
 ";
 
 /// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.

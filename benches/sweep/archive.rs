@@ -7,14 +7,13 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Instant;
 
-use mongodb::bson::{RawDocumentBuf, doc};
-use mongodb::options::WriteConcern;
+use mongodb::bson::RawDocumentBuf;
 use rand::RngExt;
 
 use crate::Args;
 use crate::fill::{Expected, fill};
 use crate::layout::{Layout, SMALL};
-use crate::peer::Deletion;
+use crate::peer::{Deletion, delete_many};
 use crate::runs::{median, most, rotated};
 use crate::server::Server;
 use crate::sweeper;
@@ -23,7 +22,6 @@ use crate::table::{Goal, Table, against, figure};
 /// The reference's wall time over sweeper's.
 const SPEED: Goal = Goal::AtLeast(0.7);
 
-/// Sweeper's processor time is no goal here: it compresses.
 const KILOBYTE: Layout = Layout {
     name: "random dates, 1 kB",
     document: |n, of, random| {
@@ -73,15 +71,14 @@ pub async fn run(args: &Args) {
 async fn dump(server: &Server) -> Deletion {
     let path = server.file("dump.bson.zst");
     let begun = Instant::now();
-    let found = server.database().collection::<RawDocumentBuf>("c").find(KILOBYTE.expired());
-    let mut cursor = found.hint(mongodb::options::Hint::Name("at".into())).await.expect("a cursor");
+    let raw = server.database().collection::<RawDocumentBuf>("c");
+    let mut cursor = raw.find(KILOBYTE.expired()).await.expect("a cursor");
     let mut out = zstd::Encoder::new(File::create(&path).expect("a file"), 1).expect("a compressor");
     while cursor.advance().await.expect("a document") {
         out.write_all(cursor.current().as_bytes()).expect("space");
     }
     out.finish().expect("space").sync_all().expect("an fsync");
-    let delete = server.collection().delete_many(KILOBYTE.expired());
-    delete.write_concern(WriteConcern::majority()).hint(mongodb::options::Hint::Keys(doc! { "at": 1 })).await.expect("a delete");
+    delete_many(&server.collection(), KILOBYTE.expired()).await;
     Deletion { begun, ended: Instant::now(), usage: None }
 }
 

@@ -58,11 +58,11 @@ pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> 
     let mut parts = vec![restriction];
     while let Some(part) = parts.pop() {
         let documents = match next(aim, archive, part, &mut archived).await {
-            Ok(Step::Smaller(first, second)) => {
-                parts.extend([second, first]);
+            Ok(Read::TooMuch(halves)) => {
+                parts.extend(halves.into_iter().rev());
                 continue;
             }
-            Ok(Step::Delete(documents)) => documents,
+            Ok(Read::Archived(documents)) => documents,
             Err(why) => {
                 let why = format!("{why}; nothing of that part was deleted");
                 total.trouble = Some(Trouble { why, retryable: false, reply_lost: false, unconfirmed: false, overload: None });
@@ -82,44 +82,42 @@ pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> 
     (archived, (total, latency.filter(|latency| !latency.is_zero())))
 }
 
-enum Step {
-    /// It is too much at once.
-    Smaller(Restriction, Restriction),
-    /// These are in the archive.
-    Delete(Vec<Exact>),
+/// What became of one part.
+enum Read {
+    /// Nothing yet: its halves are to be tried one after the other.
+    TooMuch(Box<[Restriction; 2]>),
+    /// These are in the archive, and may be deleted as they are there.
+    Archived(Vec<Exact>),
 }
 
 /// Reads and writes one part.
 ///
 /// Errors: why nothing of it may be deleted.
-async fn next(aim: &Aim, archive: &RuleArchive, part: Restriction, archived: &mut Archived) -> std::result::Result<Step, String> {
+async fn next(aim: &Aim, archive: &RuleArchive, part: Restriction, archived: &mut Archived) -> std::result::Result<Read, String> {
     let average = aim.selection.average_bytes.unwrap_or(0.0);
-    if average * part.most() as f64 > PART_BYTES as f64
-        && let Some((first, second)) = part.halves()
-    {
-        return Ok(Step::Smaller(first, second));
-    }
+    let halves = part.halves().map(|(first, second)| Box::new([first, second]));
+    let halves = match halves {
+        Some(halves) if average * part.most() as f64 > PART_BYTES as f64 => return Ok(Read::TooMuch(halves)),
+        halves => halves,
+    };
     let file = file(aim, archive).await?;
     // Held from before the documents are read until they are written: of two states of one document the later one comes later in the file.
     let file = file.lock_owned().await;
-    let halves = part.halves();
     let most = if halves.is_some() { MOST_BYTES } else { usize::MAX };
-    let (documents, halves) = match (read(aim, &part, most).await.map_err(|cause| explain(&cause))?, halves) {
-        (Some(documents), _) => (documents, None),
-        (None, halves) => (Vec::new(), halves),
+    let read = read(aim, &part, most).await.map_err(|cause| explain(&cause))?;
+    let documents = match (read, halves) {
+        (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+        (documents, _) => documents.unwrap_or_default(),
     };
-    if let Some((first, second)) = halves {
-        return Ok(Step::Smaller(first, second));
-    }
     let found = documents.len();
     let exact: Vec<Exact> = documents.into_iter().filter_map(Exact::new).collect();
     archived.incomparable += (found - exact.len()) as u64;
     if exact.is_empty() {
-        return Ok(Step::Delete(exact));
+        return Ok(Read::Archived(exact));
     }
     let exact = write(file, archive.rule.clone(), exact).await?;
     archived.documents += exact.len() as u64;
-    Ok(Step::Delete(exact))
+    Ok(Read::Archived(exact))
 }
 
 /// The file of the rule's namespace, begun where it has not been.
