@@ -35,18 +35,57 @@ fn look_alikes() -> Vec<(Bson, Bson)> {
     ]
 }
 
-fn replacement(id: i32, value: &Bson) -> Vec<Document> {
+/// Whether a value is neither zero nor a decimal and has none inside.
+fn is_plain(value: &Bson) -> bool {
+    match value {
+        Bson::Document(_) | Bson::Array(_) | Bson::Decimal128(_) => false,
+        Bson::Double(value) => *value != 0.0,
+        value => *value != Bson::Int64(0),
+    }
+}
+
+/// What the documents of one command have in common decides how they are compared.
+#[derive(Clone, Copy)]
+enum Shape {
+    SameNames,
+    OtherNames,
+}
+
+fn document(id: i32, value: &Bson, shape: Shape) -> Document {
+    let name = match shape {
+        Shape::SameNames => "v".to_owned(),
+        Shape::OtherNames => format!("v{id}"),
+    };
+    doc! { "_id": id, "at": days(-3), name: value }
+}
+
+fn replacement(id: i32, value: &Bson, shape: Shape) -> Vec<Document> {
     // As a literal: in a `$set` some values would be taken for the same, and not be written.
-    vec![doc! { "$replaceWith": { "$literal": { "_id": id, "at": days(-3), "v": value } } }]
+    vec![doc! { "$replaceWith": { "$literal": document(id, value, shape) } }]
 }
 
 #[tokio::test]
-async fn a_change_of_a_type_alone_is_seen() {
+async fn a_change_of_a_type_alone_is_seen_among_documents_of_the_same_fields() {
+    type_changes(look_alikes(), Shape::SameNames).await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_type_alone_is_seen_among_documents_of_other_fields() {
+    type_changes(look_alikes(), Shape::OtherNames).await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_type_alone_is_seen_among_documents_of_plain_values() {
+    let plain: Vec<_> = look_alikes().into_iter().filter(|(before, after)| is_plain(before) && is_plain(after)).collect();
+    assert!(plain.len() > 4);
+    type_changes(plain, Shape::SameNames).await;
+}
+
+async fn type_changes(pairs: Vec<(Bson, Bson)>, shape: Shape) {
     let (_mongod, case) = alone().await;
-    let pairs = look_alikes();
     let count = pairs.len() as i32;
-    case.fill("c", pairs.iter().zip(0..).map(|((before, _), id)| doc! { "_id": id, "at": days(-3), "v": before })).await;
-    case.fill("c", pairs.iter().zip(1000..).map(|((_, after), id)| doc! { "_id": id, "at": days(-3), "v": after })).await;
+    case.fill("c", pairs.iter().zip(0..).map(|((before, _), id)| document(id, before, shape))).await;
+    case.fill("c", pairs.iter().zip(1000..).map(|((_, after), id)| document(id, after, shape))).await;
     let before = raw(&case, "c").await;
     let rules =
         format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", directory(&case).display());
@@ -56,7 +95,7 @@ async fn a_change_of_a_type_alone_is_seen() {
     for ((_, after), id) in pairs.iter().zip(0..) {
         // By way of another value: an update to an equal one is none to the server.
         for value in [&"other".into(), after] {
-            case.collection("c").update_one(doc! { "_id": id }, replacement(id, value)).await.unwrap();
+            case.collection("c").update_one(doc! { "_id": id }, replacement(id, value, shape)).await.unwrap();
         }
     }
     let changed = raw(&case, "c").await;
