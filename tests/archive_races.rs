@@ -2,7 +2,7 @@
 
 mod support;
 
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, doc};
 use support::archives::{archive, assert_archived, directory, raw, restored, unpacked};
 use support::faults::{alone, days, end, pause_deletes, resume_deletes, start, until_running};
 use support::sweeper::id_set;
@@ -56,7 +56,7 @@ fn document(id: i32, value: &Bson, shape: Shape) -> Document {
         Shape::SameNames => "v".to_owned(),
         Shape::OtherNames => format!("v{id}"),
     };
-    doc! { "_id": id, "at": days(-3), name: value }
+    doc! { "_id": id, "at": DateTime::from_millis(1_000_000_000_000), name: value }
 }
 
 fn replacement(id: i32, value: &Bson, shape: Shape) -> Vec<Document> {
