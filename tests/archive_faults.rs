@@ -9,7 +9,7 @@ use std::time::Duration;
 use mongodb::bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use rand::RngExt;
 use support::archives::{Documents, archive, archives, assert_archived, directory, raw, restore, restored, unpacked};
-use support::faults::{dated, days, end, signal, start};
+use support::faults::{dated, days, end, start};
 use support::sweeper::{Case, Ran, Report, id_set};
 
 /// Documents that no compressor makes smaller.
@@ -128,7 +128,8 @@ async fn whenever_a_run_is_killed_what_is_gone_is_in_the_archive() {
             }
         }
         tokio::time::sleep(Duration::from_millis(rand::rng().random_range(0..250))).await;
-        signal(&child, "KILL");
+        // It may have ended by itself.
+        child.kill().unwrap();
         end(child).await;
         let journal = |run: &Path| std::fs::read_to_string(run.join("journal.jsonl")).ok();
         // A run that was through before it was killed has ended.
@@ -178,7 +179,9 @@ async fn a_cut_off_archive_is_read_up_to_its_last_whole_segment() {
         case.collection("d").drop().await.unwrap();
         let namespace = support::archives::into(&case, "c", "d");
         let (json, ran) = restored(&case, &run, &["--namespace", &namespace]).await;
-        assert_eq!((ran.code, &json["complete"]), (Some(0), &false.into()), "{ran:?}");
+        // What the journal knows may have been deleted: that it is missing is no success.
+        let code = if known > kept { 3 } else { 0 };
+        assert_eq!((ran.code, &json["complete"]), (Some(code), &false.into()), "{ran:?}");
         assert_eq!(json["namespaces"][0]["insertedCount"], documents, "{kept} {known}: {json}");
         assert_eq!(json["namespaces"][0]["cutBytes"].as_u64().unwrap() > 0, kept < segments.len(), "{kept} {known}: {json}");
         let back = raw(&case, "d").await;

@@ -49,11 +49,13 @@ fn is_plain(value: &Bson) -> bool {
 enum Shape {
     SameNames,
     OtherNames,
+    /// Those that do not change have the types of those that do.
+    SameTypes,
 }
 
 fn document(id: i32, value: &Bson, shape: Shape) -> Document {
     let name = match shape {
-        Shape::SameNames => "v".to_owned(),
+        Shape::SameNames | Shape::SameTypes => "v".to_owned(),
         Shape::OtherNames => format!("v{id}"),
     };
     doc! { "_id": id, "at": DateTime::from_millis(1_000_000_000_000), name: value }
@@ -81,11 +83,19 @@ async fn a_change_of_a_type_alone_is_seen_among_documents_of_plain_values() {
     type_changes(plain, Shape::SameNames).await;
 }
 
+#[tokio::test]
+async fn a_change_of_a_type_alone_is_seen_among_documents_of_the_same_types() {
+    for (before, after) in look_alikes().into_iter().take(6) {
+        type_changes(vec![(before, after); 3], Shape::SameTypes).await;
+    }
+}
+
 async fn type_changes(pairs: Vec<(Bson, Bson)>, shape: Shape) {
     let (_mongod, case) = alone().await;
     let count = pairs.len() as i32;
     case.fill("c", pairs.iter().zip(0..).map(|((before, _), id)| document(id, before, shape))).await;
-    case.fill("c", pairs.iter().zip(1000..).map(|((_, after), id)| document(id, after, shape))).await;
+    let unchanged = pairs.iter().map(|(before, after)| if matches!(shape, Shape::SameTypes) { before } else { after });
+    case.fill("c", unchanged.zip(1000..).map(|(value, id)| document(id, value, shape))).await;
     let before = raw(&case, "c").await;
     let rules =
         format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", directory(&case).display());

@@ -44,6 +44,8 @@ pub struct Verified {
     pub documents: u64,
     /// Bytes at the end that belong to no whole segment, or are missing: of an archive that is not complete.
     pub cut: u64,
+    /// Documents that were written, and may have been deleted, and are missing at the end.
+    pub missing: u64,
     pub segments: Vec<Place>,
     path: PathBuf,
     compression: Compression,
@@ -137,9 +139,9 @@ impl StoredFile {
         let length = file.metadata().map_err(|cause| format!("`{shown}`: {cause}"))?.len();
         let Self { namespace, path, compression, journal, totals } = self;
         let mut whole = Sha256::new();
-        let mut verified = Verified { namespace, documents: 0, cut: 0, segments: Vec::new(), path, compression };
+        let mut verified = Verified { namespace, documents: 0, cut: 0, missing: 0, segments: Vec::new(), path, compression };
         let mut end = 0;
-        for segment in &journal {
+        for (index, segment) in journal.iter().enumerate() {
             if segment.offset != end {
                 return Err(damaged("its segments do not follow each other"));
             }
@@ -150,6 +152,7 @@ impl StoredFile {
                 }
                 // What was on the disk is not any more: only a whole segment can be read.
                 verified.cut = journal.iter().map(|segment| segment.length).sum::<u64>() - segment.offset;
+                verified.missing = journal[index..].iter().map(|segment| segment.documents).sum();
                 return Ok(verified);
             }
             let place = Place { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };

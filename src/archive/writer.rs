@@ -198,7 +198,7 @@ impl ArchiveFile {
         let offset = self.file.length;
         self.file.write(&segment)?;
         self.file.file.sync_data()?;
-        self.file.check()?;
+        self.file.check(offset + segment.len() as u64)?;
         let line = Segment {
             file: self.record.file.clone(),
             rule: rule.to_owned(),
@@ -259,30 +259,31 @@ impl Tracked {
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write(bytes)?;
-        self.check()?;
+        self.check(self.length + bytes.len() as u64)?;
         self.length += bytes.len() as u64;
         Ok(())
     }
 
     /// Writes bytes that do not count yet.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = self.file.metadata()?.len();
-        if length != self.length {
-            return Err(io::Error::other(format!(
-                "it has {length} bytes, {} were written: something else writes to it",
-                self.length
-            )));
-        }
+        self.is_long(self.file.metadata()?.len(), self.length)?;
         self.file.write_all(bytes)
     }
 
-    /// Whether the file is still what its path leads to: one that was removed takes writes as before, and they are lost.
-    fn check(&self) -> io::Result<()> {
+    /// Whether the file is still what its path leads to, and so long: one that was removed takes writes as before, and they are lost.
+    fn check(&self, length: u64) -> io::Result<()> {
         let (open, named) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
-        if (open.dev(), open.ino()) == (named.dev(), named.ino()) && open.nlink() > 0 {
+        if (open.dev(), open.ino()) != (named.dev(), named.ino()) || open.nlink() == 0 {
+            return Err(io::Error::other("another file has taken its place"));
+        }
+        self.is_long(open.len(), length)
+    }
+
+    fn is_long(&self, found: u64, expected: u64) -> io::Result<()> {
+        if found == expected {
             return Ok(());
         }
-        Err(io::Error::other("another file has taken its place"))
+        Err(io::Error::other(format!("it has {found} bytes, {expected} were written: something else writes to it")))
     }
 
     /// Takes back what does not count.

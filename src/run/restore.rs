@@ -66,9 +66,10 @@ pub async fn restore(common: &Common, args: &RestoreArgs) -> anyhow::Result<u8> 
             cut_bytes: part.file.cut,
             ..NamespaceReport::default()
         };
+        let missing = part.file.missing;
         let mut done = Put::default();
         let ended = put(&deployment, args, &stop, part, &mut done).await;
-        enter(&mut report, done, ended.err());
+        enter(&mut report, done, missing, ended.err());
         namespaces.push(report);
     }
     let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
@@ -210,7 +211,7 @@ fn chunks(mut documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
     chunks
 }
 
-fn enter(report: &mut NamespaceReport, done: Put, error: Option<String>) {
+fn enter(report: &mut NamespaceReport, done: Put, missing: u64, error: Option<String>) {
     report.inserted_count = done.inserted;
     report.replaced_count = done.replaced;
     report.same_count = done.same;
@@ -218,8 +219,10 @@ fn enter(report: &mut NamespaceReport, done: Put, error: Option<String>) {
     report.conflict_count = done.conflicts;
     report.refused_count = done.refused;
     let unconfirmed = done.unconfirmed.map(|why| format!("written, but not confirmed by the members: {why}"));
+    let missing = (missing > 0)
+        .then(|| format!("{} that the journal knows are missing: the file was cut off", plural(missing, "document")));
     let refused = done.why.map(|why| format!("refused: {why}"));
-    let why: Vec<String> = [error, unconfirmed, refused].into_iter().flatten().collect();
+    let why: Vec<String> = [error, missing, unconfirmed, refused].into_iter().flatten().collect();
     report.error = (!why.is_empty()).then(|| why.join("; "));
 }
 

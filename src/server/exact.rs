@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::raw::{CStr, RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc};
 
 use super::delete::Restriction;
@@ -50,6 +50,13 @@ impl Exact {
 
     fn id(&self) -> Option<RawBsonRef<'_>> {
         self.document.get("_id").ok().flatten()
+    }
+
+    /// Whether documents of equal value and of the same types are the same. The scope of JavaScript code has types of its own, of which the
+    /// length tells something.
+    fn is_told_by_types(&self) -> bool {
+        let scope = b"javascriptWithScope";
+        !self.types.as_bytes().windows(scope.len()).any(|bytes| bytes == scope)
     }
 
     /// Bytes that it adds to a command.
@@ -193,37 +200,62 @@ pub fn filters(documents: &[Exact], selection: &Selection) -> Result<Vec<RawDocu
 
 fn filter(documents: &[Exact], selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut ids = RawArrayBuf::new();
-    let mut states = RawArrayBuf::new();
     let mut keys = Vec::new();
     for exact in documents {
         if let Some(id) = exact.id() {
             ids.push(id);
         }
+        if !selection.shard_key.is_empty() {
+            keys.push(shard_key::of(&Document::try_from(&*exact.document)?, &selection.shard_key));
+        }
+    }
+    let mut filter = RawDocumentBuf::try_from(&shard_key::any_of(&keys, &selection.shard_key))?;
+    let mut of_batch = RawDocumentBuf::new();
+    of_batch.append(cstr!("$in"), RawBson::Array(ids));
+    filter.append(cstr!("_id"), RawBson::Document(of_batch));
+    let states = match documents {
+        [first, rest @ ..] if first.is_told_by_types() && rest.iter().all(|exact| exact.types == first.types) => {
+            of_same_types(documents, first)?
+        }
+        documents => of_other_types(documents)?,
+    };
+    filter.append(cstr!("$expr"), RawBson::Document(states));
+    Ok(filter)
+}
+
+/// An expression for documents whose values all have the same types: those are compared once. A quarter faster than the other.
+fn of_same_types(documents: &[Exact], first: &Exact) -> Result<RawDocumentBuf, bson::error::Error> {
+    let states = documents.iter().map(|exact| RawBson::Document(exact.document.clone())).collect();
+    let equal = operator(cstr!("$in"), "$$ROOT".into(), states);
+    let types = operator(cstr!("$eq"), RawBson::try_from(types(documents))?, first.types.clone());
+    Ok(RawDocumentBuf::from_iter([(cstr!("$and"), RawBson::Array([equal, types].into_iter().map(RawBson::Document).collect()))]))
+}
+
+/// An expression for any documents; their lengths are compared as well.
+fn of_other_types(documents: &[Exact]) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut states = RawArrayBuf::new();
+    for exact in documents {
         let length = i32::try_from(exact.document.as_bytes().len()).unwrap_or(i32::MAX);
         let mut state = RawDocumentBuf::new();
         state.append(cstr!("d"), RawBsonRef::Document(&exact.document));
         state.append(cstr!("s"), length);
         state.append(cstr!("t"), RawBsonRef::Array(&exact.types));
         states.push(RawBson::Document(state));
-        if !selection.shard_key.is_empty() {
-            keys.push(shard_key::of(&Document::try_from(&*exact.document)?, &selection.shard_key));
-        }
     }
     let state = doc! { "d": "$$ROOT", "s": { "$bsonSize": "$$ROOT" }, "t": types(documents) };
-    let mut literal = RawDocumentBuf::new();
-    literal.append(cstr!("$literal"), RawBson::Array(states));
-    let mut operands = RawArrayBuf::new();
-    operands.push(RawBson::Document(RawDocumentBuf::try_from(&state)?));
-    operands.push(RawBson::Document(literal));
-    let mut is_one_of = RawDocumentBuf::new();
-    is_one_of.append(cstr!("$in"), RawBson::Array(operands));
+    Ok(operator(cstr!("$in"), RawBson::Document(RawDocumentBuf::try_from(&state)?), states))
+}
 
-    let mut filter = RawDocumentBuf::try_from(&shard_key::any_of(&keys, &selection.shard_key))?;
-    let mut of_batch = RawDocumentBuf::new();
-    of_batch.append(cstr!("$in"), RawBson::Array(ids));
-    filter.append(cstr!("_id"), RawBson::Document(of_batch));
-    filter.append(cstr!("$expr"), RawBson::Document(is_one_of));
-    Ok(filter)
+/// An operator over an expression and a constant list.
+fn operator(name: &CStr, left: RawBson, list: RawArrayBuf) -> RawDocumentBuf {
+    let mut literal = RawDocumentBuf::new();
+    literal.append(cstr!("$literal"), RawBson::Array(list));
+    let mut operands = RawArrayBuf::new();
+    operands.push(left);
+    operands.push(RawBson::Document(literal));
+    let mut operator = RawDocumentBuf::new();
+    operator.append(name, RawBson::Array(operands));
+    operator
 }
 
 /// Restrictions that name all the documents, each of which fits into one command.
