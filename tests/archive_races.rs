@@ -93,7 +93,7 @@ async fn a_change_of_a_type_alone_is_seen_among_documents_of_the_same_types() {
 async fn type_changes(pairs: Vec<(Bson, Bson)>, shape: Shape) {
     let (_mongod, case) = alone().await;
     let count = pairs.len() as i32;
-    case.fill("c", pairs.iter().zip(0..).map(|((before, _), id)| document(id, before, shape))).await;
+    case.fill("c", pairs.iter().zip(1..).map(|((before, _), id)| document(id, before, shape))).await;
     let unchanged = pairs.iter().map(|(before, after)| if matches!(shape, Shape::SameTypes) { before } else { after });
     case.fill("c", unchanged.zip(1000..).map(|(value, id)| document(id, value, shape))).await;
     let before = raw(&case, "c").await;
@@ -102,7 +102,7 @@ async fn type_changes(pairs: Vec<(Bson, Bson)>, shape: Shape) {
     pause_deletes(&case.client).await;
     let child = start(case.command(&rules, &["sweep", "--format", "json"]));
     until_running(&case.client, "delete").await;
-    for ((_, after), id) in pairs.iter().zip(0..) {
+    for ((_, after), id) in pairs.iter().zip(1..) {
         // By way of another value: an update to an equal one is none to the server.
         for value in [&"other".into(), after] {
             case.collection("c").update_one(doc! { "_id": id }, replacement(id, value, shape)).await.unwrap();
@@ -112,7 +112,7 @@ async fn type_changes(pairs: Vec<(Bson, Bson)>, shape: Shape) {
     resume_deletes(&case.client).await;
     let ran = end(child).await;
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(case.ids("c").await, id_set(0..count), "{report}");
+    assert_eq!(case.ids("c").await, id_set(1..=count), "{report}");
     let after = raw(&case, "c").await;
     assert!(after.iter().all(|(id, document)| changed[id] == *document));
     let rule = &report["rules"][0];
