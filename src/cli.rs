@@ -7,6 +7,7 @@ mod generate;
 mod history;
 mod init;
 mod native;
+mod restore;
 mod sweep;
 mod value;
 
@@ -21,6 +22,7 @@ pub use diff::DiffArgs;
 pub use generate::{CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 pub use init::InitArgs;
 pub use native::{NativeApplyArgs, NativeCommand};
+pub use restore::RestoreArgs;
 pub use sweep::SweepArgs;
 
 use crate::log::LogFormat;
@@ -58,6 +60,7 @@ More:
   sweeper native diff          the TTL indexes beside the policy
   sweeper diff monday.json tuesday.json
                                what changed between two reports?
+  sweeper restore DIRECTORY    put back what was archived
   sweeper completions bash     for the shell; also zsh, fish and others
 ";
 
@@ -140,6 +143,12 @@ pub enum Command {
     ///
     /// sweeper man --directory ~/.local/share/man/man1 writes a page for each command.
     Man(ManArgs),
+    /// Put back what a sweep has archived; never overwrites without --replace
+    ///
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
+    /// policy where --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal a question is
+    /// asked first; with --yes, or when standard input is no terminal, it is not.
+    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@
 //! a run through [`server`], which talks to MongoDB, and [`sweep`], which deletes.
 
 pub mod approval;
+pub mod archive;
 pub mod audit;
 pub mod cli;
 pub mod exit;

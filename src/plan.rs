@@ -1,5 +1,6 @@
 //! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
 
+mod archive;
 pub mod time_series;
 
 use bson::{Bson, DateTime, Document};
@@ -212,6 +213,10 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
             warnings.extend(unused(&rule, &run.server.capabilities));
             plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings)
         }
+    };
+    let decision = match (decision, archive::refusal(&rule, &seen, &run.server.capabilities)) {
+        (Decision::Sweep(selection), Some(refusal)) => Decision::Refuse { refusal, countable: Some(selection) },
+        (decision, _) => decision,
     };
     PlannedRule { rule, namespace, native_ttl: native_settings(&seen), field, expiry, decision, approved: None, warnings }
 }

@@ -1,5 +1,6 @@
 //! The policy: what a person wrote, validated. Only [`parse::parse`] makes one, so a `Policy` that exists has no problem left.
 
+pub mod archive;
 pub mod duration;
 mod env;
 mod filter;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use bson::Document;
 
+use archive::ArchiveTo;
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::PolicyError;
 pub use reader::nearest;
@@ -110,6 +112,8 @@ pub struct Rule {
     /// Delete only inside of it.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,
+    /// Every document is written out before it is deleted.
+    pub archive: Option<ArchiveTo>,
 }
 
 impl Rule {

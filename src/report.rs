@@ -11,6 +11,7 @@ mod json;
 mod lines;
 mod markdown;
 pub mod metrics;
+pub mod restore;
 pub mod rule;
 mod table;
 pub mod text;

@@ -1,5 +1,6 @@
 //! One run from the command line to the exit code.
 
+mod archive;
 mod audit;
 mod check;
 mod confirm;
@@ -20,6 +21,7 @@ mod only;
 mod prepare;
 mod record;
 mod remaining;
+mod restore;
 mod rules;
 mod sweep;
 
@@ -76,6 +78,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Init(args) => init::init(&common, &args).await,
         Command::Import => import::import(&common, id).await,
         Command::Native { command } => native::native(begin(&common, id)?, &common, &command).await,
+        Command::Restore(args) => restore::restore(&common, &args, id).await,
         Command::Sweep(args) => {
             let record = Record::open(&args)?;
             if let Some(every) = args.every {

@@ -74,6 +74,8 @@ impl Service {
                 delete_hints: wire_version >= 9,
                 comments: wire_version >= 9,
                 collations: true,
+                // `$bsonSize` came with 4.4.
+                exact_states: wire_version >= 9,
                 sorts: true,
                 sample_rate: wire_version >= 9,
                 cursors: true,
@@ -85,12 +87,13 @@ impl Service {
                 first_batch: 500,
                 largest_batch: 100_000,
             },
-            // Hints, collations and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
+            // Hints, collations, `$expr` and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
             Service::CosmosRu => Capabilities {
                 read_hints: false,
                 delete_hints: false,
                 comments: false,
                 collations: false,
+                exact_states: false,
                 sorts: false,
                 sample_rate: false,
                 cursors: false,
@@ -109,6 +112,8 @@ impl Service {
                 delete_hints: false,
                 comments: true,
                 collations: false,
+                // A condition that it does not know fails the command: nothing is deleted then.
+                exact_states: true,
                 sorts: false,
                 sample_rate: false,
                 cursors: true,
@@ -135,6 +140,8 @@ pub struct Capabilities {
     pub comments: bool,
     /// Deletes compare by a collation.
     pub collations: bool,
+    /// Deletes compare whole documents with constants: `$expr` with `$$ROOT` and `$bsonSize`.
+    pub exact_states: bool,
     /// A sort on an indexed field is served by the index. Without it there are no stretches of an index.
     pub sorts: bool,
     /// `$sampleRate` draws documents evenly.

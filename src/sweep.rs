@@ -1,5 +1,6 @@
 //! Sweeps one rule: candidates in, guarded delete commands out, until there is nothing left or a limit says stop.
 
+mod archived;
 mod attempts;
 mod batch;
 mod budget;
@@ -9,12 +10,12 @@ mod engine;
 mod id_pages;
 mod id_slices;
 mod lag_gate;
-mod shard_key;
 mod source;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use archived::{Archived, RuleArchive};
 pub use budget::{Limits, RunBudget, Turn};
 use engine::Engine;
 
@@ -39,6 +40,8 @@ pub struct Outcome {
     /// What the sweep cost, where the service bills requests.
     pub request_units: Option<f64>,
     pub paused: Paused,
+    /// What was written out before.
+    pub archived: Archived,
     pub end: End,
 }
 
@@ -104,6 +107,8 @@ pub struct Job<'a> {
     /// Shared with the other rules of the run.
     pub budget: &'a RunBudget,
     pub lag: &'a LagSource,
+    /// Where documents are written before they are deleted, where the rule asks for it.
+    pub archive: Option<&'a Arc<RuleArchive>>,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,
 }

@@ -35,6 +35,7 @@ fn the_example_is_valid_and_has_every_key() {
     assert_eq!((all.max_delete_percent, policy.rules[0].max_delete_percent), (Some(20.0), Some(50.0)));
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
+    assert_eq!(policy.rules[3].archive.as_ref().unwrap().directory.to_str(), Some("/backups/ttl"));
     for key in ["lock", "history", "maxLag", "window", "archive"] {
         assert!(text.contains(key), "{key} is not mentioned");
     }
@@ -152,7 +153,12 @@ fn each_value_that_could_be_misread_is_refused() {
             "\"Madrid\" is no time zone; expected \"Europe/Madrid\"?",
         ),
         ("expireAfter: 1d\n    window: {start: '01:00', end: '05:00', zone: UTC}", "unknown key `zone`"),
-        ("expireAfter: 1d\n    archive: {directory: /x}", "`archive` is not yet supported"),
+        ("expireAfter: 1d\n    archive: {}", "`archive`: no `directory`; expected one"),
+        ("expireAfter: 1d\n    archive: /x", "`archive`: expected a mapping, found"),
+        ("expireAfter: 1d\n    archive: {directory: ''}", "`directory`: an empty path"),
+        ("expireAfter: 1d\n    archive: {directory: /x, compression: lz4}", "expected one of `zstd`, `gzip`"),
+        ("expireAfter: 1d\n    archive: {directory: /x, level: 3}", "unknown key `level`"),
+        ("expireAfter: 1d\n    archive: {directory: '${UNSET}'}", "`UNSET` is not set"),
         ("<<: {expireAfter: 1d}", "merge keys (`<<`) are not supported"),
         ("1: 2", "expected a key, found the number 1"),
         ("expireAfter: ${UNSET}", "`UNSET` is not set"),

@@ -8,6 +8,7 @@
 #[path = "../../tests/support/mongod.rs"]
 mod mongod;
 
+mod archive;
 mod collections;
 mod count;
 mod fill;
@@ -52,6 +53,9 @@ struct Args {
     /// server's own default does; with less, eviction is what is measured
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(256..))]
     cache: u32,
+    /// Documents of 1 kB to archive and delete in the section archive, of twice as many
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(i64).range(1..))]
+    archive_documents: i64,
     /// What `cargo bench` passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -69,6 +73,8 @@ enum Section {
     Collections,
     /// What others feel while documents are being deleted
     Foreground,
+    /// Archiving and deleting beside writing a dump and one delete
+    Archive,
 }
 
 #[tokio::main]
@@ -92,6 +98,7 @@ async fn main() {
             Section::Scale => scale::run(&args).await,
             Section::Collections => collections::run(&args).await,
             Section::Foreground => foreground::run(&args).await,
+            Section::Archive => archive::run(&args).await,
         }
     }
 }

@@ -84,7 +84,7 @@ impl Peer {
     }
 }
 
-async fn delete_many(c: &Collection<Document>, filter: Document) {
+pub async fn delete_many(c: &Collection<Document>, filter: Document) {
     c.delete_many(filter).write_concern(WriteConcern::majority()).await.expect("a delete");
 }
 

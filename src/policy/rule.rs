@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::archive::ArchiveTo;
 use super::namespace::NamespacePattern;
 use super::reader::{Context, Mapping};
 use super::window::Window;
@@ -36,8 +37,6 @@ const SHARED_KEYS: [&str; 21] = [
 /// Keys that may stand in a rule only.
 const OWN_KEYS: [&str; 2] = ["name", "namespace"];
 
-const NOT_YET_SUPPORTED: [&str; 1] = ["archive"];
-
 /// The per-rule keys as they stand at one level: in `defaults` or in the rule itself.
 #[derive(Default, Clone)]
 pub struct Keys {
@@ -61,6 +60,7 @@ pub struct Keys {
     max_lag: Option<i64>,
     window: Option<Window>,
     allow_collection_scan: Option<bool>,
+    archive: Option<ArchiveTo>,
 }
 
 /// Reads `defaults`.
@@ -152,16 +152,12 @@ pub fn read_rule<'a>(
         max_lag: seconds(own.max_lag.or(defaults.max_lag)),
         window: own.window.or_else(|| defaults.window.clone()),
         allow_collection_scan: own.allow_collection_scan.or(defaults.allow_collection_scan).unwrap_or(false),
+        archive: own.archive.or_else(|| defaults.archive.clone()),
     };
     Some((name, rule))
 }
 
 fn read_keys(map: &Mapping) -> Keys {
-    for key in NOT_YET_SUPPORTED {
-        if map.has(key) {
-            map.problem(&map.key_path(key), format!("`{key}` is not yet supported by this version; expected it left out"));
-        }
-    }
     let context = map.context();
     let expire_after = match (map.has("expireAfterSeconds"), map.has("expireAfter")) {
         (true, true) => {
@@ -208,6 +204,7 @@ fn read_keys(map: &Mapping) -> Keys {
         max_lag: map.positive_duration("maxLag"),
         window: map.get("window").and_then(|entry| Window::read(map, entry)),
         allow_collection_scan: map.boolean("allowCollectionScan"),
+        archive: map.get("archive").and_then(|entry| ArchiveTo::read(map, entry)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::audit::AuditReport;
 use super::{Command, Report, RuleReport};
 
-const HEADER: [&str; 35] = [
+const HEADER: [&str; 37] = [
     "runId",
     "command",
     "dryRun",
@@ -25,6 +25,8 @@ const HEADER: [&str; 35] = [
     "uncertain",
     "remainingCount",
     "oldestRemaining",
+    "archivedCount",
+    "archive",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -110,6 +112,8 @@ fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
         rule.uncertain.to_string(),
         number(rule.remaining_count),
         text(&rule.oldest_remaining),
+        number(rule.archived_count),
+        text(&rule.archive),
         number(rule.document_count),
         rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default(),
         text(&rule.oldest_expired),

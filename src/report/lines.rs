@@ -158,6 +158,11 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if rule.batches > 0 {
         facts.push(plural(rule.batches, "delete command"));
     }
+    match (&rule.archive, rule.archived_count) {
+        (Some(path), Some(number)) => facts.push(format!("{} archived in {}", plural(number, "document"), clean(path))),
+        (Some(path), None) => facts.push(format!("archives to {}", clean(path))),
+        (None, _) => {}
+    }
     if let Some(units) = rule.request_units {
         facts.push(format!("{units:.0} request units"));
     }

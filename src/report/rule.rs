@@ -54,6 +54,10 @@ pub struct RuleReport {
     pub remaining_count: Option<u64>,
     /// The earliest date of any document that remains.
     pub oldest_remaining: Option<String>,
+    /// Written out before they were deleted, or before they would have been; null where the rule has no archive, or nothing was swept.
+    pub archived_count: Option<u64>,
+    /// The directory that they were written to, of a run's own; of what was not swept the directory that the policy names.
+    pub archive: Option<String>,
     /// By the collection's own count, before the first delete.
     pub document_count: Option<u64>,
     pub expired_percent: Option<f64>,
@@ -99,6 +103,8 @@ impl RuleReport {
             uncertain: false,
             remaining_count: None,
             oldest_remaining: None,
+            archived_count: None,
+            archive: None,
             document_count: None,
             expired_percent: None,
             oldest_expired: None,

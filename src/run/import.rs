@@ -39,7 +39,7 @@ pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
 }
 
 /// The connection string and the flavor: from the command line, or from the policy where there is one.
-fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
+pub(super) fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
     if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
         return Ok((uri, Flavor::Auto));
     }

@@ -58,7 +58,10 @@ pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all:
 pub fn begin(planned: &PlannedRule) -> RuleReport {
     let mut report = RuleReport::new(planned);
     match &planned.decision {
-        Decision::Sweep(selection) => describe(&mut report, selection),
+        Decision::Sweep(selection) => {
+            describe(&mut report, selection);
+            report.archive = planned.rule.archive.as_ref().map(|to| to.directory.display().to_string());
+        }
         Decision::Skip(reason) => {
             report.status = Status::Skipped;
             report.reason = Some(reason.clone());

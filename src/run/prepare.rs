@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-use super::Run;
 use super::only::Only;
+use super::{Run, archive};
 use crate::approval::Approval;
 use crate::cli::Common;
 use crate::exit;
@@ -62,5 +62,6 @@ async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Dep
     if let Some((approval, most_age)) = at.approval {
         approval.hold_against(&run.policy, &deployment.facts, most_age, &mut plan);
     }
+    archive::try_directories(&mut plan);
     Ok((deployment, plan))
 }

@@ -1,11 +1,13 @@
 //! Sweeps the rules of a plan side by side: each has its turns, within the limits of the run.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use super::archive::Archives;
 use super::events;
 use super::measure::{not_begun, note_unseen_field};
 use super::{Run, millis};
@@ -16,8 +18,8 @@ use crate::report::{PausedMs, RuleReport, Status};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
-use crate::server::{Deployment, count};
-use crate::sweep::{self, End, Job, Limits, Outcome, RunBudget, StopReason};
+use crate::server::{Deployment, count, exact};
+use crate::sweep::{self, Archived, End, Job, Limits, Outcome, RunBudget, StopReason};
 
 /// The count for a bar may take so long and no longer.
 const LONGEST_COUNT: Duration = Duration::from_secs(1);
@@ -32,6 +34,7 @@ struct Sweeping<'a> {
     progress: Progress,
     /// Why no server is left, once one rule has found out: otherwise each further rule would wait for it anew.
     gone: RefCell<Option<String>>,
+    archives: Archives,
 }
 
 /// Sweeps every rule that is ready, and enters into its report what became of it.
@@ -44,7 +47,7 @@ pub async fn sweep(
     plan: &Plan,
     reports: &mut [RuleReport],
 ) {
-    let ready: Vec<_> = plan
+    let mut ready: Vec<_> = plan
         .rules
         .iter()
         .zip(reports)
@@ -74,8 +77,9 @@ pub async fn sweep(
         lag,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
+        archives: Archives::new(run, ready.iter().map(|(planned, ..)| *planned)),
     };
-    let rules = join_all(ready.into_iter().map(async |(planned, selection, report)| {
+    let rules = join_all(ready.iter_mut().map(async |(planned, selection, report)| {
         sweeping.one(planned, selection, report).await;
         events::rule_ended(report);
     }));
@@ -90,6 +94,8 @@ pub async fn sweep(
         () = lines => {}
     }
     sweeping.progress.end();
+    let mut reports: Vec<_> = ready.into_iter().map(|(planned, _, report)| (planned, report)).collect();
+    sweeping.archives.end(&mut reports);
 }
 
 impl Sweeping<'_> {
@@ -111,7 +117,9 @@ impl Sweeping<'_> {
         let progress = &self.progress.begin(&report.namespace, expected);
         let Self { deployment, grant, budget, lag, .. } = self;
         let charges = &Charges::default();
-        let job = Job { deployment, planned, selection, grant, charges, budget, lag, progress, stop };
+        let archive = self.archives.of(planned);
+        let archive = archive.as_ref();
+        let job = Job { deployment, planned, selection, grant, charges, budget, lag, archive, progress, stop };
         let outcome = sweep::sweep(&job, turn).await;
         if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
             let gone = deployment.unreachable().await;
@@ -120,6 +128,7 @@ impl Sweeping<'_> {
         if let (LagSource::Majority(why), true) = (lag, planned.rule.max_lag.is_some()) {
             report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
         }
+        enter_archived(report, &outcome, archive.map(|archive| archive.archive.path()));
         self.enter(report, planned, outcome);
         self.count_kept(planned, selection, report).await;
         self.warn_if_field_unseen(planned, selection, report).await;
@@ -195,5 +204,27 @@ impl Sweeping<'_> {
         if let (StopReason::Window, Some(window)) = (reason, &planned.rule.window) {
             report.warnings.push(format!("deletes only from {window}"));
         }
+    }
+}
+
+/// Enters what was archived, `to` being the directory of the run.
+fn enter_archived(report: &mut RuleReport, outcome: &Outcome, to: Option<&Path>) {
+    let Archived { documents, incomparable } = outcome.archived;
+    let Some(to) = to else { return };
+    report.archived_count = Some(documents);
+    report.archive = (documents > 0).then(|| to.display().to_string());
+    let left = documents.saturating_sub(outcome.deleted);
+    if left > 0 && !outcome.uncertain {
+        report.warnings.push(format!(
+            "{} archived and not deleted: changed, or gone, between the two; what is still expired is for the next run",
+            plural(left, "document")
+        ));
+    }
+    if incomparable > 0 {
+        report.warnings.push(format!(
+            "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, or of more than {} levels",
+            plural(incomparable, "document"),
+            exact::DEEPEST
+        ));
     }
 }

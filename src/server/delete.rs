@@ -4,6 +4,7 @@ use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::connect::number;
+use super::exact::{self, Exact};
 use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
@@ -28,9 +29,22 @@ pub enum Restriction {
         /// The index, by its name or its key.
         hint: Bson,
     },
+    /// Documents in the states in which they were archived, and in no other.
+    Exact(Vec<Exact>),
 }
 
 impl Restriction {
+    /// Documents that it names at most; of a stretch nobody knows.
+    pub fn most(&self) -> usize {
+        match self {
+            Restriction::Ids(ids) => ids.into_iter().count(),
+            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
+            Restriction::One(_) => 1,
+            Restriction::Exact(documents) => documents.len(),
+            Restriction::Range { .. } => usize::MAX,
+        }
+    }
+
     /// Two restrictions that name the same documents together; `None` where there is nothing to halve.
     pub fn halves(&self) -> Option<(Self, Self)> {
         match self {
@@ -45,6 +59,10 @@ impl Restriction {
                     Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
                 }
             },
+            Restriction::Exact(documents) => {
+                let (first, second) = documents.split_at(documents.len() / 2);
+                (!first.is_empty()).then(|| (Self::Exact(first.to_vec()), Self::Exact(second.to_vec())))
+            }
             Restriction::One(_) | Restriction::Range { .. } => None,
         }
     }
@@ -131,13 +149,10 @@ fn failed(why: String, retryable: bool, reply_lost: bool) -> Reply {
     Reply { deleted: 0, weak: false, trouble: Some(Trouble { why, retryable, reply_lost, unconfirmed: false, overload: None }) }
 }
 
+/// What the statements of a restriction are aimed at beside the predicate, each with its limit and hint.
+///
 /// Built raw: `_id`s go from the server's reply to the command without being decoded.
-fn command(
-    deployment: &Deployment,
-    selection: &Selection,
-    restriction: &Restriction,
-    write_concern: &Document,
-) -> Result<RawDocumentBuf, bson::error::Error> {
+pub fn aims(restriction: &Restriction, selection: &Selection) -> Result<Vec<(RawDocumentBuf, i32, RawBson)>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
     let mut aims = Vec::new();
     match restriction {
@@ -160,17 +175,23 @@ fn command(
         Restriction::Range { bounds, hint } => {
             aims.push((RawDocumentBuf::try_from(bounds)?, 0, RawBson::try_from(hint.clone())?));
         }
+        Restriction::Exact(documents) => {
+            aims.extend(exact::filters(documents, selection)?.into_iter().map(|aim| (aim, 0, by_id.clone())));
+        }
     }
-    let mut statements = RawArrayBuf::new();
-    for (aim, limit, hint) in aims {
-        let mut all = RawArrayBuf::new();
-        all.push(RawBson::Document(aim));
-        all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
-        let mut query = RawDocumentBuf::new();
-        query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
+    Ok(aims)
+}
 
+fn command(
+    deployment: &Deployment,
+    selection: &Selection,
+    restriction: &Restriction,
+    write_concern: &Document,
+) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut statements = RawArrayBuf::new();
+    for (aim, limit, hint) in aims(restriction, selection)? {
         let mut statement = RawDocumentBuf::new();
-        statement.append(bson::raw::cstr!("q"), RawBson::Document(query));
+        statement.append(bson::raw::cstr!("q"), RawBson::Document(with_predicate(aim, selection)?));
         statement.append(bson::raw::cstr!("limit"), limit);
         if deployment.facts.capabilities.delete_hints {
             // Without it the planner may walk all that has expired for every batch of `_id`s, or all documents for every stretch.
@@ -191,6 +212,16 @@ fn command(
         command.append(bson::raw::cstr!("comment"), comment);
     }
     Ok(command)
+}
+
+/// An aim together with the whole predicate of the rule.
+pub fn with_predicate(aim: RawDocumentBuf, selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut all = RawArrayBuf::new();
+    all.push(RawBson::Document(aim));
+    all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
+    let mut query = RawDocumentBuf::new();
+    query.append(bson::raw::cstr!("$and"), RawBson::Array(all));
+    Ok(query)
 }
 
 /// The condition for a list of `_id`s.

@@ -54,7 +54,7 @@ pub enum Step {
 }
 
 /// What a batch came to.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Default)]
 pub struct Tally {
     pub deleted: u64,
     /// Of `deleted`, what the members were not known to have at the end.
@@ -69,6 +69,22 @@ pub struct Tally {
     pub overloaded: Option<u64>,
     /// How long the service was left alone for that.
     pub throttled: Duration,
+}
+
+impl Tally {
+    /// Takes in what came after.
+    pub fn add(&mut self, next: Self) {
+        if let Some(before) = next.overloaded {
+            self.overloaded.get_or_insert(self.deleted + before);
+        }
+        self.deleted += next.deleted;
+        // A later command that is done by the members has told them of all that went before.
+        self.unconfirmed = if next.trouble.is_some() { self.unconfirmed + next.unconfirmed } else { 0 };
+        self.uncertain |= next.uncertain;
+        self.trouble = next.trouble;
+        self.retried |= next.retried;
+        self.throttled += next.throttled;
+    }
 }
 
 impl Attempts {

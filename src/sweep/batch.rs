@@ -7,6 +7,7 @@ use bson::Document;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::archived::{self, Archived, RuleArchive};
 use super::attempts::{Attempts, Step, Tally};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
@@ -28,6 +29,8 @@ pub struct Aim {
     pub lag: Option<Arc<LagGate>>,
     pub charges: Charges,
     pub lease: Option<Lease>,
+    /// Where documents are written before they are deleted.
+    pub archive: Option<Arc<RuleArchive>>,
     /// Closed when the sweep of the rule ends: nothing is sent again then.
     pub ended: watch::Receiver<()>,
 }
@@ -35,7 +38,13 @@ pub struct Aim {
 /// A batch that has come back.
 pub struct Landed {
     pub asked: u64,
-    /// False where the lease was over before its first command.
+    pub archived: Archived,
+    pub sent: Sent,
+}
+
+/// What became of delete commands.
+pub struct Sent {
+    /// False where the lease was over before the first of them.
     pub is_sent: bool,
     /// `None` where it was not the server that took the time.
     pub latency: Option<Duration>,
@@ -44,6 +53,16 @@ pub struct Landed {
 
 /// Sends one batch until it is done, has failed for good, or the sweep ends.
 pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn: Turn) -> Landed {
+    let (archived, sent) = match aim.archive.clone() {
+        Some(archive) => archived::run(&aim, &archive, *restriction).await,
+        None => (Archived::default(), send(&aim, restriction).await),
+    };
+    drop(turn);
+    Landed { asked, archived, sent }
+}
+
+/// Sends delete commands until all that the restriction names is done, or the lease is over.
+pub async fn send(aim: &Aim, restriction: Box<Restriction>) -> Sent {
     let begun = Instant::now();
     let mut attempts = Attempts::new(restriction, aim.lag.is_some());
     let mut ended = aim.ended.clone();
@@ -55,7 +74,7 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
             break;
         }
         is_sent = true;
-        let Aim { deployment, namespace, selection, write_concern, charges, grant, .. } = &*aim;
+        let Aim { deployment, namespace, selection, write_concern, charges, grant, .. } = aim;
         let reply = delete::delete(deployment, selection, attempts.aim(), write_concern, charges, grant).await;
         let step = attempts.take(reply, fastrand::f64());
         let why = attempts.why();
@@ -82,8 +101,7 @@ pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn:
     }
     let tally = attempts.end();
     let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
-    drop(turn);
-    Landed { asked, is_sent, latency, tally }
+    Sent { is_sent, latency, tally }
 }
 
 fn millis(time: Duration) -> u64 {

@@ -9,12 +9,12 @@ use mongodb::error::{Error, Result};
 use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
 use tracing::warn;
 
+use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
-use super::{Job, shard_key};
 use crate::index::IndexChoice;
 use crate::server::delete::Restriction;
 use crate::server::retries::Retries;
-use crate::server::{count, error};
+use crate::server::{count, error, shard_key};
 
 /// A command may be 16 MB long; `_id`s that are documents can be large.
 const MOST_ID_BYTES: usize = 4 * 1024 * 1024;

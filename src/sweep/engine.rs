@@ -8,11 +8,11 @@ use tokio::task::{JoinError, JoinSet};
 use tracing::warn;
 
 use super::attempts::Tally;
-use super::batch::{self, Aim, Landed};
+use super::batch::{self, Aim, Landed, Sent};
 use super::budget::Turn;
 use super::lag_gate::{self, LagGate};
 use super::source::{Source, Taken};
-use super::{End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
+use super::{Archived, End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
 use crate::pace::{Pace, RateLimit};
 
 /// How often a gate is tried that only the members of the set can open.
@@ -53,6 +53,7 @@ impl<'a> Engine<'a> {
                 lag,
                 charges: job.charges.clone(),
                 lease: job.budget.leases().of(&job.planned.namespace).cloned(),
+                archive: job.archive.cloned(),
                 ended,
             }),
             going_on,
@@ -70,6 +71,7 @@ impl<'a> Engine<'a> {
                 unconfirmed: 0,
                 request_units: None,
                 paused: Paused::default(),
+                archived: Archived::default(),
                 end: End::Complete,
             },
         }
@@ -110,7 +112,8 @@ impl<'a> Engine<'a> {
         if let Some(reason) = stop_reason(planned, budget, stop) {
             return Err(End::Partial(reason));
         }
-        let mut source = self.wait(Source::open(self.job, slowest, exact)).await?.map_err(End::Failed)?;
+        let mut source =
+            self.wait(Source::open(self.job, slowest, exact || self.job.archive.is_some())).await?.map_err(End::Failed)?;
         drop(turn);
         loop {
             // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
@@ -292,17 +295,19 @@ impl<'a> Engine<'a> {
     /// Errors: why it failed for good.
     fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
         let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        if !landed.is_sent {
+        self.outcome.archived.add(&landed.archived);
+        let Sent { is_sent, latency, tally } = landed.sent;
+        if !is_sent {
             self.job.budget.settle(landed.asked, 0);
             return Err(End::Partial(StopReason::LockLost));
         }
-        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled, .. } = landed.tally;
+        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled, .. } = tally;
         self.outcome.deleted += deleted;
         self.outcome.unconfirmed += unconfirmed;
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
         self.job.progress.deleted(deleted);
-        self.pace.learn(landed.asked, landed.latency, overloaded);
+        self.pace.learn(landed.asked, latency, overloaded);
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
         // After a lost reply nobody knows how many went: none of them come back.

@@ -4,9 +4,10 @@ use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
 use mongodb::error::Result;
 
+use super::Job;
 use super::source::{Taken, explain, find};
-use super::{Job, shard_key};
 use crate::server::delete::Restriction;
+use crate::server::shard_key;
 
 pub struct IdPages<'a> {
     job: &'a Job<'a>,

@@ -3,6 +3,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub mod archives;
 pub mod audit;
 pub mod corpus;
 pub mod exposition;

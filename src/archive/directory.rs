@@ -1,0 +1,52 @@
+//! The directory that a policy names: whether it can be written, and what is in it.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::manifest::Manifest;
+use super::name::{JOURNAL, MANIFEST};
+
+/// Tries whether a directory is there and can be written.
+///
+/// Errors: why not, and what to do.
+pub fn probe(directory: &Path) -> Result<(), String> {
+    let shown = directory.display();
+    let metadata = fs::metadata(directory)
+        .map_err(|cause| format!("`archive`: the directory `{shown}`: {cause}; create it before the run"))?;
+    if !metadata.is_dir() {
+        return Err(format!("`archive`: `{shown}` is not a directory; expected one that exists"));
+    }
+    let tried = tempfile::Builder::new().prefix(".sweeper-").tempfile_in(directory);
+    tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
+}
+
+/// An error of the operating system without the path that `tempfile` adds to it.
+fn plain(cause: &io::Error) -> String {
+    cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
+}
+
+/// Archives of runs that did not end, in the order of time. Those that another process is writing now are not among them.
+pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut leftovers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| was_cut_off(path)).collect();
+    leftovers.sort();
+    leftovers
+}
+
+fn was_cut_off(run: &Path) -> bool {
+    let Ok(journal) = File::open(run.join(JOURNAL)) else { return false };
+    let is_in_use = matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock));
+    !is_in_use && !matches!(manifest(run), Ok(Some(Manifest { complete: true, .. })))
+}
+
+/// The manifest of a run; `None` where there is none.
+///
+/// Errors: it cannot be read.
+pub fn manifest(run: &Path) -> io::Result<Option<Manifest>> {
+    match fs::read(run.join(MANIFEST)) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}

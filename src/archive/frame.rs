@@ -1,0 +1,114 @@
+//! One segment: documents, compressed as a zstd frame or gzip member of its own, so that a tail that was cut off damages none before it.
+
+use std::io::{self, Read, Write};
+
+use bson::RawDocumentBuf;
+use flate2::Compression as Level;
+use flate2::bufread::GzDecoder;
+use flate2::write::GzEncoder;
+use zstd::zstd_safe;
+
+use crate::policy::archive::Compression;
+
+/// The fastest of either: what is written is read rarely, and a sweep waits for it.
+const ZSTD_LEVEL: i32 = 1;
+
+/// What may come out of one segment: some more than a writer puts in, which is one document of 16 MB at most or several of less.
+const LARGEST: usize = 64 * 1024 * 1024;
+
+/// Compresses one segment. The format's own checksum is in it.
+///
+/// Errors: the compressor has no memory.
+pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8>> {
+    match compression {
+        Compression::Zstd => {
+            let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
+            compressor.include_checksum(true)?;
+            compressor.compress(documents)
+        }
+        Compression::Gzip => {
+            let mut encoder = GzEncoder::new(Vec::new(), Level::fast());
+            encoder.write_all(documents)?;
+            encoder.finish()
+        }
+    }
+}
+
+/// The first segment in some bytes: its length there, and what it holds. `None` where the bytes end before it does, or it is damaged.
+pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)> {
+    match compression {
+        Compression::Zstd => {
+            let length = zstd_safe::find_frame_compressed_size(bytes).ok()?;
+            let frame = bytes.get(..length)?;
+            let size = usize::try_from(zstd_safe::get_frame_content_size(frame).ok()??).ok()?;
+            let content = zstd::bulk::decompress(frame, size.min(LARGEST)).ok()?;
+            Some((length, content))
+        }
+        Compression::Gzip => {
+            let mut decoder = GzDecoder::new(bytes);
+            let mut content = Vec::new();
+            decoder.by_ref().take(LARGEST as u64 + 1).read_to_end(&mut content).ok()?;
+            let rest = decoder.into_inner().len();
+            (content.len() <= LARGEST).then(|| (bytes.len() - rest, content))
+        }
+    }
+}
+
+/// Takes the documents apart.
+///
+/// Errors: a length that is none, or a document that is not valid BSON.
+pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
+    let mut documents = Vec::new();
+    while !content.is_empty() {
+        let length = content.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
+        let length = length.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= content.len());
+        let number = documents.len() + 1;
+        let Some(length) = length else { return Err(format!("document {number} has a length that cannot be")) };
+        let (document, rest) = content.split_at(length);
+        let document = RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| format!("document {number} is no BSON"))?;
+        if document.iter().any(|element| element.is_err()) {
+            return Err(format!("document {number} is no BSON"));
+        }
+        documents.push(document);
+        content = rest;
+    }
+    Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn segments_come_back_one_by_one_and_never_in_part() {
+        let content: Vec<u8> = (0..9)
+            .flat_map(|n| RawDocumentBuf::try_from(&doc! { "_id": n, "p": "x".repeat(50) }).unwrap().into_bytes())
+            .collect();
+        for compression in [Compression::Zstd, Compression::Gzip] {
+            let one = compress(&content, compression).unwrap();
+            let two = [one.clone(), one.clone()].concat();
+            assert_eq!(first(&two, compression), Some((one.len(), content.clone())));
+            assert_eq!(documents(&content).unwrap().len(), 9);
+            for cut in 0..one.len() {
+                assert_eq!(first(&one[..cut], compression), None, "{compression:?} cut at {cut}");
+            }
+            for at in one.len() - 6..one.len() - 4 {
+                let mut flipped = one.clone();
+                flipped[at] ^= 1;
+                assert_eq!(first(&flipped, compression), None, "{compression:?} flipped at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_bson_is_said() {
+        assert_eq!(documents(&[]), Ok(Vec::new()));
+        for bad in
+            [&[5, 0, 0][..], &[4, 0, 0, 0][..], &[255, 255, 255, 255, 0][..], &[6, 0, 0, 0, 0][..], &[7, 0, 0, 0, 9, 9, 0][..]]
+        {
+            assert!(documents(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Names of files: as mongodump makes them, so that mongorestore finds its way.
+
+use bson::DateTime;
+use sha2::{Digest, Sha256};
+
+use crate::policy::archive::Compression;
+use crate::policy::namespace::Namespace;
+
+pub const JOURNAL: &str = "journal.jsonl";
+pub const MANIFEST: &str = "manifest.json";
+
+/// Longest escaped name that leaves room for `.metadata.json.gz` in a file name of 255 bytes.
+const LONGEST: usize = 238;
+
+/// What is left of a longer one; `%24` and [`DIGEST`] characters follow.
+const CUT: usize = 208;
+const DIGEST: usize = 27;
+
+/// The directory of one run: sorted by name they are in the order of time.
+pub fn of_run(started_at: DateTime, run_id: &str) -> String {
+    let at = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(started_at.timestamp_millis()).unwrap_or_default();
+    let short: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    format!("{}-{short}", at.format("%Y%m%dT%H%M%SZ"))
+}
+
+/// Paths of a collection's documents and metadata, relative to the directory of the run.
+pub fn of_collection(namespace: &Namespace, compression: Compression) -> (String, String) {
+    let Namespace { database, collection } = namespace;
+    let stem = format!("{database}/{}", escape(collection));
+    match compression {
+        // The name of a compressed metadata file could become one byte too long.
+        Compression::Zstd => (format!("{stem}.bson.zst"), format!("{stem}.metadata.json")),
+        Compression::Gzip => (format!("{stem}.bson.gz"), format!("{stem}.metadata.json.gz")),
+    }
+}
+
+/// The name of a collection as part of a file name.
+///
+/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut where it is too long. mongorestore takes a name
+/// that was cut from the metadata, and looks at its length alone.
+fn escape(collection: &str) -> String {
+    let mut escaped = String::new();
+    for byte in collection.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
+            b' ' => escaped.push('+'),
+            byte => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if escaped.len() <= LONGEST {
+        return escaped;
+    }
+    let digest = hex(&Sha256::digest(collection.as_bytes()));
+    format!("{}%24{}", &escaped[..CUT], &digest[..DIGEST])
+}
+
+/// Hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_mongodump() {
+        for (collection, escaped) in [
+            ("a.b-c_d~1", "a.b-c_d~1"),
+            ("a b/c\\d", "a+b%2Fc%5Cd"),
+            ("../../etc", "..%2F..%2Fetc"),
+            ("100%é\n+*", "100%25%C3%A9%0A%2B%2A"),
+            (&"x".repeat(238), &"x".repeat(238)),
+        ] {
+            assert_eq!(escape(collection), escaped);
+        }
+        let long = [escape(&"é".repeat(100)), escape(&format!("{}x", "é".repeat(99)))];
+        assert!(long.iter().all(|name| name.len() == 238 && name.contains("%24")) && long[0] != long[1]);
+    }
+
+    #[test]
+    fn runs_are_named_by_their_beginning() {
+        let name = of_run(DateTime::from_millis(1_769_824_800_123), "1a2b3c4d-0000-4000-8000-000000000000");
+        assert_eq!(name, "20260131T020000Z-1a2b3c4d");
+    }
+}

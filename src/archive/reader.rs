@@ -1,0 +1,225 @@
+//! Reads an archive, once everything in it has been verified. Everything in here blocks.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use bson::RawDocumentBuf;
+use sha2::{Digest, Sha256};
+
+use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
+use super::{directory, frame, name};
+use crate::policy::archive::Compression;
+use crate::policy::namespace::Namespace;
+
+/// What may follow the last segment that the journal knows: the one that was being written.
+const LONGEST_REST: u64 = 64 * 1024 * 1024;
+
+/// An archive as its journal and manifest describe it.
+#[derive(Debug)]
+pub struct Stored {
+    pub run_id: String,
+    pub started_at: String,
+    /// Whether the run that wrote it has ended.
+    pub complete: bool,
+    pub files: Vec<StoredFile>,
+}
+
+#[derive(Debug)]
+pub struct StoredFile {
+    pub namespace: Namespace,
+    path: PathBuf,
+    compression: Compression,
+    journal: Vec<Segment>,
+    /// What a complete archive says of the whole file.
+    totals: Option<FileTotals>,
+}
+
+/// A file of which every segment was verified.
+#[derive(Debug)]
+pub struct Verified {
+    pub namespace: Namespace,
+    pub documents: u64,
+    /// Bytes at the end that belong to no whole segment, or are missing: of an archive that is not complete.
+    pub cut: u64,
+    /// Documents that were written, and may have been deleted, and are missing at the end.
+    pub missing: u64,
+    pub segments: Vec<Place>,
+    path: PathBuf,
+    compression: Compression,
+}
+
+/// Where a segment is.
+#[derive(Debug)]
+pub struct Place {
+    offset: u64,
+    length: u64,
+    sha256: String,
+}
+
+/// Reads what an archive says of itself.
+///
+/// Errors: it is none, or damaged.
+pub fn open(path: &Path) -> Result<Stored, String> {
+    let journal = match std::fs::read_to_string(path.join(name::JOURNAL)) {
+        Ok(journal) => journal,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(path)),
+        Err(cause) => return Err(format!("`{}`: {cause}", name::JOURNAL)),
+    };
+    let manifest = directory::manifest(path).map_err(|cause| format!("`{}`: {cause}", name::MANIFEST))?;
+    let manifest = manifest.filter(|manifest| manifest.complete);
+    let complete = manifest.is_some();
+    // A line that was not finished is the last one.
+    let whole = journal.rfind('\n').map_or("", |end| &journal[..=end]);
+    let mut lines = whole.lines().enumerate().map(|(index, line)| {
+        serde_json::from_str::<Line>(line).map_err(|_| format!("`{}`: line {} is damaged", name::JOURNAL, index + 1))
+    });
+    let (run_id, started_at) = match lines.next().transpose()? {
+        Some(Line::Run { format, run_id, started_at }) if format <= FORMAT => (run_id, started_at),
+        Some(Line::Run { format, .. }) => return Err(format!("it has the format {format}; this version reads up to {FORMAT}")),
+        _ => return Err(format!("`{}` does not begin as a journal does", name::JOURNAL)),
+    };
+    let mut files: Vec<(FileRecord, Vec<Segment>)> = Vec::new();
+    for line in lines {
+        match line? {
+            Line::File(record) => files.push((record, Vec::new())),
+            Line::Segment(segment) => match files.iter_mut().find(|(record, _)| record.file == segment.file) {
+                Some((_, segments)) => segments.push(segment),
+                None => return Err(format!("`{}`: a segment of `{}`, which was not begun", name::JOURNAL, segment.file)),
+            },
+            Line::Run { .. } => return Err(format!("`{}` begins twice", name::JOURNAL)),
+        }
+    }
+    let mut totals: BTreeMap<String, FileTotals> = manifest
+        .map(|manifest| manifest.files.into_iter().map(|totals| (totals.record.file.clone(), totals)).collect())
+        .unwrap_or_default();
+    let files: Result<Vec<StoredFile>, String> = files
+        .into_iter()
+        .map(|(record, journal)| {
+            let totals = totals.remove(&record.file);
+            let inside = Path::new(&record.file).components().all(|part| matches!(part, Component::Normal(_)));
+            match record.compression() {
+                Some(compression) if inside && (totals.is_some() || !complete) => {
+                    Ok(StoredFile { namespace: record.namespace(), path: path.join(&record.file), compression, journal, totals })
+                }
+                _ => Err(format!("`{}`: what is said of `{}` cannot be", name::JOURNAL, record.file)),
+            }
+        })
+        .collect();
+    let mut files = files?;
+    files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+    match totals.keys().next() {
+        Some(file) => Err(format!("`{}` does not know `{file}`, of which `{}` speaks", name::JOURNAL, name::MANIFEST)),
+        None => Ok(Stored { run_id, started_at, complete, files }),
+    }
+}
+
+fn not_a_run(path: &Path) -> String {
+    let is_run = |path: &PathBuf| path.join(name::JOURNAL).is_file();
+    let mut runs: Vec<PathBuf> = std::fs::read_dir(path)
+        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(is_run).collect())
+        .unwrap_or_default();
+    runs.sort();
+    match runs.last() {
+        Some(last) => format!("it holds the archives of {} runs; expected one of them, such as `{}`", runs.len(), last.display()),
+        None => format!("no `{}` in it; expected the directory of one run, as the report names it", name::JOURNAL),
+    }
+}
+
+impl StoredFile {
+    /// Reads the whole file and holds it against all that is known of it.
+    ///
+    /// Errors: it is damaged, or it is too short although its archive is complete.
+    pub fn verify(self) -> Result<Verified, String> {
+        let shown = self.path.display().to_string();
+        let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
+        let mut file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let length = file.metadata().map_err(|cause| format!("`{shown}`: {cause}"))?.len();
+        let Self { namespace, path, compression, journal, totals } = self;
+        let mut whole = Sha256::new();
+        let mut verified = Verified { namespace, documents: 0, cut: 0, missing: 0, segments: Vec::new(), path, compression };
+        let mut end = 0;
+        for (index, segment) in journal.iter().enumerate() {
+            if segment.offset != end {
+                return Err(damaged("its segments do not follow each other"));
+            }
+            end += segment.length;
+            if end > length {
+                if totals.is_some() {
+                    return Err(damaged(&format!("it has {length} bytes, and more were written")));
+                }
+                // What was on the disk is not any more: only a whole segment can be read.
+                verified.cut = journal.iter().map(|segment| segment.length).sum::<u64>() - segment.offset;
+                verified.missing = journal[index..].iter().map(|segment| segment.documents).sum();
+                return Ok(verified);
+            }
+            let place = Place { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
+            let (bytes, documents) = verified.read_bytes(&file, &place).map_err(|why| damaged(&why))?;
+            if documents.len() as u64 != segment.documents {
+                return Err(damaged(&format!("the segment at {} has {} documents", segment.offset, documents.len())));
+            }
+            whole.update(&bytes);
+            verified.documents += segment.documents;
+            verified.segments.push(place);
+        }
+        let Some(totals) = totals else {
+            io::Seek::seek(&mut file, io::SeekFrom::Start(end)).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.take_rest(file.take(LONGEST_REST), end).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.cut = length - verified.segments.last().map_or(0, |place| place.offset + place.length);
+            return Ok(verified);
+        };
+        if length != totals.compressed_bytes || end != length {
+            return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
+        }
+        if verified.documents != totals.documents || name::hex(&whole.finalize()) != totals.sha256 {
+            return Err(damaged(&format!("it is not what `{}` says", name::MANIFEST)));
+        }
+        Ok(verified)
+    }
+}
+
+impl Verified {
+    /// Takes whole segments after the last one that the journal knows.
+    fn take_rest(&mut self, mut rest: impl Read, mut offset: u64) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        rest.read_to_end(&mut bytes)?;
+        let mut bytes = bytes.as_slice();
+        while let Some((length, content)) = frame::first(bytes, self.compression) {
+            let Ok(documents) = frame::documents(&content) else { break };
+            let (segment, after) = bytes.split_at(length);
+            let place = Place { offset, length: length as u64, sha256: name::hex(&Sha256::digest(segment)) };
+            self.segments.push(place);
+            self.documents += documents.len() as u64;
+            offset += length as u64;
+            bytes = after;
+        }
+        Ok(())
+    }
+
+    /// The documents of one segment, in the order in which they were written.
+    ///
+    /// Errors: it is not any more as it was when it was verified.
+    pub fn read(&self, place: &Place) -> Result<Vec<RawDocumentBuf>, String> {
+        let shown = self.path.display();
+        let file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        self.read_bytes(&file, place).map(|(_, documents)| documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
+    }
+
+    fn read_bytes(&self, file: &File, place: &Place) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
+        let at = place.offset;
+        let length = usize::try_from(place.length).ok().filter(|_| place.length <= LONGEST_REST);
+        let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
+        file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
+        if name::hex(&Sha256::digest(&bytes)) != place.sha256 {
+            return Err(format!("the segment at {at} has another checksum"));
+        }
+        let content = match frame::first(&bytes, self.compression) {
+            Some((length, content)) if length == bytes.len() => content,
+            _ => return Err(format!("the segment at {at} cannot be decompressed")),
+        };
+        let documents = frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))?;
+        Ok((bytes, documents))
+    }
+}

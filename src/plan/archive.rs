@@ -1,0 +1,36 @@
+//! Whether what a rule deletes can be archived first. That asks for a delete that compares whole documents, byte by byte.
+
+use bson::{Bson, Document};
+
+use super::Refusal;
+use crate::facts::Seen;
+use crate::policy::Rule;
+use crate::service::Capabilities;
+
+/// Why a rule with `archive` cannot run; `None` where it can, or has none.
+pub fn refusal(rule: &Rule, seen: &Seen, capabilities: &Capabilities) -> Option<Refusal> {
+    rule.archive.as_ref()?;
+    let refuse = |detail: &str| Some(Refusal::new("archive", format!("`archive`: {detail}")));
+    if !capabilities.exact_states {
+        return refuse(
+            "deletes cannot compare whole documents on this service, so that one that changes after it was archived would be lost",
+        );
+    }
+    match seen {
+        Seen::TimeSeries(_) => {
+            refuse("the buckets of time-series collections cannot be archived by this version; leave it out here")
+        }
+        Seen::Collection(facts) if !is_simple(facts.collation.as_ref()) => refuse(
+            "the collection's collation takes different texts for equal, so that a change could not be told; leave it out here",
+        ),
+        Seen::Collection(_) if !is_simple(rule.collation.as_ref()) => {
+            refuse("with `collation` different texts count as equal, so that a change could not be told; leave one of them out")
+        }
+        _ => None,
+    }
+}
+
+/// The default collation, which compares byte by byte.
+fn is_simple(collation: Option<&Document>) -> bool {
+    collation.is_none_or(|collation| collation.get("locale") == Some(&Bson::from("simple")))
+}

@@ -1,0 +1,283 @@
+//! `sweeper restore`: verifies an archive, and puts back what is missing. Needs no policy.
+
+use std::io::{Write, stderr};
+use std::path::Path;
+use std::time::Instant;
+
+use bson::RawDocumentBuf;
+use tracing::{error, warn};
+
+use super::deliver::{self, Output};
+use super::{confirm, import, millis};
+use crate::archive::reader::{self, Stored, Verified};
+use crate::cli::{Common, RestoreArgs};
+use crate::exit;
+use crate::failure::Failure;
+use crate::output::Target;
+use crate::policy::namespace::{Namespace, NamespacePattern, glob};
+use crate::report::restore::{NamespaceReport, RestoreReport, render};
+use crate::report::text::{clean, plural};
+use crate::report::{Format, SCHEMA_VERSION};
+use crate::server::grant::Consent;
+use crate::server::insert::{self, Present, Put};
+use crate::server::{Deployment, connect, error};
+use crate::stop::Stop;
+
+/// Documents, and bytes of them, that are looked up and inserted at a time.
+const AT_ONCE: usize = 1000;
+const BYTES_AT_ONCE: usize = 8 * 1024 * 1024;
+
+/// A file of the archive and where its documents go.
+struct Part {
+    file: Verified,
+    to: Namespace,
+}
+
+/// Puts back what an archive holds. Gives the exit code: 3 where a document could not be inserted.
+///
+/// Errors: the archive is damaged, no connection, or not confirmed; nothing was inserted then.
+pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
+    let begun = Instant::now();
+    let (path, format) = deliver::only(deliver::pair(common)?, "restore")?;
+    if !matches!(format, Format::Table | Format::Json) {
+        return Err(Failure::usage("--format: restore writes `table` or `json`; nothing was contacted").into());
+    }
+    let (uri, flavor) = import::connection(common)?;
+    let output = deliver::only(deliver::open(vec![(path, format)])?, "restore")?;
+    let stop = Stop::listen()?;
+    let (stored, parts) = tokio::select! {
+        verified = verify(common, args) => verified?,
+        () = stop.asked() => return Err(interrupted(&stop).into()),
+    };
+    let deployment = tokio::select! {
+        deployment = connect::connect(&uri, flavor, id) => deployment?,
+        () = stop.asked() => return Err(interrupted(&stop).into()),
+    };
+    if !args.dry_run && confirm::can_ask(args.yes) && ask(&stop, &parts).await? != Consent::Given {
+        return Err(Failure::cannot_run("not confirmed; nothing was inserted").into());
+    }
+    let mut namespaces = Vec::new();
+    for part in parts {
+        let mut report = NamespaceReport {
+            namespace: part.file.namespace.to_string(),
+            to: part.to.to_string(),
+            document_count: part.file.documents,
+            cut_bytes: part.file.cut,
+            ..NamespaceReport::default()
+        };
+        let missing = part.file.missing;
+        let mut done = Put::default();
+        let ended = put(&deployment, args, &stop, part, &mut done).await;
+        enter(&mut report, done, missing, ended.err());
+        namespaces.push(report);
+    }
+    let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
+    let of_rules = if namespaces.iter().any(failed) { exit::RULE_FAILED } else { exit::DONE };
+    let mut report = RestoreReport {
+        schema_version: SCHEMA_VERSION,
+        command: "restore",
+        dry_run: args.dry_run,
+        archive: args.archive.display().to_string(),
+        run_id: stored.run_id,
+        complete: stored.complete,
+        duration_ms: millis(begun),
+        exit_code: stop.exit_code().unwrap_or(of_rules),
+        warnings: warnings(stored.complete, &namespaces),
+        namespaces,
+    };
+    deployment.close().await;
+    report.duration_ms = millis(begun);
+    Ok(write(common, &report, output))
+}
+
+/// Reads and verifies what was asked for.
+async fn verify(common: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part>), Failure> {
+    let shown = args.archive.display().to_string();
+    let unreadable =
+        move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
+    let path = args.archive.clone();
+    let mut stored = blocking(move || reader::open(&path)).await.map_err(&unreadable)?;
+    let moves = moves(args, &stored)?;
+    let is_meant =
+        |namespace: &Namespace| common.only.is_empty() || common.only.iter().any(|pattern| glob(pattern, &namespace.to_string()));
+    let files: Vec<_> = std::mem::take(&mut stored.files).into_iter().filter(|file| is_meant(&file.namespace)).collect();
+    if files.is_empty() && !common.only.is_empty() {
+        return Err(Failure::usage(format!(
+            "--only {}: no namespace of the archive matches; nothing was inserted",
+            common.only.join(" --only ")
+        )));
+    }
+    let verified = blocking(move || files.into_iter().map(|file| file.verify()).collect::<Result<Vec<_>, String>>());
+    let verified = verified.await.map_err(|why| {
+        unreadable(why).hint("what is whole in a file can be read with `zstd -dc` or `gzip -dc`, and the rest with --only")
+    })?;
+    let parts = verified.into_iter().map(|file| {
+        let moved = moves.iter().find(|(from, _)| *from == file.namespace);
+        Part { to: moved.map_or_else(|| file.namespace.clone(), |(_, to)| to.clone()), file }
+    });
+    Ok((stored, parts.collect()))
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error: {panic}")))
+}
+
+/// The pairs of `--namespace`. A name may hold `=` as well: what stands before it must be in the archive.
+fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespace)>, Failure> {
+    let read = |text: &String| {
+        let wrong = |why: String| Failure::usage(format!("--namespace {text}: {why}; nothing was contacted"));
+        let begins = |namespace: &Namespace| text.strip_prefix(&namespace.to_string())?.strip_prefix('=').map(str::to_owned);
+        let known = stored.files.iter().find_map(|file| Some((file.namespace.clone(), begins(&file.namespace)?)));
+        let Some((from, to)) = known else {
+            let names: Vec<String> =
+                stored.files.iter().map(|file| format!("`{}`", clean(&file.namespace.to_string()))).collect();
+            return Err(wrong(format!("expected FROM=TO with a namespace of the archive: {}", names.join(", "))));
+        };
+        let to = NamespacePattern::parse(&to).map_err(wrong)?;
+        if to.is_glob() {
+            return Err(wrong("the target cannot have a `*`".into()));
+        }
+        Ok((from, Namespace { database: to.database, collection: to.collection }))
+    };
+    args.namespace.iter().map(read).collect()
+}
+
+async fn ask(stop: &Stop, parts: &[Part]) -> std::io::Result<Consent> {
+    let mut err = stderr().lock();
+    for part in parts {
+        writeln!(err, "  {}: {}", clean(&part.to.to_string()), plural(part.file.documents, "document"))?;
+    }
+    let total: u64 = parts.iter().map(|part| part.file.documents).sum();
+    write!(
+        err,
+        "insert what is missing of {} into {}? [yes/no] ",
+        plural(total, "document"),
+        plural(parts.len() as u64, "collection")
+    )?;
+    err.flush()?;
+    drop(err);
+    confirm::answer(stop).await
+}
+
+/// Puts one file back.
+///
+/// Errors: why it could not be done to the end.
+async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Part, done: &mut Put) -> Result<(), String> {
+    let Part { mut file, to } = part;
+    let present = if args.replace { Present::Replace } else { Present::Keep };
+    let places = std::mem::take(&mut file.segments);
+    let mut places: Vec<_> = places.into_iter().collect();
+    // Of several states of one document the last counts: what is inserted first is kept, what is replaced last.
+    if present == Present::Keep {
+        places.reverse();
+    }
+    let file = std::sync::Arc::new(file);
+    for place in places {
+        let from = file.clone();
+        let mut documents = blocking(move || from.read(&place)).await?;
+        if present == Present::Keep {
+            documents.reverse();
+        }
+        for chunk in chunks(&documents) {
+            if stop.is_asked() {
+                return Err("interrupted; run it again for the rest".into());
+            }
+            insert::put(deployment, &to, chunk, present, args.dry_run, done).await.map_err(|cause| {
+                let needs = match error::code(&cause) {
+                    Some(13) => "; the user needs `find`, `insert` and, for --replace, `update` on this collection",
+                    _ => "",
+                };
+                format!("{}{needs}; run it again for the rest: what is there already is left alone", error::explain(&cause))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Cuts documents into stretches that fit into one command.
+fn chunks(mut documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
+    let mut chunks = Vec::new();
+    while !documents.is_empty() {
+        let mut bytes = 0;
+        let fitting = documents.iter().take(AT_ONCE).take_while(|document| {
+            bytes += document.as_bytes().len();
+            bytes <= BYTES_AT_ONCE
+        });
+        let (chunk, rest) = documents.split_at(fitting.count().max(1));
+        chunks.push(chunk);
+        documents = rest;
+    }
+    chunks
+}
+
+fn enter(report: &mut NamespaceReport, done: Put, missing: u64, error: Option<String>) {
+    report.inserted_count = done.inserted;
+    report.replaced_count = done.replaced;
+    report.same_count = done.same;
+    report.different_count = done.different;
+    report.conflict_count = done.conflicts;
+    report.refused_count = done.refused;
+    let unconfirmed = done.unconfirmed.map(|why| format!("written, but not confirmed by the members: {why}"));
+    let missing = (missing > 0)
+        .then(|| format!("{} that the journal knows are missing: the file was cut off", plural(missing, "document")));
+    let refused = done.why.map(|why| format!("refused: {why}"));
+    let why: Vec<String> = [error, missing, unconfirmed, refused].into_iter().flatten().collect();
+    report.error = (!why.is_empty()).then(|| why.join("; "));
+}
+
+fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !complete {
+        warnings.push("the run that wrote this archive did not end; what is whole in it was read".to_owned());
+    }
+    for namespace in namespaces.iter().filter(|namespace| namespace.cut_bytes > 0) {
+        warnings.push(format!(
+            "{}: {} bytes at the end are cut off, and no whole documents",
+            namespace.namespace, namespace.cut_bytes
+        ));
+    }
+    if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
+        warnings.push("what had expired is expired still: the next sweep, and a TTL index at once, delete it again".to_owned());
+        warnings.push(
+            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata beside".to_owned(),
+        );
+    }
+    warnings
+}
+
+fn interrupted(stop: &Stop) -> Failure {
+    let exit_code = stop.exit_code().unwrap_or(exit::INTERRUPTED);
+    Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was inserted") }
+}
+
+/// Writes the report; gives the exit code.
+fn write(common: &Common, report: &RestoreReport, output: Output) -> u8 {
+    let Output { target, format, place } = output;
+    let text = match format {
+        // Values of numbers and strings alone can always be written.
+        Format::Json => serde_json::to_string_pretty(report).unwrap_or_default() + "\n",
+        _ => render(report),
+    };
+    let to_stdout = matches!(target, Target::Stdout);
+    if common.quiet && to_stdout {
+        return say(common, report, false);
+    }
+    if let Err(cause) = target.write(&text) {
+        error!("writing the report to {place}: {cause}; the restore itself is over");
+        return exit::CANNOT_RUN;
+    }
+    say(common, report, to_stdout)
+}
+
+/// One line on stderr where something is wrong and the report is not there to say what.
+fn say(common: &Common, report: &RestoreReport, shown: bool) -> u8 {
+    if report.exit_code != exit::DONE && (common.quiet || !shown) {
+        let first = report.namespaces.iter().find_map(|namespace| Some((&namespace.to, namespace.error.as_ref()?)));
+        let why = first.map_or_else(|| "documents in conflict".to_owned(), |(to, why)| format!("{}: {}", clean(to), clean(why)));
+        error!("restoring `{}`: {why}", Path::new(&report.archive).display());
+    }
+    if common.quiet && !report.complete {
+        warn!("the run that wrote this archive did not end");
+    }
+    report.exit_code
+}

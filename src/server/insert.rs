@@ -1,0 +1,233 @@
+//! Puts documents back: inserts what is missing, and leaves alone or replaces what is there. Nothing else in the program inserts.
+
+use std::collections::HashMap;
+
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
+use mongodb::Database;
+use mongodb::error::Result;
+use mongodb::options::{ReadPreference, SelectionCriteria};
+
+use super::connect::number;
+use super::{Deployment, error};
+use crate::policy::namespace::Namespace;
+
+const DUPLICATE_KEY: i32 = 11_000;
+
+/// What to do with documents of which the `_id` is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Present {
+    Keep,
+    Replace,
+}
+
+/// What became of documents that were to be put back.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Put {
+    pub inserted: u64,
+    pub replaced: u64,
+    /// There already, byte by byte the same.
+    pub same: u64,
+    /// There already, but different, and kept as it is.
+    pub different: u64,
+    /// Another document has the same value in a unique index.
+    pub conflicts: u64,
+    /// The server would not take them.
+    pub refused: u64,
+    /// Why the first of those was refused.
+    pub why: Option<String>,
+    /// Written, but the members have not confirmed it: why.
+    pub unconfirmed: Option<String>,
+}
+
+/// Puts documents back, no two of which have the same `_id`. With `dry` nothing is written, and what would be is counted.
+pub async fn put(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    documents: &[RawDocumentBuf],
+    present: Present,
+    dry: bool,
+    put: &mut Put,
+) -> Result<()> {
+    let there = existing(deployment, namespace, documents).await?;
+    let mut missing = Vec::new();
+    let mut different = Vec::new();
+    for document in documents {
+        match there.get(&key(document)) {
+            Some(existing) if existing == document => put.same += 1,
+            Some(_) => different.push(document),
+            None => missing.push(document),
+        }
+    }
+    if dry {
+        put.inserted += missing.len() as u64;
+    } else {
+        let failed = insert(deployment, namespace, &missing, put).await?;
+        put.inserted += (missing.len() - failed.len()) as u64;
+        for (index, code, why) in failed {
+            let Some(document) = missing.get(index) else { continue };
+            if code != DUPLICATE_KEY {
+                put.refused += 1;
+                put.why.get_or_insert(why);
+                continue;
+            }
+            // Which index it was the servers say in different ways.
+            let found = existing(deployment, namespace, std::slice::from_ref(*document)).await?;
+            match found.into_values().next() {
+                Some(existing) if existing == **document => put.same += 1,
+                Some(_) => different.push(document),
+                None => put.conflicts += 1,
+            }
+        }
+    }
+    if present == Present::Keep {
+        put.different += different.len() as u64;
+    } else if dry {
+        put.replaced += different.len() as u64;
+    } else {
+        for document in different {
+            match replace(deployment, namespace, document, put).await? {
+                Ok(replaced) => put.replaced += replaced,
+                Err((DUPLICATE_KEY, _)) => put.conflicts += 1,
+                Err((_, why)) => {
+                    put.refused += 1;
+                    put.why.get_or_insert(why);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of the `_id`, with its type.
+fn key(document: &RawDocument) -> Vec<u8> {
+    let mut key = RawDocumentBuf::new();
+    if let Ok(Some(id)) = document.get("_id") {
+        key.append(cstr!(""), id);
+    }
+    key.into_bytes()
+}
+
+/// The documents of the collection with the `_id`s of these.
+async fn existing(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    documents: &[RawDocumentBuf],
+) -> Result<HashMap<Vec<u8>, RawDocumentBuf>> {
+    let ids: RawArrayBuf = documents.iter().filter_map(|document| Some(RawBson::from(document.get("_id").ok()??))).collect();
+    let mut of_ids = RawDocumentBuf::new();
+    of_ids.append(cstr!("$in"), RawBson::Array(ids));
+    let mut filter = RawDocumentBuf::new();
+    filter.append(cstr!("_id"), RawBson::Document(of_ids));
+    let mut find = RawDocumentBuf::new();
+    find.append(cstr!("find"), namespace.collection.as_str());
+    find.append(cstr!("filter"), RawBson::Document(filter));
+    let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+    let mut cursor = database(deployment, namespace).run_raw_cursor_command(find).selection_criteria(primary).await?;
+    let mut found = HashMap::new();
+    while cursor.advance().await? {
+        let document = cursor.current().to_owned();
+        found.insert(key(&document), document);
+    }
+    Ok(found)
+}
+
+/// Inserts documents. Gives those that were not: their index, the code and why.
+async fn insert(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    documents: &[&RawDocumentBuf],
+    put: &mut Put,
+) -> Result<Vec<(usize, i32, String)>> {
+    let mut failed = Vec::new();
+    // The server would put its time in the place of an empty timestamp, but not where the document comes out of an expression.
+    let (empty, plain): (Vec<_>, Vec<_>) = documents.iter().enumerate().partition(|(_, document)| has_empty_timestamp(document));
+    if !plain.is_empty() {
+        let list: RawArrayBuf = plain.iter().map(|(_, document)| RawBson::Document((**document).clone())).collect();
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("insert"), namespace.collection.as_str());
+        command.append(cstr!("documents"), RawBson::Array(list));
+        command.append(cstr!("ordered"), false);
+        for (index, code, why) in write(deployment, namespace, command, put).await?.1 {
+            failed.extend(plain.get(index).map(|(index, _)| (*index, code, why)));
+        }
+    }
+    for (index, document) in empty {
+        // Matches nothing, so that it can only insert.
+        let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
+        let update = update(namespace, never, document, true)?;
+        let errors = write(deployment, namespace, update, put).await?.1;
+        failed.extend(errors.into_iter().map(|(_, code, why)| (index, code, why)));
+    }
+    Ok(failed)
+}
+
+fn has_empty_timestamp(document: &RawDocument) -> bool {
+    let empty = RawBsonRef::Timestamp(Timestamp { time: 0, increment: 0 });
+    document.iter().flatten().any(|(_, value)| value == empty)
+}
+
+/// Replaces the document with the same `_id`. Gives how many were there, or the code of the server's refusal and why.
+async fn replace(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    document: &RawDocumentBuf,
+    put: &mut Put,
+) -> Result<std::result::Result<u64, (i32, String)>> {
+    let mut filter = RawDocumentBuf::new();
+    if let Ok(Some(id)) = document.get("_id") {
+        filter.append(cstr!("_id"), id);
+    }
+    let (n, mut errors) = write(deployment, namespace, update(namespace, filter, document, false)?, put).await?;
+    Ok(match errors.pop() {
+        Some((_, code, why)) => Err((code, why)),
+        None => Ok(n),
+    })
+}
+
+/// An update that puts the document, as it is, in the place of the one that the filter names.
+fn update(namespace: &Namespace, filter: RawDocumentBuf, document: &RawDocumentBuf, upsert: bool) -> Result<RawDocumentBuf> {
+    let mut literal = RawDocumentBuf::new();
+    literal.append(cstr!("$literal"), RawBsonRef::Document(document));
+    let mut stage = RawDocumentBuf::new();
+    stage.append(cstr!("$replaceWith"), RawBson::Document(literal));
+    let mut statement = RawDocumentBuf::new();
+    statement.append(cstr!("q"), RawBson::Document(filter));
+    statement.append(cstr!("u"), RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(stage)])));
+    statement.append(cstr!("upsert"), upsert);
+    let mut command = RawDocumentBuf::new();
+    command.append(cstr!("update"), namespace.collection.as_str());
+    command.append(cstr!("updates"), RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(statement)])));
+    Ok(command)
+}
+
+/// Runs a write command. Gives the server's `n`, and for each document that was not written its index, the code and why.
+async fn write(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    mut command: RawDocumentBuf,
+    put: &mut Put,
+) -> Result<(u64, Vec<(usize, i32, String)>)> {
+    let concern = RawDocumentBuf::try_from(&deployment.write_concern)?;
+    command.append(cstr!("writeConcern"), RawBson::Document(concern));
+    if let Some(Bson::String(comment)) = deployment.comment() {
+        command.append(cstr!("comment"), comment);
+    }
+    let reply: Document = database(deployment, namespace).run_raw_command(command).await?;
+    if let Ok(concern) = reply.get_document("writeConcernError") {
+        let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let why = concern.get_str("errmsg").unwrap_or("write concern error");
+        put.unconfirmed = Some(error::coded(why, code, concern.get_str("codeName").unwrap_or_default()));
+    }
+    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document).map(|failed| {
+        let code = number(failed, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let index = number(failed, "index").and_then(|index| usize::try_from(index).ok()).unwrap_or(0);
+        let message = failed.get_str("errmsg").unwrap_or("write error");
+        (index, code, error::coded(message, code, failed.get_str("codeName").unwrap_or_default()))
+    });
+    Ok((number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0), errors.collect()))
+}
+
+fn database(deployment: &Deployment, namespace: &Namespace) -> Database {
+    deployment.database(namespace)
+}

@@ -1,0 +1,226 @@
+//! A batch that is archived before it is deleted: read, written out, made sure of, and only then deleted, in the state that was read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::raw::{RawBson, cstr};
+use bson::{RawDocumentBuf, doc};
+use mongodb::error::{Error, Result};
+use mongodb::options::{ReadPreference, SelectionCriteria};
+use tokio::sync::OwnedMutexGuard;
+use tracing::warn;
+
+use super::attempts::Tally;
+use super::batch::{self, Aim, Sent};
+use super::source::explain;
+use crate::archive::writer::{Archive, ArchiveFile};
+use crate::policy::archive::ArchiveTo;
+use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
+use crate::server::exact::{self, Exact};
+use crate::server::retries::Retries;
+use crate::server::{answer, error, metadata};
+
+/// Bytes of documents that are read, written and made sure of at a time: an fsync for so many is little, and so is the memory.
+const PART_BYTES: usize = 4 * 1024 * 1024;
+
+/// Documents that turn out larger than the collection's are on average are read in smaller parts from here on.
+const MOST_BYTES: usize = 2 * PART_BYTES;
+
+/// Where one rule writes what it is about to delete.
+pub struct RuleArchive {
+    pub archive: Arc<Archive>,
+    pub to: ArchiveTo,
+    /// The rule, as the archive's records call it.
+    pub rule: String,
+}
+
+/// What became of documents that were read to be archived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Archived {
+    /// Written out, and asked to be deleted.
+    pub documents: u64,
+    /// Neither archived nor deleted: too large or too deep to be compared.
+    pub incomparable: u64,
+}
+
+impl Archived {
+    pub fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.incomparable += other.incomparable;
+    }
+}
+
+/// Archives and deletes what a restriction names.
+pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> (Archived, Sent) {
+    let mut archived = Archived::default();
+    let mut total = Sent { is_sent: true, latency: Some(Duration::ZERO), tally: Tally::default() };
+    let mut is_first = true;
+    let mut parts = vec![restriction];
+    while let Some(part) = parts.pop() {
+        let documents = match next(aim, archive, part, &mut archived).await {
+            Ok(Read::TooMuch(halves)) => {
+                parts.extend(halves.into_iter().rev());
+                continue;
+            }
+            Ok(Read::Archived(documents)) => documents,
+            Err(why) => {
+                let why = format!("{why}; nothing of that part was deleted");
+                total.tally.trouble =
+                    Some(Trouble { why, retryable: false, reply_lost: false, unconfirmed: false, overload: None });
+                break;
+            }
+        };
+        for restriction in exact::restrictions(documents) {
+            let sent = batch::send(aim, Box::new(restriction)).await;
+            if !sent.is_sent {
+                // The lease is over: what went before still counts.
+                return (archived, Sent { is_sent: !is_first, ..total });
+            }
+            is_first = false;
+            total.latency = total.latency.zip(sent.latency).map(|(before, took)| before + took);
+            total.tally.add(sent.tally);
+            if total.tally.trouble.is_some() {
+                return (archived, total);
+            }
+        }
+    }
+    // Where nothing was deleted, the server's time is not known either.
+    total.latency = total.latency.filter(|latency| !latency.is_zero());
+    (archived, total)
+}
+
+/// What became of one part.
+enum Read {
+    /// Nothing yet: its halves are to be tried one after the other.
+    TooMuch(Box<[Restriction; 2]>),
+    /// These are in the archive, and may be deleted as they are there.
+    Archived(Vec<Exact>),
+}
+
+/// Reads and writes one part.
+///
+/// Errors: why nothing of it may be deleted.
+async fn next(aim: &Aim, archive: &RuleArchive, part: Restriction, archived: &mut Archived) -> std::result::Result<Read, String> {
+    let average = aim.selection.average_bytes.unwrap_or(0.0);
+    let halves = part.halves().map(|(first, second)| Box::new([first, second]));
+    let halves = match halves {
+        Some(halves) if average * part.most() as f64 > PART_BYTES as f64 => return Ok(Read::TooMuch(halves)),
+        halves => halves,
+    };
+    let file = file(aim, archive).await?;
+    // Held from before the documents are read until they are written: of two states of one document the later one comes later in the file.
+    let file = file.lock_owned().await;
+    let most = if halves.is_some() { MOST_BYTES } else { usize::MAX };
+    let read = read(aim, &part, most).await.map_err(|cause| explain(&cause))?;
+    let documents = match (read, halves) {
+        (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+        (documents, _) => documents.unwrap_or_default(),
+    };
+    let found = documents.len();
+    let exact: Vec<Exact> = documents.into_iter().filter_map(Exact::new).collect();
+    archived.incomparable += (found - exact.len()) as u64;
+    if exact.is_empty() {
+        return Ok(Read::Archived(exact));
+    }
+    let exact = write(file, archive.rule.clone(), exact).await?;
+    archived.documents += exact.len() as u64;
+    Ok(Read::Archived(exact))
+}
+
+/// The file of the rule's namespace, begun where it has not been.
+async fn file(aim: &Aim, archive: &RuleArchive) -> std::result::Result<Arc<tokio::sync::Mutex<ArchiveFile>>, String> {
+    let (of_run, namespace, to) = (archive.archive.clone(), aim.selection.namespace.clone(), archive.to.clone());
+    if let Some(file) = of_run.file(&namespace) {
+        return Ok(file);
+    }
+    let metadata = metadata::of(&aim.deployment, &namespace).await;
+    let metadata =
+        metadata.map_err(|cause| format!("reading the collection's options and indexes: {}", error::explain(&cause)))?;
+    let begun = blocking(move || {
+        let path = of_run.path().display().to_string();
+        of_run.begin(&namespace, &to, &metadata).map_err(|cause| format!("archiving to `{path}`: {cause}"))
+    });
+    begun.await
+}
+
+/// Writes documents; gives them back when they are on the disk.
+async fn write(
+    mut file: OwnedMutexGuard<ArchiveFile>,
+    rule: String,
+    documents: Vec<Exact>,
+) -> std::result::Result<Vec<Exact>, String> {
+    blocking(move || file.append(&rule, documents.iter().map(|exact| exact.document.as_bytes())).map(|()| documents)).await
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::result::Result<T, String> + Send + 'static,
+) -> std::result::Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error while archiving: {panic}")))
+}
+
+/// The documents that a restriction names and that have expired; `None` where they come to more bytes.
+async fn read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
+    let mut retries = Retries::default();
+    loop {
+        let cause = match try_read(aim, part, most).await {
+            Ok(documents) => return Ok(documents),
+            Err(cause) => cause,
+        };
+        let Some(wait) = retries.wait(&cause) else { return Err(cause) };
+        let why = error::explain(&cause);
+        warn!("{}: reading: {why}; trying again in {} ms", aim.namespace, wait.as_millis());
+        tokio::time::sleep(wait).await;
+    }
+}
+
+async fn try_read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
+    let mut documents = Vec::new();
+    for command in finds(aim, part)? {
+        let database = aim.deployment.database(&aim.selection.namespace);
+        let found = answer::within(aim.deployment.patience, async move {
+            let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
+            let mut cursor = database.run_raw_cursor_command(command).selection_criteria(primary).await?;
+            let mut found = Vec::new();
+            let mut bytes = 0;
+            while cursor.advance().await? {
+                let document = cursor.current().to_owned();
+                bytes += document.as_bytes().len();
+                if bytes > most {
+                    return Ok(None);
+                }
+                found.push(document);
+            }
+            Ok(Some(found))
+        });
+        let Some(found) = found.await? else { return Ok(None) };
+        documents.extend(found);
+    }
+    Ok(Some(documents))
+}
+
+/// The find commands for whole documents, with the same conditions as the delete.
+fn finds(aim: &Aim, part: &Restriction) -> Result<Vec<RawDocumentBuf>> {
+    let unbuilt = |cause: bson::error::Error| Error::custom(cause.to_string());
+    let Aim { deployment, selection, .. } = aim;
+    let batch = i64::try_from(part.most()).unwrap_or(i64::MAX).max(1);
+    let find = |(of_part, limit, hint): (RawDocumentBuf, i32, RawBson)| {
+        let mut find = RawDocumentBuf::new();
+        find.append(cstr!("find"), selection.namespace.collection.as_str());
+        find.append(cstr!("filter"), RawBson::Document(with_predicate(of_part, selection)?));
+        find.append(cstr!("batchSize"), batch);
+        find.append(cstr!("limit"), i64::from(limit));
+        if deployment.facts.capabilities.read_hints {
+            find.append(cstr!("hint"), hint);
+        }
+        let mut rest = deployment.marked(doc! {});
+        if let Some(collation) = &selection.collation {
+            rest.insert("collation", collation);
+        }
+        for element in &RawDocumentBuf::try_from(&rest)? {
+            let (name, value) = element?;
+            find.append(name, value);
+        }
+        Ok(find)
+    };
+    aims(part, selection).map_err(unbuilt)?.into_iter().map(find).collect::<std::result::Result<_, _>>().map_err(unbuilt)
+}
