@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::{RawBson, cstr};
-use bson::{RawDocumentBuf, doc};
+use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
 use mongodb::error::{Error, Result};
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use tokio::sync::OwnedMutexGuard;
@@ -14,6 +14,7 @@ use super::attempts::Tally;
 use super::batch::{self, Aim, Sent};
 use super::source::explain;
 use crate::archive::writer::{Archive, ArchiveFile};
+use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
 use crate::server::exact::{self, Exact};
@@ -48,6 +49,12 @@ impl Archived {
         self.documents += other.documents;
         self.incomparable += other.incomparable;
     }
+}
+
+/// Documents that are archived at a time at most, by what one takes on average: a stretch of more would be read twice.
+pub fn batch_limit(selection: &Selection) -> Option<u64> {
+    // A cast from float saturates.
+    selection.average_bytes.map(|average| ((PART_BYTES as f64 / average.max(1.0)) as u64).max(1))
 }
 
 /// Archives and deletes what a restriction names.
@@ -91,8 +98,8 @@ pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> 
 
 /// What became of one part.
 enum Read {
-    /// Nothing yet: its halves are to be tried one after the other.
-    TooMuch(Box<[Restriction; 2]>),
+    /// Nothing yet: these name the same documents, and are to be tried one after the other.
+    TooMuch(Vec<Restriction>),
     /// These are in the archive, and may be deleted as they are there.
     Archived(Vec<Exact>),
 }
@@ -102,18 +109,20 @@ enum Read {
 /// Errors: why nothing of it may be deleted.
 async fn next(aim: &Aim, archive: &RuleArchive, part: Restriction, archived: &mut Archived) -> std::result::Result<Read, String> {
     let average = aim.selection.average_bytes.unwrap_or(0.0);
-    let halves = part.halves().map(|(first, second)| Box::new([first, second]));
+    let halves = part.halves().map(|(first, second)| vec![first, second]);
     let halves = match halves {
         Some(halves) if average * part.most() as f64 > PART_BYTES as f64 => return Ok(Read::TooMuch(halves)),
         halves => halves,
     };
+    let is_stretch = matches!(part, Restriction::Range { .. });
     let file = file(aim, archive).await?;
     // Held from before the documents are read until they are written: of two states of one document the later one comes later in the file.
     let file = file.lock_owned().await;
-    let most = if halves.is_some() { MOST_BYTES } else { usize::MAX };
-    let read = read(aim, &part, most).await.map_err(|cause| explain(&cause))?;
-    let documents = match (read, halves) {
+    let most = if halves.is_some() || is_stretch { MOST_BYTES } else { usize::MAX };
+    let documents = match (read(aim, &part, &Document::new(), most).await.map_err(|cause| explain(&cause))?, halves) {
         (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+        // How many documents are in a stretch nobody knows: their `_id`s can be halved.
+        (None, None) if is_stretch => return Ok(Read::TooMuch(vec![ids(aim, &part).await.map_err(|cause| explain(&cause))?])),
         (documents, _) => documents.unwrap_or_default(),
     };
     let found = documents.len();
@@ -158,11 +167,20 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error while archiving: {panic}")))
 }
 
-/// The documents that a restriction names and that have expired; `None` where they come to more bytes.
-async fn read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
+/// The `_id`s of what is in a stretch and has expired.
+async fn ids(aim: &Aim, part: &Restriction) -> Result<Restriction> {
+    let mut ids = RawArrayBuf::new();
+    for document in read(aim, part, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default() {
+        document.get("_id")?.into_iter().for_each(|id| ids.push(id));
+    }
+    Ok(Restriction::Ids(ids))
+}
+
+/// The documents that a restriction names and that have expired, whole where there is no projection; `None` where they come to more bytes.
+async fn read(aim: &Aim, part: &Restriction, projection: &Document, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut retries = Retries::default();
     loop {
-        let cause = match try_read(aim, part, most).await {
+        let cause = match try_read(aim, part, projection, most).await {
             Ok(documents) => return Ok(documents),
             Err(cause) => cause,
         };
@@ -173,9 +191,9 @@ async fn read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<Vec<R
     }
 }
 
-async fn try_read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
+async fn try_read(aim: &Aim, part: &Restriction, projection: &Document, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut documents = Vec::new();
-    for command in finds(aim, part)? {
+    for command in finds(aim, part, projection)? {
         let database = aim.deployment.database(&aim.selection.namespace);
         let found = answer::within(aim.deployment.patience, async move {
             let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
@@ -198,11 +216,11 @@ async fn try_read(aim: &Aim, part: &Restriction, most: usize) -> Result<Option<V
     Ok(Some(documents))
 }
 
-/// The find commands for whole documents, with the same conditions as the delete.
-fn finds(aim: &Aim, part: &Restriction) -> Result<Vec<RawDocumentBuf>> {
+/// The find commands with the same conditions as the delete.
+fn finds(aim: &Aim, part: &Restriction, projection: &Document) -> Result<Vec<RawDocumentBuf>> {
     let unbuilt = |cause: bson::error::Error| Error::custom(cause.to_string());
     let Aim { deployment, selection, .. } = aim;
-    let batch = i64::try_from(part.most()).unwrap_or(i64::MAX).max(1);
+    let batch = i64::try_from(part.most()).unwrap_or(i64::from(i32::MAX)).max(1);
     let find = |(of_part, limit, hint): (RawDocumentBuf, i32, RawBson)| {
         let mut find = RawDocumentBuf::new();
         find.append(cstr!("find"), selection.namespace.collection.as_str());
@@ -212,7 +230,7 @@ fn finds(aim: &Aim, part: &Restriction) -> Result<Vec<RawDocumentBuf>> {
         if deployment.facts.capabilities.read_hints {
             find.append(cstr!("hint"), hint);
         }
-        let mut rest = deployment.marked(doc! {});
+        let mut rest = deployment.marked(doc! { "projection": projection });
         if let Some(collation) = &selection.collation {
             rest.insert("collation", collation);
         }

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::warn;
 
+use super::archived;
 use super::attempts::Tally;
 use super::batch::{self, Aim, Landed, Sent};
 use super::budget::Turn;
@@ -112,8 +113,9 @@ impl<'a> Engine<'a> {
         if let Some(reason) = stop_reason(planned, budget, stop) {
             return Err(End::Partial(reason));
         }
-        let mut source =
-            self.wait(Source::open(self.job, slowest, exact || self.job.archive.is_some())).await?.map_err(End::Failed)?;
+        // What a stretch holds is deleted by its `_id`s once it is archived; they alone do not find the shard.
+        let by_ids = exact || self.job.archive.is_some() && !self.job.selection.shard_key.is_empty();
+        let mut source = self.wait(Source::open(self.job, slowest, by_ids)).await?.map_err(End::Failed)?;
         drop(turn);
         loop {
             // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
@@ -162,7 +164,8 @@ impl<'a> Engine<'a> {
     /// Documents that the next batch may take at most.
     fn most(&self) -> u64 {
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
-        let limits = [of_rate, self.job.budget.rate_limit(), self.allowance];
+        let of_archive = self.job.archive.and_then(|_| archived::batch_limit(self.job.selection));
+        let limits = [of_rate, of_archive, self.job.budget.rate_limit(), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
     }
 
