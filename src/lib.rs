@@ -13,6 +13,7 @@ pub mod approval;
 pub mod archive;
 pub mod audit;
 pub mod cli;
+pub mod digest;
 pub mod exit;
 pub mod expiry;
 pub mod facts;
