@@ -17,7 +17,6 @@ mod load;
 mod locks;
 mod measure;
 mod native;
-mod only;
 mod prepare;
 mod record;
 mod remaining;

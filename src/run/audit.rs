@@ -7,7 +7,6 @@ use mongodb::options::{ReadPreference, ReadPreferenceOptions};
 use tracing::warn;
 
 use super::measure::{begin, not_begun, refuse};
-use super::only::Only;
 use super::prepare::{self, At};
 use super::sweep::{note_closed_windows, show};
 use super::{Run, millis};
@@ -15,6 +14,7 @@ use crate::audit::{doubts, sample_rate};
 use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
+use crate::only::Only;
 use crate::plan::{self, Decision, Plan, PlannedRule, Selection};
 use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined};

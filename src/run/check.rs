@@ -4,11 +4,11 @@ use tracing::warn;
 
 use super::Run;
 use super::measure::begin;
-use super::only::Only;
 use super::prepare::{self, At};
 use crate::cli::{CheckArgs, Common};
 use crate::expiry::Expiry;
 use crate::failure::Failure;
+use crate::only::Only;
 use crate::plan::{Decision, PlannedRule};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Rule};

@@ -5,12 +5,12 @@ use tracing::warn;
 
 use super::deliver::One;
 use super::load;
-use super::only::Only;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::native::Catalog;
 use crate::native::import::{self, Source};
+use crate::only::Only;
 use crate::policy::Flavor;
 use crate::policy::namespace::NamespacePattern;
 use crate::policy::parse::MAX_BYTES;

@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 
 use super::deliver::{One, deliver_one};
-use super::only::Only;
 use super::{Run, begin_one, confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
@@ -11,6 +10,7 @@ use crate::failure::Failure;
 use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
+use crate::only::Only;
 use crate::plan;
 use crate::report::text::plural;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json, rfc3339};

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-use super::only::Only;
 use super::{Run, archive};
 use crate::approval::Approval;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
+use crate::only::Only;
 use crate::plan::{self, Plan, RunFacts};
 use crate::server::{Deployment, connect, error, inspect};
 

@@ -6,13 +6,13 @@ use bson::RawDocumentBuf;
 use tracing::warn;
 
 use super::deliver::{One, deliver_one};
-use super::only::Only;
 use super::{confirm, import, millis};
 use crate::archive::blocking;
 use crate::archive::reader::{self, Stored, Verified};
 use crate::cli::{Common, RestoreArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::only::Only;
 use crate::policy::namespace::{Namespace, NamespacePattern};
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
 use crate::report::text::{clean, plural};
