@@ -17,3 +17,10 @@ pub mod manifest;
 pub mod name;
 pub mod reader;
 pub mod writer;
+
+/// Does what blocks, such as reading or writing an archive, beside everything else.
+///
+/// Errors: those of the work, and its panic.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error: {panic}")))
+}

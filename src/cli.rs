@@ -7,19 +7,20 @@ mod generate;
 mod history;
 mod init;
 mod native;
+mod repeatable;
 mod restore;
 mod sweep;
 mod value;
 
 use std::path::PathBuf;
 
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
 pub use audit::{AuditArgs, ReadFrom};
 pub use check::CheckArgs;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use history::HistoryArgs;
-
 pub use diff::DiffArgs;
 pub use generate::{CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
+pub use history::HistoryArgs;
 pub use init::InitArgs;
 pub use native::{NativeApplyArgs, NativeCommand};
 pub use restore::RestoreArgs;

@@ -6,6 +6,7 @@ use tracing::error;
 
 use crate::exit;
 use crate::policy::PolicyError;
+use crate::stop::Stop;
 
 /// `what was being done: why`, what to do about it, and the exit code. Lower case, no full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,20 @@ impl Failure {
     /// The command line or the policy is wrong; nothing was contacted.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None, exit_code: exit::USAGE }
+    }
+
+    /// The run was asked to stop before it did anything. `nothing` says what was not done, such as `nothing was deleted`.
+    pub fn interrupted(stop: &Stop, nothing: &str) -> Self {
+        let (exit_code, why) = match stop.exit_code() {
+            Some(exit_code) => (exit_code, "interrupted"),
+            None => (exit::LIMIT, "stopped by the stop file"),
+        };
+        Self { exit_code, ..Self::cannot_run(format!("{why}; {nothing}")) }
+    }
+
+    /// Says at the end of the message what else is known.
+    pub fn also(self, more: &str) -> Self {
+        Self { message: format!("{}; {more}", self.message), ..self }
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Self {

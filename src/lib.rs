@@ -6,13 +6,18 @@
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
 //! ```
 //!
-//! [`policy`], [`expiry`], [`index`], [`plan`], [`approval`], [`pace`], [`native`], [`audit`] and [`report`] are values in, values out. [`run`] leads
-//! a run through [`server`], which talks to MongoDB, and [`sweep`], which deletes.
+//! Values in, values out are [`policy`], [`only`], [`expiry`], [`index`], [`facts`], [`service`], [`plan`], [`approval`], [`pace`], [`schedule`],
+//! [`native`], [`audit`], [`init`] and [`report`].
+//!
+//! Around them: [`cli`] reads the command line, and [`run`] leads each command, with one file of its name. It goes through [`server`], which alone
+//! talks to MongoDB, [`sweep`], which deletes, [`archive`], which keeps what is deleted, and [`lock`] and [`stop`], which keep runs apart and end
+//! them. [`output`], [`log`] and [`progress`] are what others see of a run; [`failure`] and [`exit`] are how it ends.
 
 pub mod approval;
 pub mod archive;
 pub mod audit;
 pub mod cli;
+pub mod digest;
 pub mod exit;
 pub mod expiry;
 pub mod facts;
@@ -22,6 +27,7 @@ pub mod init;
 pub mod lock;
 pub mod log;
 pub mod native;
+pub mod only;
 pub mod output;
 pub mod pace;
 pub mod plan;
@@ -29,6 +35,7 @@ pub mod policy;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod schedule;
 pub mod server;
 pub mod service;
 pub mod stop;

@@ -3,17 +3,18 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use ttl_sweeper::cli::Cli;
 use ttl_sweeper::{exit, failure, log, run};
 
 fn main() -> ExitCode {
-    if std::env::args_os().len() < 2 {
+    let args: Vec<_> = std::env::args_os().collect();
+    if args.len() < 2 {
         // Whoever types the name alone wants to know what there is. Where the environment sets an option, clap takes that for more.
         let _ = write!(std::io::stderr(), "{}", Cli::command().render_help());
         return exit::USAGE.into();
     }
-    let cli = Cli::parse();
+    let cli = Cli::read(&args).unwrap_or_else(|cause| cause.exit());
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
     let quiet = cli.common.quiet;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

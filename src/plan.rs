@@ -1,16 +1,17 @@
 //! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
 
 mod archive;
+mod native;
 pub mod time_series;
 
-use bson::{Bson, DateTime, Document};
-use serde::{Deserialize, Serialize};
+use bson::{DateTime, Document};
+
+pub use native::NativeSetting;
 
 use crate::approval::Approved;
 use crate::expiry::Expiry;
-use crate::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, TimeSeriesFacts};
+use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
 use crate::index::{self, IndexChoice};
-use crate::native::truncated;
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
 use crate::service::Capabilities;
@@ -44,18 +45,6 @@ pub struct PlannedRule {
     pub approved: Option<Approved>,
     /// Whatever a person should know that does not keep the rule from running.
     pub warnings: Vec<String>,
-}
-
-/// A TTL setting of the deployment itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NativeSetting {
-    /// `None`: it belongs to the collection.
-    pub index: Option<String>,
-    /// Several of a compound index, which the server never deletes by.
-    pub field: String,
-    /// As the server reads it; `None` where it is no number.
-    pub expire_after_seconds: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -191,7 +180,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
                 Ok((of_buckets, selection)) => {
                     expiry = of_buckets;
                     warnings.extend(unused(&rule, &run.server.capabilities));
-                    warnings.extend(native_time_series_ttl(facts));
+                    warnings.extend(native::time_series_warning(facts));
                     match run_guard {
                         Some(refusal) => Decision::Refuse { refusal: refusal.clone(), countable: Some(selection) },
                         None => Decision::Sweep(selection),
@@ -218,33 +207,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
         (Decision::Sweep(selection), Some(refusal)) => Decision::Refuse { refusal, countable: Some(selection) },
         (decision, _) => decision,
     };
-    PlannedRule { rule, namespace, native_ttl: native_settings(&seen), field, expiry, decision, approved: None, warnings }
-}
-
-fn native_settings(seen: &Seen) -> Option<Vec<NativeSetting>> {
-    match seen {
-        Seen::Collection(facts) => {
-            let of_collection = facts.expire_after_seconds.map(|seconds| ("_id", seconds));
-            let of_indexes = facts.indexes.iter().filter_map(|index| {
-                let fields: Vec<&str> = index.key.iter().map(|(name, _)| name.as_str()).collect();
-                Some(NativeSetting {
-                    index: Some(index.name.clone()),
-                    field: fields.join(", "),
-                    expire_after_seconds: truncated(index.expire_after_seconds.as_ref()?),
-                })
-            });
-            Some(of_collection.map(own_setting).into_iter().chain(of_indexes).collect())
-        }
-        Seen::TimeSeries(facts) => {
-            let own = facts.expire_after_seconds.map(|seconds| own_setting((facts.time_field.as_str(), seconds)));
-            Some(own.into_iter().collect())
-        }
-        Seen::NotLookedFor | Seen::Missing | Seen::View | Seen::Unreadable { .. } => None,
-    }
-}
-
-fn own_setting((field, seconds): (&str, i64)) -> NativeSetting {
-    NativeSetting { index: None, field: field.to_owned(), expire_after_seconds: Some(seconds) }
+    PlannedRule { rule, namespace, native_ttl: native::settings(&seen), field, expiry, decision, approved: None, warnings }
 }
 
 fn expiry(run: &RunFacts, rule: &Rule, seen: &Seen) -> Expiry {
@@ -275,7 +238,7 @@ fn plan_collection(
 ) -> Decision {
     let field = &expiry.field;
     if facts.document_count > 0 {
-        warnings.extend(native_ttl(field, facts));
+        warnings.extend(native::warning(field, facts));
     }
     let selection = |index| Selection {
         predicate: expiry.predicate(),
@@ -335,28 +298,6 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
         ));
     }
     unused
-}
-
-/// Warns of the collection's own TTL: the server deletes there as well.
-fn native_time_series_ttl(facts: &TimeSeriesFacts) -> Option<String> {
-    let seconds = facts.expire_after_seconds?;
-    Some(format!("the collection's own expireAfterSeconds ({seconds}) deletes from it as well"))
-}
-
-/// Warns of a native TTL index on the same field: the server deletes there as well.
-fn native_ttl(field: &str, facts: &CollectionFacts) -> Option<String> {
-    let on = |index: &&IndexFacts| {
-        index.expire_after_seconds.is_some() && index.key.len() == 1 && (index.key[0].0 == field || index.key[0].0 == "_ts")
-    };
-    let index = facts.indexes.iter().find(on)?;
-    let seconds = index.expire_after_seconds.as_ref()?;
-    Some(if index.key[0].0 == field {
-        format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name)
-    } else if matches!(seconds, Bson::Int32(-1) | Bson::Int64(-1)) {
-        "the service's own TTL is on and deletes documents by their own `ttl` as well".into()
-    } else {
-        format!("the service's own TTL deletes documents {seconds} s after they were last changed as well")
-    })
 }
 
 /// Refuses a rule whose expired documents are too great a share of the collection.

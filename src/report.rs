@@ -7,7 +7,7 @@ mod csv;
 pub mod diff;
 pub mod history;
 mod html;
-mod json;
+pub mod json;
 mod lines;
 mod markdown;
 pub mod metrics;
@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use bson::DateTime;
 use chrono::{SecondsFormat, Utc};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::exit;
@@ -233,7 +234,7 @@ pub fn parse_instant(text: &str) -> Option<DateTime> {
 }
 
 /// The ways to show a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned text for a terminal or a mail
     Table,
@@ -248,6 +249,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// As the command line spells it.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// The format that a file's extension asks for.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {

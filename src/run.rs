@@ -17,7 +17,6 @@ mod load;
 mod locks;
 mod measure;
 mod native;
-mod only;
 mod prepare;
 mod record;
 mod remaining;
@@ -26,21 +25,20 @@ mod rules;
 mod sweep;
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bson::{DateTime, Uuid};
-
-use record::Record;
 
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
 use crate::log;
 use crate::native::LAST_CHANGE;
 use crate::policy::Policy;
-use crate::report::Report;
+use crate::report::{self, Report, RunRecord};
 use crate::server::Deployment;
 use crate::stop::Stop;
-use deliver::{Output, deliver};
+use deliver::{One, Output, deliver};
+use record::Record;
 
 /// What every command of one run knows from the beginning.
 pub struct Run {
@@ -56,6 +54,22 @@ pub struct Run {
 impl Run {
     fn new(id: &str, policy: Policy, stop: Stop) -> Self {
         Self { id: id.to_owned(), begun: Instant::now(), started_at: DateTime::now(), policy, stop, connected: OnceLock::new() }
+    }
+
+    /// What the report says of a run that asked no server; for the others more is to be filled in.
+    fn record(&self, command: report::Command) -> RunRecord<'_> {
+        RunRecord {
+            command,
+            dry_run: false,
+            run_id: self.id.clone(),
+            as_of: None,
+            started_at: self.started_at,
+            duration_ms: millis(self.begun.elapsed()),
+            signal_exit: self.stop.exit_code(),
+            policy: &self.policy,
+            server: None,
+            plan: None,
+        }
     }
 }
 
@@ -74,10 +88,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let id = &new_id();
     match command {
         Command::Diff(args) => diff::compare(&common, &args),
-        Command::History(args) => history::history(begin(&common, id)?, &common, &args).await,
+        Command::History(args) => history::history(&common, &args, id).await,
         Command::Init(args) => init::init(&common, &args).await,
         Command::Import => import::import(&common, id).await,
-        Command::Native { command } => native::native(begin(&common, id)?, &common, &command).await,
+        Command::Native { command } => native::native(&common, &command, id).await,
         Command::Restore(args) => restore::restore(&common, &args, id).await,
         Command::Sweep(args) => {
             let record = Record::open(&args)?;
@@ -139,6 +153,13 @@ fn begin(common: &Common, id: &str) -> anyhow::Result<Begun> {
     Ok(Begun { run: Run::new(id, policy, Stop::listen()?), uri, outputs })
 }
 
+/// As [`begin`], for a command that has one output.
+fn begin_one(common: &Common, id: &str, output: One) -> anyhow::Result<(Run, load::Uri, Output)> {
+    let (policy, uri) = load::load(common)?;
+    let output = output.open()?;
+    Ok((Run::new(id, policy, Stop::listen()?), uri, output))
+}
+
 /// Delivers the report of a sweep, and writes down how it ended, however it did. Gives the exit code.
 async fn recorded(
     record: &Record,
@@ -150,7 +171,7 @@ async fn recorded(
     Ok(record.ended(&report, exit_code))
 }
 
-/// Milliseconds since an instant.
-pub fn millis(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+/// Whole milliseconds.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,12 +4,13 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::{Client, Collection};
 use support::faults::{
-    alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, slow_down, start, until_running,
+    alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, slow_down, start, until_deleted_from,
+    until_running,
 };
 use support::mongod::Mongod;
 use support::shim::Shim;
@@ -32,10 +33,8 @@ async fn filled() -> Case {
 /// A run that has the lease, and deletes one document per second.
 async fn holder(case: &Case) -> Child {
     let mut child = start(locking(case, RULE, &["--rate", "1"]));
-    while case.ids("c").await.len() == 103 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_deleted_from(case, "c", 103).await;
+    assert!(child.try_wait().unwrap().is_none(), "it ended");
     child
 }
 
@@ -199,9 +198,7 @@ async fn whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_l
     for seconds in ["200", "-200"] {
         let first = start(shifted(&["--max-deletes", "1000", "--rate", "1"], seconds));
         let begun = case.ids("c").await.len();
-        while case.ids("c").await.len() == begun {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until_deleted_from(&case, "c", begun).await;
         let namespace = format!("{}.c", case.db.name());
         let left = lease(&case, &namespace).await.get_datetime("expiresAt").unwrap().timestamp_millis()
             - DateTime::now().timestamp_millis();
@@ -262,7 +259,7 @@ async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_ta
     let first = holder(&case).await;
     signal(&first, "STOP");
     // Whatever it had sent is done now; the rest of its lease passes for it alone.
-    let stopped_at = std::time::Instant::now();
+    let stopped_at = Instant::now();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let gone = 103 - case.ids("c").await.len();
     expire(&case).await;
@@ -287,7 +284,9 @@ async fn a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat() {
     let namespace = format!("{}.c", case.db.name());
     let before = lease(&case, &namespace).await;
     // Renewed in time, by the server's clock.
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the lease was not renewed within 60 s");
         let now = lease(&case, &namespace).await;
         if now.get("heartbeat") != before.get("heartbeat") {
             let millis = |key| now.get_datetime(key).unwrap().timestamp_millis();
@@ -312,9 +311,7 @@ async fn a_run_that_cannot_renew_its_lease_stops_before_it_is_over() {
     let (_mongod, case) = alone().await;
     case.fill("c", dated(0..200, days(-3))).await;
     let child = start(locking(&case, RULE, &["--rate", "1"]));
-    while case.ids("c").await.len() == 200 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_deleted_from(&case, "c", 200).await;
     fail_commands(&case.client, "alwaysOn", doc! { "failCommands": ["update"], "errorCode": 50 }).await;
     let ran = end(child).await;
     // Nobody else has come: the lease is not over yet when it stops.

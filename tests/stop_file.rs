@@ -5,7 +5,7 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_running};
+use support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_deleted_from, until_running};
 use support::sweeper::{Case, id_set, run, sweeper};
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}
@@ -72,9 +72,7 @@ async fn a_file_that_appears_ends_a_wait() {
     case.fill("c", dated(0..100, days(-3))).await;
     // At this rate the run would go on for minutes.
     let child = start(with_file(&case, &["--rate", "1"]));
-    while case.ids("c").await.len() == 100 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_deleted_from(&case, "c", 100).await;
     case.file("stop", "");
     let ran = end(child).await;
     assert_eq!(ran.code, Some(4), "{ran:?}");

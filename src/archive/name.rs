@@ -1,8 +1,8 @@
 //! Names of files: as mongodump makes them, so that mongorestore finds its way.
 
 use bson::DateTime;
-use sha2::{Digest, Sha256};
 
+use crate::digest::sha256;
 use crate::policy::archive::Compression;
 use crate::policy::namespace::Namespace;
 
@@ -50,13 +50,7 @@ fn escape(collection: &str) -> String {
     if escaped.len() <= LONGEST {
         return escaped;
     }
-    let digest = hex(&Sha256::digest(collection.as_bytes()));
-    format!("{}%24{}", &escaped[..CUT], &digest[..DIGEST])
-}
-
-/// Hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{}%24{}", &escaped[..CUT], &sha256(collection.as_bytes())[..DIGEST])
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
 use super::{directory, frame, name};
+use crate::digest;
 use crate::policy::archive::Compression;
 use crate::policy::namespace::Namespace;
 
@@ -173,7 +174,7 @@ impl StoredFile {
         if length != totals.compressed_bytes || end != length {
             return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
         }
-        if verified.documents != totals.documents || name::hex(&whole.finalize()) != totals.sha256 {
+        if verified.documents != totals.documents || digest::hex(&whole.finalize()) != totals.sha256 {
             return Err(damaged(&format!("it is not what `{}` says", name::MANIFEST)));
         }
         Ok(verified)
@@ -189,7 +190,7 @@ impl Verified {
         while let Some((length, content)) = frame::first(bytes, self.compression) {
             let Ok(documents) = frame::documents(&content) else { break };
             let (segment, after) = bytes.split_at(length);
-            let place = Place { offset, length: length as u64, sha256: name::hex(&Sha256::digest(segment)) };
+            let place = Place { offset, length: length as u64, sha256: digest::sha256(segment) };
             self.segments.push(place);
             self.documents += documents.len() as u64;
             offset += length as u64;
@@ -212,7 +213,7 @@ impl Verified {
         let length = usize::try_from(place.length).ok().filter(|_| place.length <= LONGEST_REST);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
         file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
-        if name::hex(&Sha256::digest(&bytes)) != place.sha256 {
+        if digest::sha256(&bytes) != place.sha256 {
             return Err(format!("the segment at {at} has another checksum"));
         }
         let content = match frame::first(&bytes, self.compression) {

@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
 use super::name::{self, JOURNAL, MANIFEST};
+use crate::digest;
 use crate::policy::archive::{ArchiveTo, Compression};
 use crate::policy::namespace::Namespace;
 use crate::report::rfc3339;
@@ -206,7 +207,7 @@ impl ArchiveFile {
             length: segment.len() as u64,
             documents: documents.len() as u64,
             bytes: content.len() as u64,
-            sha256: name::hex(&Sha256::digest(&segment)),
+            sha256: digest::sha256(&segment),
         };
         lock(&self.journal).append(&Line::Segment(line))?;
         self.file.length += segment.len() as u64;
@@ -224,7 +225,7 @@ impl ArchiveFile {
             documents: self.documents,
             bytes: self.bytes,
             compressed_bytes: self.file.length,
-            sha256: name::hex(&self.sha256.clone().finalize()),
+            sha256: digest::hex(&self.sha256.clone().finalize()),
         }
     }
 }

@@ -163,13 +163,6 @@ pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
     }
 }
 
-/// Shows a report as JSON; ends with a newline.
-pub fn to_json(report: &NativeReport) -> String {
-    let mut text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
-    text.push('\n');
-    text
-}
-
 /// Shows a report as text; ends with a newline.
 pub fn to_text(report: &NativeReport) -> String {
     let mut lines = rows(&report.rows);

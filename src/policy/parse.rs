@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
-
 use super::namespace::{Namespace, NamespacePattern};
 use super::reader::{Context, Mapping};
 use super::rule::{Keys, read_defaults, read_rule};
 use super::yaml::{self, Node, Step};
 use super::{Connection, Expect, Flavor, Policy, PolicyError, Rule, RunLimits};
+use crate::digest;
 
 /// Largest policy that is read, in bytes. Globs and `defaults` keep real ones far below it.
 pub const MAX_BYTES: usize = 1_048_576;
@@ -37,11 +36,9 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
     let policy = read(&context, &root, uri_given);
     let problems = context.problems.into_inner();
     match policy {
-        Some(policy) if problems.is_empty() => Ok(Policy {
-            path: path.to_owned(),
-            sha256: Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect(),
-            ..policy
-        }),
+        Some(policy) if problems.is_empty() => {
+            Ok(Policy { path: path.to_owned(), sha256: digest::sha256(text.as_bytes()), ..policy })
+        }
         _ => Err(PolicyError::new(path, text, &problems)),
     }
 }

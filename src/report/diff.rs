@@ -163,13 +163,6 @@ fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Chang
     }
 }
 
-/// Shows a comparison as JSON; ends with a newline.
-pub fn to_json(diff: &Diff) -> String {
-    let mut text = serde_json::to_string_pretty(diff).expect("a comparison holds strings, numbers and lists only");
-    text.push('\n');
-    text
-}
-
 /// Shows a comparison as text, one change in a line below its rule; ends with a newline.
 pub fn to_text(diff: &Diff) -> String {
     let mut lines = Vec::new();

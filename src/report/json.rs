@@ -1,8 +1,9 @@
-//! The report as JSON: the whole of it, as `schema.json` describes it.
+//! Reports of any kind as JSON, for machines.
 
-use super::Report;
+use serde::Serialize;
 
-pub fn render(report: &Report) -> String {
+/// The whole of a report, indented; ends with a newline.
+pub fn render(report: &impl Serialize) -> String {
     let mut text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
     text.push('\n');
     text

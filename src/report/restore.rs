@@ -78,10 +78,46 @@ pub fn render(report: &RestoreReport) -> String {
     }
     lines.push(String::new());
     lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", clean(warning))));
+    lines.push(ended(report));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// How a restore ended: what went wrong first, or what was done.
+pub fn summary(report: &RestoreReport) -> String {
+    let first = report.namespaces.iter().find_map(|namespace| Some((&namespace.to, namespace.error.as_ref()?)));
+    let what = match first {
+        Some((to, why)) => format!("{}: {}", clean(to), clean(why)),
+        None if report.namespaces.iter().any(|namespace| namespace.conflict_count > 0) => "documents in conflict".to_owned(),
+        None => ended(report),
+    };
+    format!("restoring `{}`: {what}", clean(&report.archive))
+}
+
+fn ended(report: &RestoreReport) -> String {
     let inserted: u64 = report.namespaces.iter().map(|namespace| namespace.inserted_count).sum();
     let what = if report.dry_run { "would insert" } else { "inserted" };
     let nothing = if report.dry_run { "; nothing was written (dry run)" } else { "" };
-    lines.push(format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms)));
-    lines.push(String::new());
-    lines.join("\n")
+    format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
+}
+
+/// What a person should know who has put documents back. `complete`: whether the run that wrote the archive has ended.
+pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !complete {
+        warnings.push("the run that wrote this archive did not end; what is whole in it was read".to_owned());
+    }
+    for namespace in namespaces.iter().filter(|namespace| namespace.cut_bytes > 0) {
+        warnings.push(format!(
+            "{}: {} bytes at the end are cut off, and no whole documents",
+            namespace.namespace, namespace.cut_bytes
+        ));
+    }
+    if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
+        warnings.push("what had expired is expired still: the next sweep, and a TTL index at once, delete it again".to_owned());
+        warnings.push(
+            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata beside".to_owned(),
+        );
+    }
+    warnings
 }

@@ -7,7 +7,6 @@ use mongodb::options::{ReadPreference, ReadPreferenceOptions};
 use tracing::warn;
 
 use super::measure::{begin, not_begun, refuse};
-use super::only::Only;
 use super::prepare::{self, At};
 use super::sweep::{note_closed_windows, show};
 use super::{Run, millis};
@@ -15,6 +14,7 @@ use crate::audit::{doubts, sample_rate};
 use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
+use crate::only::Only;
 use crate::plan::{self, Decision, Plan, PlannedRule, Selection};
 use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined};
@@ -39,18 +39,8 @@ pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> a
     };
     drop(auditing);
     note_closed_windows(&plan, &mut reports);
-    let record = RunRecord {
-        command: Command::Audit,
-        dry_run: true,
-        run_id: run.id.clone(),
-        as_of: Some(plan.as_of),
-        started_at: run.started_at,
-        duration_ms: millis(run.begun),
-        signal_exit: run.stop.exit_code(),
-        policy: &run.policy,
-        server: Some(&deployment.facts),
-        plan: None,
-    };
+    let record =
+        RunRecord { dry_run: true, as_of: Some(plan.as_of), server: Some(&deployment.facts), ..run.record(Command::Audit) };
     let report = Report::new(record, reports);
     deployment.close().await;
     Ok(report)
@@ -98,7 +88,7 @@ impl Auditing<'_> {
                     let begun = Instant::now();
                     let one = One { auditing: self, number, planned, selection };
                     gone = one.audit(&differences, &mut report).await;
-                    report.duration_ms = millis(begun);
+                    report.duration_ms = millis(begun.elapsed());
                 }
             }
             reports.push(report);
@@ -259,7 +249,7 @@ impl One<'_> {
         if error::code(&cause) != Some(OUT_OF_TIME) {
             return Err(cause);
         }
-        let most = self.auditing.deployment.reading.most.map_or(0, |most| u64::try_from(most.as_millis()).unwrap_or(u64::MAX));
+        let most = self.auditing.deployment.reading.most.map_or(0, millis);
         report.warnings.push(format!("{what}: not measured: it took longer than {}; `--max-time` allows more", duration(most)));
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use tracing::warn;
 
+use super::Run;
 use super::measure::begin;
-use super::only::Only;
 use super::prepare::{self, At};
-use super::{Run, millis};
 use crate::cli::{CheckArgs, Common};
 use crate::expiry::Expiry;
 use crate::failure::Failure;
+use crate::only::Only;
 use crate::plan::{Decision, PlannedRule};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Rule};
@@ -40,7 +40,7 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         RuleReport { threshold: None, ..RuleReport::new(&planned) }
     });
     let rules = rules.collect();
-    Ok(Report::new(record(run, None), rules))
+    Ok(Report::new(run.record(Command::Check), rules))
 }
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
@@ -69,8 +69,7 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
         report
     });
     let reports = reports.collect();
-    let mut record = record(run, Some(&deployment.facts));
-    record.as_of = Some(plan.as_of);
+    let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..run.record(Command::Check) };
     let report = Report::new(record, reports);
     deployment.close().await;
     Ok(report)
@@ -89,19 +88,4 @@ fn advice(rule: &Rule) -> Vec<String> {
         advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());
     }
     advice
-}
-
-fn record<'a>(run: &'a Run, server: Option<&'a crate::facts::ServerFacts>) -> RunRecord<'a> {
-    RunRecord {
-        command: Command::Check,
-        dry_run: false,
-        run_id: run.id.clone(),
-        as_of: None,
-        started_at: run.started_at,
-        duration_ms: millis(run.begun),
-        signal_exit: run.stop.exit_code(),
-        policy: &run.policy,
-        server,
-        plan: None,
-    }
 }

@@ -1,7 +1,8 @@
-//! The question before the first delete.
+//! The question before the first change.
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::failure::Failure;
 use crate::report::text::{clean, count, plural};
 use crate::report::{RuleReport, Status};
 use crate::server::grant::Consent;
@@ -12,38 +13,52 @@ pub fn can_ask(yes: bool) -> bool {
     !yes && io::stdin().is_terminal()
 }
 
-/// Shows what would go and asks. Only the word `yes` is a yes; a signal is a no.
-pub async fn ask(stop: &Stop, rules: &[RuleReport]) -> io::Result<Consent> {
+/// Shows what would go and asks.
+///
+/// Errors: as those of [`ask`].
+pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<Consent> {
     let ready: Vec<&RuleReport> =
         rules.iter().filter(|rule| rule.status == Status::Complete && rule.expired_count != Some(0)).collect();
     if ready.is_empty() {
         return Ok(Consent::NothingToDelete);
     }
-    show(&ready)?;
-    answer(stop).await
+    let width = ready.iter().map(|rule| clean(&rule.namespace).chars().count()).max().unwrap_or(0);
+    let lines = ready.iter().map(|rule| {
+        let expired = rule.expired_count.map_or_else(|| "?".to_owned(), count);
+        let whole = rule.document_count.map_or_else(|| "?".to_owned(), count);
+        format!("  {:<width$}  {expired:>13} of {whole:>13} documents", clean(&rule.namespace))
+    });
+    let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
+    let question = format!("delete {} from {}?", plural(total, "document"), plural(ready.len() as u64, "collection"));
+    ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was deleted").await?;
+    Ok(Consent::Given)
 }
 
-/// Waits for the answer to a question that was asked. Only the word `yes` is a yes; a signal is a no.
-pub async fn answer(stop: &Stop) -> io::Result<Consent> {
+/// Shows what would be done, asks and waits for the answer.
+///
+/// Errors: the answer is another one than the word `yes`, or a signal came. `nothing` says what was not done, such as `nothing was deleted`.
+pub async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -> anyhow::Result<()> {
+    show(lines, question)?;
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)
     });
-    tokio::select! {
-        answer = answer => Ok(if answer.map_err(io::Error::other)??.trim() == "yes" { Consent::Given } else { Consent::Refused }),
-        () = stop.asked() => Ok(Consent::Refused),
+    let is_yes = tokio::select! {
+        answer = answer => answer??.trim() == "yes",
+        () = stop.asked() => false,
+    };
+    if is_yes {
+        return Ok(());
     }
+    let refused = Failure::cannot_run(format!("not confirmed; {nothing}"));
+    Err(if stop.is_asked() { Failure::interrupted(stop, nothing) } else { refused }.into())
 }
 
-fn show(ready: &[&RuleReport]) -> io::Result<()> {
+fn show(lines: &[String], question: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
-    let width = ready.iter().map(|rule| clean(&rule.namespace).chars().count()).max().unwrap_or(0);
-    for rule in ready {
-        let expired = rule.expired_count.map_or_else(|| "?".to_owned(), count);
-        let whole = rule.document_count.map_or_else(|| "?".to_owned(), count);
-        writeln!(stderr, "  {:<width$}  {expired:>13} of {whole:>13} documents", clean(&rule.namespace))?;
+    for line in lines {
+        writeln!(stderr, "{line}")?;
     }
-    let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
-    write!(stderr, "delete {} from {}? [yes/no] ", plural(total, "document"), plural(ready.len() as u64, "collection"))?;
+    write!(stderr, "{question} [yes/no] ")?;
     stderr.flush()
 }

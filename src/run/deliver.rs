@@ -20,6 +20,31 @@ pub struct Output {
     pub place: String,
 }
 
+impl Output {
+    /// Tries whether a place can be written.
+    ///
+    /// Errors: it cannot; nothing was deleted then.
+    fn open((path, format): (PathBuf, Format)) -> Result<Self, Failure> {
+        let place = place(&path);
+        match Target::open(&path) {
+            Ok(target) => Ok(Self { target, format, place }),
+            Err(cause) => Err(Failure::cannot_run(format!("creating the report {place}: {cause}; nothing was deleted"))),
+        }
+    }
+
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.target, Target::Stdout)
+    }
+
+    /// Writes the text of a command that has one output; `what` is what messages call it.
+    ///
+    /// Errors: it cannot be written.
+    pub fn write(self, what: &str, text: &str) -> Result<(), Failure> {
+        let Self { target, place, .. } = self;
+        target.write(text).map_err(|cause| Failure::cannot_run(format!("writing {what} to {place}: {cause}")))
+    }
+}
+
 /// Reads `--output` and `--format`: the first format is the first output's, and so on; outputs beyond the last format go by their
 /// extension. Without any output there is standard output.
 ///
@@ -49,7 +74,7 @@ pub fn pair(common: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
 }
 
 /// The places that are asked for; standard output where there is none.
-pub fn places(common: &Common) -> Vec<PathBuf> {
+fn places(common: &Common) -> Vec<PathBuf> {
     if common.output.is_empty() { vec![PathBuf::from("-")] } else { common.output.clone() }
 }
 
@@ -66,14 +91,42 @@ fn by_extension(path: &Path) -> Result<Format, Failure> {
 ///
 /// Errors: the first that cannot; nothing was deleted then.
 pub fn open(pairs: Vec<(PathBuf, Format)>) -> Result<Vec<Output>, Failure> {
-    let open = |(path, format): (PathBuf, Format)| {
-        let place = place(&path);
-        match Target::open(&path) {
-            Ok(target) => Ok(Output { target, format, place }),
-            Err(cause) => Err(Failure::cannot_run(format!("creating the report {place}: {cause}; nothing was deleted"))),
+    pairs.into_iter().map(Output::open).collect()
+}
+
+/// The output of a command that has one alone, in one of the forms that it knows. It is yet to be opened.
+pub struct One(PathBuf, Format);
+
+impl One {
+    /// Reads `--output` and `--format`.
+    ///
+    /// Errors: there are several outputs, or the form is another one.
+    pub fn of(common: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
+        let (path, format) = only(pair(common)?, command)?;
+        if known.contains(&format) {
+            return Ok(Self(path, format));
         }
-    };
-    pairs.into_iter().map(open).collect()
+        let names: Vec<String> = known.iter().map(|format| format!("`{}`", format.name())).collect();
+        let (last, others) = names.split_last().expect("every command knows a form");
+        Err(Failure::usage(format!("--format: {command} knows {} and {last}; nothing was contacted", others.join(", "))))
+    }
+
+    /// The output of a command that writes a text of one form.
+    ///
+    /// Errors: there are several outputs, or a form is asked for.
+    pub fn of_text(common: &Common, command: &str) -> Result<Self, Failure> {
+        if !common.format.is_empty() {
+            return Err(Failure::usage(format!("--format: what {command} writes has one form; nothing was contacted")));
+        }
+        Ok(Self(only(places(common), command)?, Format::Table))
+    }
+
+    /// Tries whether the place can be written.
+    ///
+    /// Errors: it cannot.
+    pub fn open(self) -> Result<Output, Failure> {
+        Output::open((self.0, self.1))
+    }
 }
 
 /// The one output of a command that cannot have several.
@@ -85,18 +138,19 @@ pub fn only<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
     <[T; 1]>::try_from(outputs).map(|[output]| output).map_err(|_| Failure::usage(several))
 }
 
-/// The one place of a command that writes a text of one form, and what messages call it.
+/// Writes the report of a command with one output, and one line to stderr where the exit code is not 0 and no report is there to say why.
+/// `summary` says how the command ended.
 ///
-/// Errors: a format or several outputs are asked for, or the place cannot be written.
-pub fn text_output(common: &Common, command: &str) -> Result<(Target, String), Failure> {
-    if !common.format.is_empty() {
-        return Err(Failure::usage(format!("--format: what {command} writes has one form; nothing was contacted")));
+/// Errors: the report cannot be written.
+pub fn deliver_one(common: &Common, output: Output, text: &str, exit_code: u8, summary: &str) -> Result<u8, Failure> {
+    let is_stdout = output.is_stdout();
+    if !(is_stdout && common.quiet) {
+        output.write("the report", text).map_err(|failure| failure.also(summary))?;
     }
-    let path = only(places(common), command)?;
-    let place = place(&path);
-    let target =
-        Target::open(&path).map_err(|cause| Failure::cannot_run(format!("creating {place}: {cause}; nothing was written")))?;
-    Ok((target, place))
+    if exit_code != exit::DONE && (common.quiet || !is_stdout) {
+        error!("{summary}");
+    }
+    Ok(exit_code)
 }
 
 /// Writes the report to every place, also where one of them fails, and one line to stderr where the exit code is not 0 and no report is
@@ -104,8 +158,9 @@ pub fn text_output(common: &Common, command: &str) -> Result<(Target, String), F
 pub fn deliver(common: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
     let (mut shown, mut written) = (false, false);
     let mut unwritten = Vec::new();
-    for Output { target, format, place } in outputs {
-        let to_stdout = matches!(target, Target::Stdout);
+    for output in outputs {
+        let to_stdout = output.is_stdout();
+        let Output { target, format, place } = output;
         if to_stdout && common.quiet {
             continue;
         }
@@ -133,6 +188,6 @@ pub fn deliver(common: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
 }
 
 /// What messages call a place.
-pub fn place(path: &Path) -> String {
+fn place(path: &Path) -> String {
     if output::is_stdout(path) { "standard output".to_owned() } else { format!("`{}`", path.display()) }
 }

@@ -2,33 +2,23 @@
 
 use std::path::Path;
 
-use tracing::error;
-
-use super::deliver::{self, Output};
+use super::deliver::One;
 use crate::cli::{Common, DiffArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::diff::{diff, to_json, to_text};
-use crate::report::{Format, Report, SCHEMA_VERSION};
+use crate::report::diff::{diff, to_text};
+use crate::report::{Format, Report, SCHEMA_VERSION, json};
 
 /// Writes what changed. Gives the exit code, which does not depend on whether anything did.
 pub fn compare(common: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
-    let (path, format) = deliver::only(deliver::pair(common)?, "diff")?;
-    if !matches!(format, Format::Table | Format::Json) {
-        return Err(Failure::usage("--format: diff knows `table` and `json`").into());
-    }
+    let output = One::of(common, "diff", &[Format::Table, Format::Json])?;
     let (old, new) = (read(&args.old)?, read(&args.new)?);
-    let Output { target, place, .. } = deliver::only(deliver::open(vec![(path, format)])?, "diff")?;
+    let output = output.open()?;
     let name = |path: &Path| path.display().to_string();
     let diff = diff((&name(&args.old), &old), (&name(&args.new), &new));
-    let text = if format == Format::Json { to_json(&diff) } else { to_text(&diff) };
-    match target.write(&text) {
-        Ok(()) => Ok(exit::DONE),
-        Err(cause) => {
-            error!("writing to {place}: {cause}");
-            Ok(exit::CANNOT_RUN)
-        }
-    }
+    let text = if output.format == Format::Json { json::render(&diff) } else { to_text(&diff) };
+    output.write("the comparison", &text)?;
+    Ok(exit::DONE)
 }
 
 fn read(path: &Path) -> Result<Report, Failure> {

@@ -12,37 +12,12 @@ use super::{Begun, Run, begin, confirm, load, new_id, recorded, refuse_invisible
 use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
+use crate::schedule::Schedule;
 use crate::stop::{Stop, file};
 use crate::{exit, report};
 
 /// A wait looks at the clock this often: it may be set, and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Runs begin later than at the full multiple by this share of the interval at most, and by no more than this time.
-const JITTER: (f64, Duration) = (0.05, Duration::from_secs(30));
-
-/// When runs begin: at the multiples of an interval since 1970, all later by the same little time.
-#[derive(Debug, Clone, Copy)]
-struct Schedule {
-    every: Duration,
-    jitter: Duration,
-}
-
-impl Schedule {
-    /// `random` is from 0 to 1, and decides how much later.
-    fn new(every: Duration, random: f64) -> Self {
-        let (share, most) = JITTER;
-        Self { every, jitter: every.mul_f64(share).min(most).mul_f64(random) }
-    }
-
-    /// The first beginning after an instant; both as times since 1970. Those that have passed meanwhile are left out.
-    fn next(&self, now: Duration) -> Duration {
-        let every = self.every.as_nanos().max(1);
-        let since = now.saturating_sub(self.jitter).as_nanos() % every;
-        let left = Duration::from_nanos(u64::try_from(every - since).unwrap_or(u64::MAX));
-        now.saturating_add(left)
-    }
-}
 
 /// What the runs go by.
 struct Going {
@@ -145,35 +120,4 @@ fn since_1970() -> Duration {
 
 fn shown(since_1970: Duration) -> String {
     report::rfc3339(bson::DateTime::from_millis(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn runs_begin_at_multiples_since_1970_and_those_that_are_missed_are_left_out() {
-        let exact = Schedule::new(MINUTE, 0.0);
-        for (now, next) in [(0, 60), (59, 60), (60, 120), (61, 120), (1_000_000_019, 1_000_000_020)] {
-            assert_eq!(exact.next(Duration::from_secs(now)), Duration::from_secs(next), "{now}");
-        }
-        // A run that began at 60 and took until 250.
-        assert_eq!(exact.next(Duration::from_secs(250)), 5 * MINUTE);
-        let weekly = Schedule::new(Duration::from_secs(604_800), 0.0);
-        assert_eq!(weekly.next(Duration::from_secs(1_700_000_000)).as_secs() % 604_800, 0);
-    }
-
-    #[test]
-    fn the_jitter_is_the_same_for_every_run_and_small() {
-        let late = Schedule::new(MINUTE, 0.5);
-        assert_eq!(late.jitter, Duration::from_millis(1500));
-        let first = late.next(Duration::from_secs(1000));
-        assert_eq!(first, Duration::from_millis(1_021_500));
-        assert_eq!(late.next(first), first + MINUTE);
-        assert_eq!(late.next(first - Duration::from_nanos(1)), first);
-        assert_eq!(late.next(Duration::ZERO), MINUTE);
-        assert_eq!(Schedule::new(Duration::from_secs(86_400), 1.0).jitter, Duration::from_secs(30));
-    }
 }

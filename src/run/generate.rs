@@ -5,9 +5,8 @@ use std::{fs, io};
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use tracing::error;
 
-use super::deliver;
+use super::deliver::One;
 use crate::cli::{Cli, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
@@ -20,7 +19,7 @@ pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
         SchemaOf::Policy => include_str!("../policy/schema.json"),
         SchemaOf::Report => include_str!("../report/schema.json"),
     };
-    write(common, "schema", schema)
+    write(common, "schema", "the schema", schema)
 }
 
 /// Writes the completions of a shell.
@@ -29,7 +28,7 @@ pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
 pub fn completions(common: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "sweeper", &mut script);
-    write(common, "completions", &String::from_utf8(script)?)
+    write(common, "completions", "the completions", &String::from_utf8(script)?)
 }
 
 /// Writes the manual page of `sweeper`, or with a directory one for each command.
@@ -39,7 +38,7 @@ pub fn man(common: &Common, args: &ManArgs) -> anyhow::Result<u8> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(directory) = &args.directory else {
-        return write(common, "man", &page(&command)?);
+        return write(common, "man", "the manual page", &page(&command)?);
     };
     pages(&command, directory)
         .map_err(|cause| Failure::cannot_run(format!("writing manual pages to `{}`: {cause}", directory.display())))?;
@@ -85,11 +84,7 @@ fn roff(line: &str) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }
 
-fn write(common: &Common, command: &str, text: &str) -> anyhow::Result<u8> {
-    let (target, place) = deliver::text_output(common, command)?;
-    if let Err(cause) = target.write(text) {
-        error!("writing {place}: {cause}");
-        return Ok(exit::CANNOT_RUN);
-    }
+fn write(common: &Common, command: &str, what: &str, text: &str) -> anyhow::Result<u8> {
+    One::of_text(common, command)?.open()?.write(what, text)?;
     Ok(exit::DONE)
 }

@@ -2,26 +2,22 @@
 
 use std::io::IsTerminal;
 
-use tracing::{error, warn};
+use tracing::warn;
 
-use super::deliver::{self, Output};
-use super::{Begun, Run};
+use super::deliver::One;
+use super::{Run, begin_one, prepare};
 use crate::cli::{Common, HistoryArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::Target;
 use crate::policy::namespace::Namespace;
 use crate::report::Format;
 use crate::report::history::{History, render};
-use crate::server::{connect, error, history};
+use crate::server::{error, history};
 
 /// Shows the runs. Gives the exit code: 0 also where none is recorded.
-pub async fn history(begun: Begun, common: &Common, args: &HistoryArgs) -> anyhow::Result<u8> {
-    let Begun { run, uri, outputs } = begun;
-    let Output { target, format, place } = deliver::only(outputs, "history")?;
-    if format == Format::Html {
-        return Err(Failure::usage("--format: history knows `table`, `json`, `csv` and `markdown`; nothing was contacted").into());
-    }
+pub async fn history(common: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
+    let output = One::of(common, "history", &[Format::Table, Format::Json, Format::Csv, Format::Markdown])?;
+    let (run, uri, output) = begin_one(common, id, output)?;
     let Some(namespace) = run.policy.history.clone() else {
         let failure =
             Failure::usage(format!("policy `{}`: no `history`, so no run is recorded; nothing was contacted", run.policy.path));
@@ -30,26 +26,16 @@ pub async fn history(begun: Begun, common: &Common, args: &HistoryArgs) -> anyho
     let uri = uri.require()?;
     let history = tokio::select! {
         read = read(&run, common, args, &uri, &namespace) => read?,
-        () = run.stop.asked() => {
-            let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
-            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was read") }.into());
-        }
+        () = run.stop.asked() => return Err(Failure::interrupted(&run.stop, "nothing was read").into()),
     };
-    let unicode = !matches!(target, Target::Stdout) || !std::io::stdout().is_terminal() || is_utf8();
-    if let Err(cause) = target.write(&render(&history, format, unicode)) {
-        error!("writing the history to {place}: {cause}");
-        return Ok(exit::CANNOT_RUN);
-    }
+    let unicode = !output.is_stdout() || !std::io::stdout().is_terminal() || is_utf8();
+    let text = render(&history, output.format, unicode);
+    output.write("the history", &text)?;
     Ok(exit::DONE)
 }
 
 async fn read(run: &Run, common: &Common, args: &HistoryArgs, uri: &str, namespace: &Namespace) -> Result<History, Failure> {
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
-    if let Some(unexpected) = deployment.facts.unexpected(&connection.expect) {
-        let failure = Failure::cannot_run(format!("{unexpected}; nothing was read"));
-        return Err(Failure { exit_code: exit::REFUSED, ..failure });
-    }
+    let deployment = prepare::connect(run, uri, "nothing was read").await?;
     let last = usize::try_from(args.last).unwrap_or(usize::MAX);
     let (documents, is_cut) = history::newest(&deployment, namespace, last, !common.only.is_empty())
         .await

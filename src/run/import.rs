@@ -1,17 +1,19 @@
 //! `sweeper import`: a policy from the TTL settings of a deployment. Reads only, and needs no policy.
 
 use bson::DateTime;
-use tracing::{error, warn};
+use tracing::warn;
 
-use super::{deliver, load};
+use super::deliver::One;
+use super::load;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::native::Catalog;
 use crate::native::import::{self, Source};
-use crate::policy::namespace::{NamespacePattern, glob};
+use crate::only::Only;
+use crate::policy::Flavor;
+use crate::policy::namespace::NamespacePattern;
 use crate::policy::parse::MAX_BYTES;
-use crate::policy::{Flavor, namespace};
 use crate::report::text::plural;
 use crate::server::{connect, error, native, uri};
 use crate::stop::Stop;
@@ -20,21 +22,14 @@ use crate::stop::Stop;
 ///
 /// Errors: no connection, or no setting that deletes anything; nothing was written then.
 pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
-    let (target, place) = deliver::text_output(common, "import")?;
+    let output = One::of_text(common, "import")?.open()?;
     let (given, flavor) = connection(common)?;
     let stop = Stop::listen()?;
-    let imported = tokio::select! {
+    let (policy, complete) = tokio::select! {
         imported = read(common, &given, flavor, run_id) => imported?,
-        () = stop.asked() => {
-            let exit_code = stop.exit_code().unwrap_or(exit::INTERRUPTED);
-            return Err(Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was written") }.into());
-        }
+        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was written").into()),
     };
-    let (policy, complete) = imported;
-    if let Err(cause) = target.write(&policy) {
-        error!("writing the policy to {place}: {cause}");
-        return Ok(exit::CANNOT_RUN);
-    }
+    output.write("the policy", &policy)?;
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
 }
 
@@ -58,7 +53,8 @@ async fn read(common: &Common, given: &str, flavor: Flavor, run_id: &str) -> any
     let mut catalog: Catalog = native::catalog(&deployment, &everything)
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was written", error::explain(&cause))))?;
-    catalog.collections.retain(|collection| is_meant(common, &collection.namespace));
+    let only = Only(&common.only);
+    catalog.collections.retain(|collection| only.selects(None, &collection.namespace));
     let shown = uri::redacted(given);
     let source = Source { uri: &shown, at: DateTime::now(), server: &deployment.facts };
     let imported = import::policy(&source, &catalog);
@@ -78,8 +74,4 @@ async fn read(common: &Common, given: &str, flavor: Flavor, run_id: &str) -> any
     }
     deployment.close().await;
     Ok((imported.policy, catalog.unreadable.is_empty()))
-}
-
-fn is_meant(common: &Common, namespace: &namespace::Namespace) -> bool {
-    common.only.is_empty() || common.only.iter().any(|pattern| glob(pattern, &namespace.to_string()))
 }

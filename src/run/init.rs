@@ -3,9 +3,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use tracing::error;
-
-use super::interview;
+use super::{deliver, interview};
 use crate::cli::{Common, InitArgs};
 use crate::exit;
 use crate::failure::Failure;
@@ -18,13 +16,7 @@ use crate::output::Target;
 pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     let path = match common.output.as_slice() {
         [] => &common.policy,
-        [path] => path,
-        several => {
-            let several = several.len();
-            return Err(
-                Failure::usage(format!("--output: init writes to one output, {several} are given; nothing was written")).into()
-            );
-        }
+        several => deliver::only(several.iter().collect(), "init")?,
     };
     let shown = path.display().to_string();
     let target = open(path, args.force)?;
@@ -54,10 +46,7 @@ pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     };
     // Whatever two answers say together: the file that is written is one that a sweep takes.
     draft.check(&shown)?;
-    if let Err(cause) = target.write(&draft.yaml()) {
-        error!("writing the policy `{shown}`: {cause}");
-        return Ok(exit::CANNOT_RUN);
-    }
+    target.write(&draft.yaml()).map_err(|cause| Failure::cannot_run(format!("writing the policy `{shown}`: {cause}")))?;
     if !common.quiet {
         next_steps(common, path)?;
     }

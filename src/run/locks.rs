@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::Run;
 use super::prepare::interrupted;
+use super::{Run, millis};
 use crate::exit;
 use crate::failure::Failure;
 use crate::lock::file::{self, FileLock};
@@ -46,7 +46,7 @@ impl Wait<'_> {
             return Ok(false);
         }
         if !*said {
-            let most = duration(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+            let most = duration(millis(left));
             info!(target: "sweeper::progress", "waiting for at most {most}: {}", why());
             *said = true;
         }

@@ -12,7 +12,7 @@ use crate::server::{Deployment, count, error};
 use crate::sweep::StopReason;
 
 /// Rules that are counted at the same time.
-const COUNTED_AT_ONCE: usize = 4;
+pub const COUNTED_AT_ONCE: usize = 4;
 
 /// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
 pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<RuleReport> {
@@ -45,7 +45,7 @@ pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all:
                         report.reason = Some(StopReason::asked(&run.stop).word().to_owned());
                     }
                 }
-                report.duration_ms = millis(begun);
+                report.duration_ms = millis(begun.elapsed());
             }
             report
         })

@@ -1,33 +1,26 @@
 //! `sweeper native`: the policy and the deployment's own TTL settings side by side, and the settings changed to what the policy says.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
-use tracing::error;
-
-use super::deliver::Output;
-use super::only::Only;
-use super::{Begun, Run, confirm, deliver};
+use super::deliver::{One, deliver_one};
+use super::{Run, begin_one, confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::failure::Failure;
 use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
-use crate::output::Target;
+use crate::only::Only;
 use crate::plan;
 use crate::report::text::plural;
-use crate::report::{Format, SCHEMA_VERSION, ServerReport, rfc3339};
-use crate::server::grant::Consent;
-use crate::server::{Deployment, connect, error, native};
+use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json, rfc3339};
+use crate::server::{Deployment, error, native};
 
 /// Runs the command and writes its report. Gives the exit code.
-pub async fn native(begun: Begun, common: &Common, command: &NativeCommand) -> anyhow::Result<u8> {
-    let Begun { run, uri, outputs } = begun;
-    let output = deliver::only(outputs, "native")?;
+pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
+    let output = One::of(common, "native", &[Format::Table, Format::Json])?;
+    let (run, uri, output) = begin_one(common, id, output)?;
     let (run, uri) = (&run, uri.require()?);
-    if !matches!(output.format, Format::Table | Format::Json) {
-        return Err(Failure::usage("--format: native knows `table` and `json`; nothing was contacted").into());
-    }
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {
@@ -53,36 +46,27 @@ pub async fn native(begun: Begun, common: &Common, command: &NativeCommand) -> a
         run_id: run.id.clone(),
         started_at: rfc3339(run.started_at),
         exit_code: run.stop.exit_code().unwrap_or(exit_code),
-        policy: crate::report::PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
+        policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
         server: ServerReport::from(&deployment.facts),
         rows,
     };
     deployment.close().await;
-    Ok(write(common, &report, output))
+    let text = if output.format == Format::Json { json::render(&report) } else { report::to_text(&report) };
+    Ok(deliver_one(common, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
 /// Ends the work at the first signal: up to the first change nothing is lost by that.
 async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
-        () = run.stop.asked() => Err(interrupted(run)),
+        () = run.stop.asked() => Err(Failure::interrupted(&run.stop, "nothing was changed")),
     }
-}
-
-fn interrupted(run: &Run) -> Failure {
-    let exit_code = run.stop.exit_code().unwrap_or(exit::INTERRUPTED);
-    Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was changed") }
 }
 
 async fn look(run: &Run, common: &Common, uri: &str) -> Result<(Deployment, Vec<Difference>), Failure> {
     let only = Only(&common.only);
     only.rules(&run.policy)?;
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
-    if let Some(unexpected) = deployment.facts.unexpected(&connection.expect) {
-        let failure = Failure::cannot_run(format!("{unexpected}; nothing was changed"));
-        return Err(Failure { exit_code: exit::REFUSED, ..failure });
-    }
+    let deployment = prepare::connect(run, uri, "nothing was changed").await?;
     let differences = compare(run, &only, &deployment).await?;
     if differences.is_empty() { Err(only.matches_nothing(&run.policy)) } else { Ok((deployment, differences)) }
 }
@@ -150,12 +134,8 @@ async fn apply(
         return Ok(());
     }
     if !yes {
-        ask(&ready)?;
-        if confirm::answer(&run.stop).await? == Consent::Refused {
-            let refused = Failure::cannot_run("not confirmed; nothing was changed");
-            let failure = if run.stop.is_asked() { interrupted(run) } else { refused };
-            return Err(failure.into());
-        }
+        let question = format!("apply {}?", plural(ready.len() as u64, "change"));
+        confirm::ask(&run.stop, &report::rows(&ready), &question, "nothing was changed").await?;
     }
     // Counting and asking take time. An index that was replaced meanwhile can be one that must never get this change: a collMod of a wildcard
     // index brings mongod 7.0 down.
@@ -178,29 +158,4 @@ async fn apply(
         }
     }
     Ok(())
-}
-
-fn ask(ready: &[Row]) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
-    for line in report::rows(ready) {
-        writeln!(stderr, "{line}")?;
-    }
-    write!(stderr, "apply {}? [yes/no] ", plural(ready.len() as u64, "change"))?;
-    stderr.flush()
-}
-
-fn write(common: &Common, report: &NativeReport, output: Output) -> u8 {
-    let Output { target, format, place } = output;
-    let to_stdout = matches!(target, Target::Stdout);
-    let text = if format == Format::Json { report::to_json(report) } else { report::to_text(report) };
-    if !(to_stdout && common.quiet)
-        && let Err(cause) = target.write(&text)
-    {
-        error!("writing the report to {place}: {cause}; {}", report::summary(report));
-        return exit::CANNOT_RUN;
-    }
-    if report.exit_code != exit::DONE && (common.quiet || !to_stdout) {
-        error!("{}", report::summary(report));
-    }
-    report.exit_code
 }

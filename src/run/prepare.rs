@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-use super::only::Only;
 use super::{Run, archive};
 use crate::approval::Approval;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
+use crate::only::Only;
 use crate::plan::{self, Plan, RunFacts};
 use crate::server::{Deployment, connect, error, inspect};
 
@@ -32,15 +32,19 @@ pub async fn prepare(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Resu
 
 /// The end of a run that was asked to stop before it deleted anything.
 pub fn interrupted(run: &Run) -> Failure {
-    match run.stop.exit_code() {
-        Some(exit_code) => Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was deleted") },
-        None => stopped_by_file(),
-    }
+    Failure::interrupted(&run.stop, "nothing was deleted")
 }
 
-/// The same, where what stops it is the stop file.
-pub fn stopped_by_file() -> Failure {
-    Failure { exit_code: exit::LIMIT, ..Failure::cannot_run("stopped by the stop file; nothing was deleted") }
+/// Connects for a command that makes no plan. `nothing` says what was not done, such as `nothing was read`.
+///
+/// Errors: no connection, or the deployment is not the one that the policy expects.
+pub async fn connect(run: &Run, uri: &str, nothing: &str) -> Result<Deployment, Failure> {
+    let connection = &run.policy.connection;
+    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+    match deployment.facts.unexpected(&connection.expect) {
+        None => Ok(deployment),
+        Some(why) => Err(Failure { exit_code: exit::REFUSED, ..Failure::cannot_run(format!("{why}; {nothing}")) }),
+    }
 }
 
 async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {

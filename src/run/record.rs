@@ -55,7 +55,7 @@ impl Record {
 
     /// A run ended without a report.
     pub fn failed(&self, cause: &anyhow::Error) {
-        self.write(None, millis(self.begun), failure::exit_code(cause));
+        self.write(None, millis(self.begun.elapsed()), failure::exit_code(cause));
     }
 
     /// Whether the metrics are written, where they are asked for.
@@ -112,18 +112,7 @@ pub async fn history(run: &Run, dry_run: bool, swept: &anyhow::Result<Report>) {
 
 /// What is known of a run that came to no report.
 fn of_failure(run: &Run, exit_code: u8, server: &ServerFacts) -> Report {
-    let record = RunRecord {
-        command: Command::Sweep,
-        dry_run: false,
-        run_id: run.id.clone(),
-        as_of: None,
-        started_at: run.started_at,
-        duration_ms: millis(run.begun),
-        signal_exit: None,
-        policy: &run.policy,
-        server: Some(server),
-        plan: None,
-    };
+    let record = RunRecord { server: Some(server), ..run.record(Command::Sweep) };
     let report = Report::new(record, Vec::new());
     let totals = Totals { expired_count: None, remaining_count: None, ..report.totals };
     Report { exit_code, status: Status::Failed, totals, ..report }

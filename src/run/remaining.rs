@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 
 use super::Run;
+use super::measure::COUNTED_AT_ONCE;
 use crate::plan::{Decision, Plan, PlannedRule};
 use crate::report::{RuleReport, Status, rfc3339};
 use crate::server::{Deployment, count};
-
-/// Rules that are counted at the same time.
-const COUNTED_AT_ONCE: usize = 4;
 
 /// One count may take so long.
 const LONGEST_COUNT: Duration = Duration::from_secs(1);

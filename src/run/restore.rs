@@ -1,24 +1,22 @@
 //! `sweeper restore`: verifies an archive, and puts back what is missing. Needs no policy.
 
-use std::io::{Write, stderr};
-use std::path::Path;
 use std::time::Instant;
 
 use bson::RawDocumentBuf;
-use tracing::{error, warn};
+use tracing::warn;
 
-use super::deliver::{self, Output};
+use super::deliver::{One, deliver_one};
 use super::{confirm, import, millis};
+use crate::archive::blocking;
 use crate::archive::reader::{self, Stored, Verified};
 use crate::cli::{Common, RestoreArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::Target;
-use crate::policy::namespace::{Namespace, NamespacePattern, glob};
-use crate::report::restore::{NamespaceReport, RestoreReport, render};
+use crate::only::Only;
+use crate::policy::namespace::{Namespace, NamespacePattern};
+use crate::report::restore::{self, NamespaceReport, RestoreReport};
 use crate::report::text::{clean, plural};
-use crate::report::{Format, SCHEMA_VERSION};
-use crate::server::grant::Consent;
+use crate::report::{Format, SCHEMA_VERSION, json};
 use crate::server::insert::{self, Present, Put};
 use crate::server::{Deployment, connect, error};
 use crate::stop::Stop;
@@ -38,23 +36,20 @@ struct Part {
 /// Errors: the archive is damaged, no connection, or not confirmed; nothing was inserted then.
 pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
-    let (path, format) = deliver::only(deliver::pair(common)?, "restore")?;
-    if !matches!(format, Format::Table | Format::Json) {
-        return Err(Failure::usage("--format: restore writes `table` or `json`; nothing was contacted").into());
-    }
+    let output = One::of(common, "restore", &[Format::Table, Format::Json])?;
     let (uri, flavor) = import::connection(common)?;
-    let output = deliver::only(deliver::open(vec![(path, format)])?, "restore")?;
+    let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) = tokio::select! {
         verified = verify(common, args) => verified?,
-        () = stop.asked() => return Err(interrupted(&stop).into()),
+        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was inserted").into()),
     };
     let deployment = tokio::select! {
         deployment = connect::connect(&uri, flavor, id) => deployment?,
-        () = stop.asked() => return Err(interrupted(&stop).into()),
+        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was inserted").into()),
     };
-    if !args.dry_run && confirm::can_ask(args.yes) && ask(&stop, &parts).await? != Consent::Given {
-        return Err(Failure::cannot_run("not confirmed; nothing was inserted").into());
+    if !args.dry_run && confirm::can_ask(args.yes) {
+        ask(&stop, &parts).await?;
     }
     let mut namespaces = Vec::new();
     for part in parts {
@@ -80,14 +75,19 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
         archive: args.archive.display().to_string(),
         run_id: stored.run_id,
         complete: stored.complete,
-        duration_ms: millis(begun),
+        duration_ms: millis(begun.elapsed()),
         exit_code: stop.exit_code().unwrap_or(of_rules),
-        warnings: warnings(stored.complete, &namespaces),
+        warnings: restore::warnings(stored.complete, &namespaces),
         namespaces,
     };
     deployment.close().await;
-    report.duration_ms = millis(begun);
-    Ok(write(common, &report, output))
+    report.duration_ms = millis(begun.elapsed());
+    let text = if output.format == Format::Json { json::render(&report) } else { restore::render(&report) };
+    let exit_code = deliver_one(common, output, &text, report.exit_code, &restore::summary(&report))?;
+    if common.quiet && !report.complete {
+        warn!("the run that wrote this archive did not end");
+    }
+    Ok(exit_code)
 }
 
 /// Reads and verifies what was asked for.
@@ -98,9 +98,9 @@ async fn verify(common: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part
     let path = args.archive.clone();
     let mut stored = blocking(move || reader::open(&path)).await.map_err(&unreadable)?;
     let moves = moves(args, &stored)?;
-    let is_meant =
-        |namespace: &Namespace| common.only.is_empty() || common.only.iter().any(|pattern| glob(pattern, &namespace.to_string()));
-    let files: Vec<_> = std::mem::take(&mut stored.files).into_iter().filter(|file| is_meant(&file.namespace)).collect();
+    let only = Only(&common.only);
+    let files: Vec<_> =
+        std::mem::take(&mut stored.files).into_iter().filter(|file| only.selects(None, &file.namespace)).collect();
     if files.is_empty() && !common.only.is_empty() {
         return Err(Failure::usage(format!(
             "--only {}: no namespace of the archive matches; nothing was inserted",
@@ -116,10 +116,6 @@ async fn verify(common: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part
         Part { to: moved.map_or_else(|| file.namespace.clone(), |(_, to)| to.clone()), file }
     });
     Ok((stored, parts.collect()))
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error: {panic}")))
 }
 
 /// The pairs of `--namespace`. A name may hold `=` as well: what stands before it must be in the archive.
@@ -142,21 +138,13 @@ fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespac
     args.namespace.iter().map(read).collect()
 }
 
-async fn ask(stop: &Stop, parts: &[Part]) -> std::io::Result<Consent> {
-    let mut err = stderr().lock();
-    for part in parts {
-        writeln!(err, "  {}: {}", clean(&part.to.to_string()), plural(part.file.documents, "document"))?;
-    }
+async fn ask(stop: &Stop, parts: &[Part]) -> anyhow::Result<()> {
+    let lines =
+        parts.iter().map(|part| format!("  {}: {}", clean(&part.to.to_string()), plural(part.file.documents, "document")));
     let total: u64 = parts.iter().map(|part| part.file.documents).sum();
-    write!(
-        err,
-        "insert what is missing of {} into {}? [yes/no] ",
-        plural(total, "document"),
-        plural(parts.len() as u64, "collection")
-    )?;
-    err.flush()?;
-    drop(err);
-    confirm::answer(stop).await
+    let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
+    let question = format!("insert what is missing of {documents} into {collections}?");
+    confirm::ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was inserted").await
 }
 
 /// Puts one file back.
@@ -223,61 +211,4 @@ fn enter(report: &mut NamespaceReport, done: Put, missing: u64, error: Option<St
     let refused = done.why.map(|why| format!("refused: {why}"));
     let why: Vec<String> = [error, missing, unconfirmed, refused].into_iter().flatten().collect();
     report.error = (!why.is_empty()).then(|| why.join("; "));
-}
-
-fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if !complete {
-        warnings.push("the run that wrote this archive did not end; what is whole in it was read".to_owned());
-    }
-    for namespace in namespaces.iter().filter(|namespace| namespace.cut_bytes > 0) {
-        warnings.push(format!(
-            "{}: {} bytes at the end are cut off, and no whole documents",
-            namespace.namespace, namespace.cut_bytes
-        ));
-    }
-    if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
-        warnings.push("what had expired is expired still: the next sweep, and a TTL index at once, delete it again".to_owned());
-        warnings.push(
-            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata beside".to_owned(),
-        );
-    }
-    warnings
-}
-
-fn interrupted(stop: &Stop) -> Failure {
-    let exit_code = stop.exit_code().unwrap_or(exit::INTERRUPTED);
-    Failure { exit_code, ..Failure::cannot_run("interrupted; nothing was inserted") }
-}
-
-/// Writes the report; gives the exit code.
-fn write(common: &Common, report: &RestoreReport, output: Output) -> u8 {
-    let Output { target, format, place } = output;
-    let text = match format {
-        // Values of numbers and strings alone can always be written.
-        Format::Json => serde_json::to_string_pretty(report).unwrap_or_default() + "\n",
-        _ => render(report),
-    };
-    let to_stdout = matches!(target, Target::Stdout);
-    if common.quiet && to_stdout {
-        return say(common, report, false);
-    }
-    if let Err(cause) = target.write(&text) {
-        error!("writing the report to {place}: {cause}; the restore itself is over");
-        return exit::CANNOT_RUN;
-    }
-    say(common, report, to_stdout)
-}
-
-/// One line on stderr where something is wrong and the report is not there to say what.
-fn say(common: &Common, report: &RestoreReport, shown: bool) -> u8 {
-    if report.exit_code != exit::DONE && (common.quiet || !shown) {
-        let first = report.namespaces.iter().find_map(|namespace| Some((&namespace.to, namespace.error.as_ref()?)));
-        let why = first.map_or_else(|| "documents in conflict".to_owned(), |(to, why)| format!("{}: {}", clean(to), clean(why)));
-        error!("restoring `{}`: {why}", Path::new(&report.archive).display());
-    }
-    if common.quiet && !report.complete {
-        warn!("the run that wrote this archive did not end");
-    }
-    report.exit_code
 }

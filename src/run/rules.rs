@@ -132,7 +132,7 @@ impl Sweeping<'_> {
         self.enter(report, planned, outcome);
         self.count_kept(planned, selection, report).await;
         self.warn_if_field_unseen(planned, selection, report).await;
-        report.duration_ms += millis(begun);
+        report.duration_ms += millis(begun.elapsed());
     }
 
     /// Counts what the rule leaves alone for ever. After the sweep: what has expired is then out of the way, and nobody waits.
@@ -162,7 +162,6 @@ impl Sweeping<'_> {
 
     /// Enters what a sweep came to.
     fn enter(&self, report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let paused = outcome.paused;
         report.deleted_count = outcome.deleted;
         report.batches = outcome.batches;

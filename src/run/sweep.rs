@@ -8,7 +8,7 @@ use chrono::Utc;
 use super::locks::{self, HeldLeases, Wait};
 use super::measure::measure;
 use super::prepare::{self, At};
-use super::{Run, confirm, events, millis, record, remaining, rules};
+use super::{Run, confirm, events, record, remaining, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
@@ -71,16 +71,11 @@ async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> 
     let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
     remaining::enter(run, &deployment, &plan, args.dry_run, is_recorded, &mut reports).await;
     let record = RunRecord {
-        command: Command::Sweep,
         dry_run: args.dry_run,
-        run_id: run.id.clone(),
         as_of: Some(plan.as_of),
-        started_at: run.started_at,
-        duration_ms: millis(run.begun),
-        signal_exit: run.stop.exit_code(),
-        policy: &run.policy,
         server: Some(&deployment.facts),
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
+        ..run.record(Command::Sweep)
     };
     Ok(Report::new(record, reports))
 }
@@ -109,13 +104,7 @@ async fn sweep_plan(
     let mut reports = measure(run, deployment, plan, count_all).await;
     let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
     reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
-    let consent = if asks { confirm::ask(&run.stop, &reports).await? } else { Consent::NotAsked };
-    if consent == Consent::Refused && run.stop.is_asked() {
-        return Err(prepare::interrupted(run).into());
-    }
-    if consent == Consent::Refused {
-        return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
-    }
+    let consent = if asks { confirm::ask_to_delete(&run.stop, &reports).await? } else { Consent::NotAsked };
     if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
         let of_policy = &run.policy.run;
         let limits = Limits {

@@ -4,13 +4,12 @@
 /// somebody could be asked, can make one.
 pub struct DeleteGrant(());
 
-/// The answer of whoever is at the terminal, or that nobody is.
+/// Why a sweep may go on to delete, or has nothing to; without a yes of whoever is at the terminal it ends before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
     /// `--yes`, or nobody to ask.
     NotAsked,
     Given,
-    Refused,
     /// There was nothing to ask about, so there is nothing to delete either.
     NothingToDelete,
 }

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::attempts::Tally;
 use super::batch::{self, Aim, Sent};
 use super::source::explain;
+use crate::archive::blocking;
 use crate::archive::writer::{Archive, ArchiveFile};
 use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
@@ -159,12 +160,6 @@ async fn write(
     documents: Vec<Exact>,
 ) -> std::result::Result<Vec<Exact>, String> {
     blocking(move || file.append(&rule, documents.iter().map(|exact| exact.document.as_bytes())).map(|()| documents)).await
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> std::result::Result<T, String> + Send + 'static,
-) -> std::result::Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error while archiving: {panic}")))
 }
 
 /// The `_id`s of what is in a stretch and has expired.

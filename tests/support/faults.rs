@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use mongodb::Client;
@@ -24,6 +24,15 @@ pub async fn alone() -> (Mongod, Case) {
     case.client = mongod.client().await;
     case.db = case.client.database("t");
     (mongod, case)
+}
+
+/// Waits until a run has deleted from a collection that had so many documents.
+pub async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
+    let begun = Instant::now();
+    while case.ids(collection).await.len() == full {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was deleted within 60 s");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Lets commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; those of the test are left alone.

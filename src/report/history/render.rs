@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{History, RecordedRun, trend};
-use crate::report::Format;
 use crate::report::markdown::escape;
 use crate::report::text::{clean, compact, count, duration, fold, plural};
+use crate::report::{Format, json};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 
@@ -18,10 +18,7 @@ const WIDEST: usize = 60;
 /// Shows the history; ends with a newline. `unicode` says whether the table's reader can show blocks.
 pub fn render(history: &History, format: Format, unicode: bool) -> String {
     match format {
-        Format::Json => {
-            let text = serde_json::to_string_pretty(history);
-            text.expect("a history holds strings, numbers and lists only") + "\n"
-        }
+        Format::Json => json::render(history),
         Format::Csv => csv(history),
         Format::Markdown => markdown(history),
         // Pages are for reports: `history` refuses to make one.
