@@ -152,7 +152,7 @@ async fn apply(
     if !yes {
         ask(&ready)?;
         if confirm::answer(&run.stop).await? == Consent::Refused {
-            let refused = Failure::cannot_run("not confirmed; nothing was changed");
+            let refused = Failure::cannot_run("not confirmed: only the word `yes` confirms; nothing was changed");
             let failure = if run.stop.is_asked() { interrupted(run) } else { refused };
             return Err(failure.into());
         }

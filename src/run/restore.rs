@@ -54,7 +54,7 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
         () = stop.asked() => return Err(interrupted(&stop).into()),
     };
     if !args.dry_run && confirm::can_ask(args.yes) && ask(&stop, &parts).await? != Consent::Given {
-        return Err(Failure::cannot_run("not confirmed; nothing was inserted").into());
+        return Err(Failure::cannot_run("not confirmed: only the word `yes` confirms; nothing was inserted").into());
     }
     let mut namespaces = Vec::new();
     for part in parts {

@@ -114,7 +114,7 @@ async fn sweep_plan(
         return Err(prepare::interrupted(run).into());
     }
     if consent == Consent::Refused {
-        return Err(Failure::cannot_run("not confirmed; nothing was deleted").into());
+        return Err(Failure::cannot_run("not confirmed: only the word `yes` confirms; nothing was deleted").into());
     }
     if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
         let of_policy = &run.policy.run;

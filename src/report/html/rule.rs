@@ -93,7 +93,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at { (fact("found by", found_by(rule))) }
             @if let Some(examined) = rule.audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
                 (fact("examined", html! {
-                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find " (count(examined.returned))
+                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "
+                    @if rule.expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
+                    (count(examined.returned))
                 }))
             }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
