@@ -98,6 +98,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                     (count(examined.returned))
                 }))
             }
+            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
             @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
                 (fact("native TTL beside the rule", html! { b { (compared.state.word()) } ": " (name(&compared.detail)) }))
@@ -108,7 +109,6 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
                 @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
             }
-            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
         }
     }
 }
