@@ -56,6 +56,9 @@ First steps:
 
 More:
   sweeper audit -o audit.html  how old it is, what comes next, what never goes
+  sweeper sweep --plan audit.json
+                               what a saved audit approved, and no more
+  sweeper history              the last runs
   sweeper import -o sweeper.yaml
                                a policy from the TTL indexes that are there
   sweeper native diff          the TTL indexes beside the policy
@@ -63,6 +66,47 @@ More:
                                what changed between two reports?
   sweeper restore DIRECTORY    put back what was archived
   sweeper completions bash     for the shell; also zsh, fish and others
+";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  sweeper check                the file alone
+  sweeper check --connect      and what it means on the deployment
+  sweeper check -p new.yaml --connect --only 'app.*'
+";
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  sweeper diff monday.json tuesday.json
+  sweeper diff audit.json swept.json --only app.sessions -o changes.csv
+";
+
+const HISTORY_EXAMPLES: &str = "\
+Examples:
+  sweeper history              the last 20 runs
+  sweeper history -n 5 --only app.sessions
+  sweeper history --format json
+";
+
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d --dry-run
+                               is it whole? what would come back?
+  sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d \\
+    --only app.sessions --namespace app.sessions=app.found
+                               beside what is there
+";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  sweeper import               on the terminal
+  sweeper import --only 'app.*' -o sweeper.yaml
+";
+
+const INIT_EXAMPLES: &str = "\
+Examples:
+  sweeper init                 asks
+  sweeper init --namespace app.sessions --field lastModified --expire-after 1h
 ";
 
 const AUDIT_EXAMPLES: &str = "\
@@ -100,32 +144,43 @@ pub enum Command {
     ///
     /// With --uri or MONGODB_URI it looks which collections there are and which fields hold dates; reads only. Without a terminal it takes
     /// the answers from --namespace, --field and --expire-after. Goes to the file of --output, else of --policy; never over one that is there.
+    #[command(after_help = INIT_EXAMPLES)]
     Init(InitArgs),
-    /// Delete what the policy says has expired, or show it with --dry-run
-    ///
-    /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
-    /// The report goes to standard output, everything else to standard error.
-    #[command(after_help = format!("{SWEEP_EXAMPLES}\n{EXIT_CODES}"))]
-    Sweep(SweepArgs),
+    /// Validate the policy, and with --connect hold it against the deployment; never writes
+    #[command(after_help = format!("{CHECK_EXAMPLES}\n{EXIT_CODES}"))]
+    Check(CheckArgs),
     /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never does and why; never writes
     ///
     /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
     /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
     #[command(after_help = format!("{AUDIT_EXAMPLES}\n{EXIT_CODES}"))]
     Audit(AuditArgs),
-    /// Validate the policy, and with --connect hold it against the deployment; never writes
-    #[command(after_help = EXIT_CODES)]
-    Check(CheckArgs),
+    /// Delete what the policy says has expired, or show it with --dry-run
+    ///
+    /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
+    /// The report goes to standard output, everything else to standard error.
+    #[command(after_help = format!("{SWEEP_EXAMPLES}\n{EXIT_CODES}"))]
+    Sweep(SweepArgs),
     /// Show what changed between two saved JSON reports; contacts nothing
+    #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
     /// Show the last runs that `history` of the policy recorded; reads only
     ///
     /// With --only the documents that the selected rules deleted, else those of whole runs.
+    #[command(after_help = HISTORY_EXAMPLES)]
     History(HistoryArgs),
+    /// Put back what a sweep has archived; never overwrites without --replace
+    ///
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
+    /// policy where --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal a question is
+    /// asked first; with --yes, or when standard input is no terminal, it is not.
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
     /// policy where --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    #[command(after_help = IMPORT_EXAMPLES)]
     Import,
     /// Hold the deployment's own TTL settings beside the policy, or change them to what it says
     Native {
@@ -144,12 +199,6 @@ pub enum Command {
     ///
     /// sweeper man --directory ~/.local/share/man/man1 writes a page for each command.
     Man(ManArgs),
-    /// Put back what a sweep has archived; never overwrites without --replace
-    ///
-    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy where --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal a question is
-    /// asked first; with --yes, or when standard input is no terminal, it is not.
-    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]

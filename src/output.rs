@@ -123,9 +123,13 @@ fn behind_link(path: &Path) -> io::Result<PathBuf> {
 
 /// A new file in the directory of another, with its permissions; where there is none, with those that any new file gets.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = directory(path);
+    if !directory.is_dir() {
+        return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory `{}`", directory.display())));
+    }
     let mut builder = tempfile::Builder::new();
     let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
-    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory(path))?;
+    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
     if let Ok(permissions) = existing {
         file.as_file().set_permissions(permissions)?;
     }

@@ -14,6 +14,7 @@ use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
 use crate::index::{self, IndexChoice};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
+use crate::report::text::count;
 use crate::service::Capabilities;
 
 /// More documents than this are gone through without an index only where the rule allows it.
@@ -310,8 +311,10 @@ pub fn share_guard(rule: &Rule, expired_count: u64, document_count: u64) -> Opti
         Refusal::new(
             "maxDeletePercent",
             format!(
-                "{expired_count} of {document_count} documents have expired, {percent:.2} %, and {limit} % may be deleted; \
-             raise `maxDeletePercent` if that is intended"
+                "{} of {} documents have expired, {percent:.2} %, and {limit} % may be deleted; raise `maxDeletePercent` if that is \
+                 intended",
+                count(expired_count),
+                count(document_count)
             ),
         )
     })

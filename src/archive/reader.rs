@@ -14,6 +14,7 @@ use super::{directory, frame, name};
 use crate::digest;
 use crate::policy::archive::Compression;
 use crate::policy::namespace::Namespace;
+use crate::report::text::plural;
 
 /// What may follow the last segment that the journal knows: the one that was being written.
 const LONGEST_REST: u64 = 64 * 1024 * 1024;
@@ -124,7 +125,10 @@ fn not_a_run(path: &Path) -> String {
         .unwrap_or_default();
     runs.sort();
     match runs.last() {
-        Some(last) => format!("it holds the archives of {} runs; expected one of them, such as `{}`", runs.len(), last.display()),
+        Some(last) => {
+            let runs = plural(runs.len() as u64, "run");
+            format!("it holds the archives of {runs}; expected the directory of one, such as `{}`", last.display())
+        }
         None => format!("no `{}` in it; expected the directory of one run, as the report names it", name::JOURNAL),
     }
 }

@@ -54,6 +54,19 @@ pub fn histogram(counts: &[(u64, u64)]) -> Vec<AgeRange> {
         .collect()
 }
 
+/// The ranges as a person wants to see them: three or more without documents, on one side of now, become one.
+pub fn merged(ranges: &[AgeRange]) -> Vec<AgeRange> {
+    let is_empty = |range: &AgeRange| range.expired_count == 0 && range.not_expired_count == 0;
+    let together = |a: &AgeRange, b: &AgeRange| is_empty(a) && is_empty(b) && a.max_age_seconds != Some(0);
+    let merge = |stretch: &[AgeRange]| match stretch {
+        [first, _, .., last] if stretch.len() >= 3 && is_empty(first) => {
+            vec![AgeRange { max_age_seconds: last.max_age_seconds, ..first.clone() }]
+        }
+        few => few.to_vec(),
+    };
+    ranges.chunk_by(together).flat_map(merge).collect()
+}
+
 /// A range in words: `1 h to 6 h`, of dates in the future `in 1 h to 6 h`.
 pub fn words(range: &AgeRange) -> String {
     match (range.min_age_seconds, range.max_age_seconds) {
@@ -80,6 +93,23 @@ fn age(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_ranges_without_documents_are_shown_as_one() {
+        let mut counts = vec![(0, 0); bounds().len() + 1];
+        (counts[0], counts[19], counts[22]) = ((0, 4), (1, 0), (2, 0));
+        let all = histogram(&counts);
+        let shown = merged(&all);
+        let words: Vec<String> = shown.iter().map(words).collect();
+        assert_eq!(
+            words,
+            ["in 10 y or more", "in 0 to 10 y", "0 to 1 h", "1 h to 6 h", "6 h to 1 d", "1 d to 3 d", "3 d to 7 d"]
+        );
+        assert_eq!(
+            shown.iter().map(|range| (range.expired_count, range.not_expired_count)).collect::<Vec<_>>(),
+            [(0, 4), (0, 0), (0, 0), (1, 0), (0, 0), (0, 0), (2, 0)]
+        );
+    }
 
     #[test]
     fn ranges_without_documents_are_left_out_at_both_ends_alone() {

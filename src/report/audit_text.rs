@@ -31,7 +31,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
     let ages = audit.age_histogram.as_deref().unwrap_or_default();
     if !ages.is_empty() {
         lines.push(format!("{:<17}{:>13}{:>15}", "age", "expired", "not expired"));
-        lines.extend(histogram(ages));
+        lines.extend(histogram(&ranges::merged(ages)));
     }
     lines.extend(audit.newest_expired.iter().map(|newest| format!("newest expired: {newest}")));
     lines.extend(audit.backlog.as_ref().filter(|backlog| !backlog.is_empty()).map(|backlog| {
@@ -54,9 +54,10 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
     lines.extend(samples(&audit.samples));
     lines.extend(audit.examined.as_ref().map(|examined| {
         format!(
-            "cost: {} and {} examined to find {}",
+            "cost: {} and {} examined to find {}{}",
             plural(examined.keys, "key"),
             plural(examined.documents, "document"),
+            if rule.expired_count.is_some_and(|expired| expired > examined.returned) { "the first " } else { "" },
             plural(examined.returned, "document")
         )
     }));
@@ -106,10 +107,13 @@ fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
 
 fn samples(samples: &[Sample]) -> Vec<String> {
     let Some(first) = samples.first() else { return Vec::new() };
-    let alike = samples.iter().all(|sample| sample.why == first.why);
-    let head = if alike { format!("would go, {}, such as:", first.why) } else { "would go, such as:".to_owned() };
+    // The most frequent reason stands once, so that the lines stay short.
+    let frequency = |sample: &&Sample| samples.iter().filter(|other| other.why == sample.why).count();
+    let usual = samples.iter().rev().max_by_key(frequency).unwrap_or(first).why.as_str();
+    let alike = samples.iter().all(|sample| sample.why == usual);
+    let head = format!("would go, {usual}{}, such as:", if alike { "" } else { " where nothing else is said" });
     let line = |sample: &Sample| {
-        let why = if alike { String::new() } else { format!("  {}", sample.why) };
+        let why = if sample.why == usual { String::new() } else { format!("  {}", sample.why) };
         format!("  {}  {}{why}", sample.date, id(&sample.id))
     };
     std::iter::once(head).chain(samples.iter().map(line)).collect()

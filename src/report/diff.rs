@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::text::{clean, count};
+use super::text::{clean, count, fold};
 use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION};
 
 /// Two reports side by side.
@@ -180,13 +180,14 @@ pub fn to_text(diff: &Diff) -> String {
             title = of_change;
         }
         let difference = change.difference.map(|n| format!(" ({}{})", if n < 0 { "-" } else { "+" }, count(n.unsigned_abs())));
-        lines.push(format!(
+        let line = format!(
             "  {:<width$}  {} -> {}{}",
             change.key,
             shown(change, &change.old),
             shown(change, &change.new),
             difference.unwrap_or_default()
-        ));
+        );
+        lines.push(fold(&line, "    "));
     }
     if diff.changes.is_empty() {
         lines.push(String::new());

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::text::{clean, count, duration, plural};
+use super::text::{clean, count, duration, fold, plural};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,7 +77,7 @@ pub fn render(report: &RestoreReport) -> String {
         }
     }
     lines.push(String::new());
-    lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", clean(warning))));
+    lines.extend(report.warnings.iter().map(|warning| fold(&format!("warning: {}", clean(warning)), "  ")));
     lines.push(ended(report));
     lines.push(String::new());
     lines.join("\n")

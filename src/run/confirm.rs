@@ -50,7 +50,7 @@ pub async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -
     if is_yes {
         return Ok(());
     }
-    let refused = Failure::cannot_run(format!("not confirmed; {nothing}"));
+    let refused = Failure::cannot_run(format!("not confirmed: only the word `yes` confirms; {nothing}"));
     Err(if stop.is_asked() { Failure::interrupted(stop, nothing) } else { refused }.into())
 }
 

@@ -201,6 +201,8 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -
         failure.hint("the server asks for a user; name one in the connection string")
     } else if text.contains("UnknownIssuer") || text.contains("BadSignature") {
         failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
+    } else if text.contains("no suitable server answered") {
+        failure.hint("check host and port, that the server runs, and that firewalls and access lists let this machine through")
     } else {
         failure
     }

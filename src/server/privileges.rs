@@ -85,18 +85,47 @@ fn grant(namespace: &Namespace, actions: &[&str]) -> String {
     )
 }
 
-/// Whether a privilege's resource includes the collection. An empty name stands for every one, but for system collections.
+/// Whether a privilege's resource includes the collection. An empty name stands for every one, but for system collections; the built-in roles
+/// `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all.
 fn covers(resource: &Document, namespace: &Namespace) -> bool {
     if resource.get_bool("anyResource").unwrap_or(false) {
         return true;
     }
     let part = |key, name: &str| resource.get_str(key).is_ok_and(|part| part.is_empty() || part == name);
-    part("db", &namespace.database)
-        && match namespace.collection.strip_prefix(Namespace::BUCKETS) {
-            Some(collection) => {
-                part("system_buckets", collection)
-                    || resource.get_str("collection").is_ok_and(|name| name == namespace.collection)
-            }
-            None => part("collection", &namespace.collection),
+    let in_database = part("db", &namespace.database);
+    match namespace.collection.strip_prefix(Namespace::BUCKETS) {
+        Some(collection) => {
+            let of_any_database = !resource.contains_key("db");
+            (in_database || of_any_database) && part("system_buckets", collection)
+                || in_database && resource.get_str("collection").is_ok_and(|name| name == namespace.collection)
         }
+        None => in_database && part("collection", &namespace.collection),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_covered_by_privileges_on_buckets_alone() {
+        let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
+        let buckets = namespace("system.buckets.weather");
+        for (resource, on_buckets, on_collection) in [
+            (doc! { "db": "app", "system_buckets": "weather" }, true, false),
+            (doc! { "db": "", "system_buckets": "weather" }, true, false),
+            (doc! { "db": "other", "system_buckets": "weather" }, false, false),
+            (doc! { "db": "app", "system_buckets": "other" }, false, false),
+            (doc! { "system_buckets": "" }, true, false),
+            (doc! { "system_buckets": "other" }, false, false),
+            (doc! { "db": "app", "collection": "system.buckets.weather" }, true, false),
+            (doc! { "db": "app", "collection": "weather" }, false, true),
+            (doc! { "db": "", "collection": "" }, false, true),
+            (doc! { "anyResource": true }, true, true),
+            (doc! { "cluster": true }, false, false),
+        ] {
+            assert_eq!(covers(&resource, &buckets), on_buckets, "{resource}");
+            assert_eq!(covers(&resource, &namespace("weather")), on_collection, "{resource}");
+        }
+    }
 }

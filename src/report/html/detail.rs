@@ -9,6 +9,7 @@ use super::charts::{self, Bar};
 use super::rule::next_days;
 use super::text::{count, plural};
 use super::words::{age, at, code, id, measured, name, scrolling, unmeasured};
+use crate::audit::ranges::merged;
 use crate::report::audit::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
 
 /// A backlog of more months than this is shown by years.
@@ -63,7 +64,7 @@ fn exactness(rule: &RuleReport, sampling: Option<&Sampling>) -> String {
 }
 
 fn ages(ranges: &[AgeRange]) -> (Markup, String, Markup) {
-    let bars: Vec<Bar> = ranges
+    let bars: Vec<Bar> = merged(ranges)
         .iter()
         .map(|range| Bar { label: age_range(range), expired: range.expired_count, kept: range.not_expired_count })
         .collect();

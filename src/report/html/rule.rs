@@ -93,9 +93,12 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at { (fact("found by", found_by(rule))) }
             @if let Some(examined) = rule.audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
                 (fact("examined", html! {
-                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find " (count(examined.returned))
+                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "
+                    @if rule.expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
+                    (count(examined.returned))
                 }))
             }
+            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
             @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
                 (fact("native TTL beside the rule", html! { b { (compared.state.word()) } ": " (name(&compared.detail)) }))
@@ -106,7 +109,6 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
                 @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
             }
-            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
         }
     }
 }
