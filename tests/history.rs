@@ -97,7 +97,7 @@ async fn runs_that_fail_or_are_interrupted_are_recorded_where_there_is_a_connect
     let ran = Terminal::open(&case.command(RULE, &["sweep"])).until_asked().await.types("no\n").end().await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let document = as_json(&only_one(&case).await.into());
-    assert_eq!(document["error"], "not confirmed; nothing was deleted");
+    assert_eq!(document["error"], "not confirmed: only the word `yes` confirms; nothing was deleted");
     assert_eq!(document["exitCode"], 1);
 
     let (_mongod, case) = alone().await;
