@@ -187,8 +187,7 @@ impl Verified {
     fn take_rest(&mut self, file: &File, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
         loop {
             let begin = offset;
-            let mut bytes = Vec::new();
-            bytes.resize(usize::try_from(at_once.min(end - begin)).map_err(io::Error::other)?, 0);
+            let mut bytes = vec![0; usize::try_from(at_once.min(end - begin)).map_err(io::Error::other)?];
             file.read_exact_at(&mut bytes, begin)?;
             let mut bytes = bytes.as_slice();
             while let Some((length, content)) = frame::first(bytes, self.compression) {
