@@ -8,6 +8,7 @@ mod deliver;
 mod diff;
 mod events;
 mod every;
+mod files;
 mod generate;
 mod history;
 mod import;
@@ -94,6 +95,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Native { command } => native::native(&common, &command, id).await,
         Command::Restore(args) => restore::restore(&common, &args, id).await,
         Command::Sweep(args) => {
+            files::apart(&common, Some(&args))?;
             let record = Record::open(&args)?;
             if let Some(every) = args.every {
                 return every::stay(record, &common, &args, every, id).await;
@@ -148,6 +150,7 @@ fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
 /// Reads the policy, and tries whether the report can be written.
 fn begin(common: &Common, id: &str) -> anyhow::Result<Begun> {
     let outputs = deliver::pair(common)?;
+    files::apart(common, None)?;
     let (policy, uri) = load::load(common)?;
     let outputs = deliver::open(outputs)?;
     Ok(Begun { run: Run::new(id, policy, Stop::listen()?), uri, outputs })

@@ -189,3 +189,23 @@ async fn quiet_keeps_standard_output_empty_and_writes_the_files() {
     let ran = here(&case, REFUSED, &case.uri, &["sweep", "-o", "a.html", "-o", "a.json"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (Some(5), 1), "{ran:?}");
 }
+
+#[tokio::test]
+async fn nothing_is_written_over_the_policy_the_lock_or_another_output() {
+    let case = three().await;
+    let policy = read(&case.policy(RULE));
+    for args in [
+        &["sweep", "--output", "policy.yaml", "--format", "json"][..],
+        &["audit", "--output", "./policy.yaml", "--format", "json"],
+        &["sweep", "--metrics-file", "policy.yaml"],
+        &["sweep", "--metrics-file", "new", "--output", "./new", "--format", "json"],
+        &["sweep", "--metrics-file", "lock", "--lock", "lock"],
+        &["sweep", "--output", "lock", "--format", "json", "--lock", "lock"],
+    ] {
+        let ran = here(&case, RULE, NOWHERE, args).await;
+        assert_eq!(ran.code, Some(2), "{args:?} {ran:?}");
+        assert!(ran.stderr.contains("nothing was contacted"), "{ran:?}");
+        assert_eq!(read(&case.dir.path().join("policy.yaml")), policy);
+    }
+    assert_eq!(files(&case), [""; 0]);
+}

@@ -4,7 +4,8 @@ mod support;
 
 use std::path::PathBuf;
 
-use mongodb::bson::doc;
+use mongodb::bson::raw::{CStr, RawBson, cstr};
+use mongodb::bson::{RawArrayBuf, RawDocumentBuf, Timestamp, doc, rawdoc};
 use support::archives::{Documents, archive, directory, into, raw, restore, restored};
 use support::faults::{dated, days};
 use support::sweeper::{Case, id_set, run, sweeper};
@@ -132,4 +133,78 @@ async fn the_connection_may_come_from_the_policy_and_the_report_goes_to_a_file()
     assert_eq!(report["namespaces"][1]["insertedCount"], 10, "{report}");
     assert_eq!(case.ids("c").await, id_set(0..10));
     case.fill("other", dated(0..1, days(0))).await;
+}
+
+#[tokio::test]
+async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
+    let case = Case::new().await;
+    // mongod 6.0 ends itself where an update takes such a document out of an expression.
+    let mut twice = RawDocumentBuf::new();
+    twice.append(cstr!("x"), 1);
+    twice.append(cstr!("x"), 2);
+    let with = |id: i32, more: &[(&CStr, RawBson)]| {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("_id"), id);
+        document.append(cstr!("at"), days(-3));
+        for (name, value) in more {
+            document.append(*name, value.clone());
+        }
+        document
+    };
+    let empty = RawBson::Timestamp(Timestamp { time: 0, increment: 0 });
+    let documents = [
+        with(1, &[(cstr!("x"), 1.into()), (cstr!("x"), 1.into())]),
+        with(2, &[(cstr!("v"), twice.clone().into())]),
+        with(3, &[(cstr!("$x"), 1.into())]),
+        with(4, &[(cstr!("t"), empty.clone())]),
+        with(5, &[(cstr!("v"), twice.into()), (cstr!("t"), empty)]),
+    ];
+    for document in documents {
+        let mut literal = RawDocumentBuf::new();
+        literal.append(cstr!("$literal"), document);
+        let mut stage = RawDocumentBuf::new();
+        stage.append(cstr!("$replaceWith"), literal);
+        let mut pipeline = RawArrayBuf::new();
+        pipeline.push(stage);
+        // An insert out of an expression, which takes every document.
+        let mut update = rawdoc! { "q": { "$nor": [{}] }, "upsert": true };
+        update.append(cstr!("u"), pipeline);
+        case.db.run_raw_command(rawdoc! { "update": "c", "updates": [update] }).await.unwrap();
+    }
+    let before = raw(&case, "c").await;
+    assert_eq!(before.len(), 5);
+    let rules =
+        format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", directory(&case).display());
+    case.run(&rules, &["sweep"]).await;
+    let run = archive(&directory(&case));
+    case.collection("c").delete_many(doc! {}).await.unwrap();
+    case.fill("c", (1..6).map(|id| doc! { "_id": id, "v": {}, "t": 1 })).await;
+
+    let (json, ran) = restored(&case, &run, &["--replace"]).await;
+    let counts = &json["namespaces"][0];
+    assert_eq!((ran.code, &counts["replacedCount"], &counts["refusedCount"]), (Some(3), &4.into(), &1.into()), "{json}");
+    let mut now = raw(&case, "c").await;
+    now.retain(|id, document| before.get(id) == Some(document));
+    assert_eq!(now.len(), 4);
+}
+
+#[tokio::test]
+async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
+    let (case, run, _) = swept().await;
+    std::fs::remove_file(run.join("manifest.json")).unwrap();
+    let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
+    let database = format!("\"database\":\"{}\"", case.db.name());
+    assert!(journal.contains(&database) && journal.contains("\"collection\":\"c\""), "{journal}");
+    for (from, to) in [
+        (database.as_str(), "\"database\":\"admin\""),
+        (&database, "\"database\":\"config\""),
+        (&database, "\"database\":\"local\""),
+        ("\"collection\":\"c\"", "\"collection\":\"system.js\""),
+    ] {
+        std::fs::write(run.join("journal.jsonl"), journal.replace(from, to)).unwrap();
+        let ran = restore(&case, &run, &["--yes"]).await;
+        assert_eq!(ran.code, Some(1), "{to}: {ran:?}");
+        assert!(ran.stderr.contains("nothing was inserted"), "{ran:?}");
+    }
+    assert!(case.ids("c").await.is_empty() && case.ids("d").await.is_empty());
 }

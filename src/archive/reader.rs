@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,11 +13,11 @@ use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
 use super::{directory, frame, name};
 use crate::digest;
 use crate::policy::archive::Compression;
-use crate::policy::namespace::Namespace;
+use crate::policy::namespace::{Namespace, why_never_swept};
 use crate::report::text::plural;
 
-/// What may follow the last segment that the journal knows: the one that was being written.
-const LONGEST_REST: u64 = 64 * 1024 * 1024;
+/// Bytes that are read at a time: more than any segment has.
+const AT_ONCE: u64 = 64 * 1024 * 1024;
 
 /// An archive as its journal and manifest describe it.
 #[derive(Debug)]
@@ -102,8 +102,10 @@ pub fn open(path: &Path) -> Result<Stored, String> {
         .map(|(record, journal)| {
             let totals = totals.remove(&record.file);
             let inside = Path::new(&record.file).components().all(|part| matches!(part, Component::Normal(_)));
+            // What is never swept is in no archive: whoever wrote this wants to have it written to the server's own collections.
+            let swept = why_never_swept(&record.database, &record.collection).is_none();
             match record.compression() {
-                Some(compression) if inside && (totals.is_some() || !complete) => {
+                Some(compression) if inside && swept && (totals.is_some() || !complete) => {
                     Ok(StoredFile { namespace: record.namespace(), path: path.join(&record.file), compression, journal, totals })
                 }
                 _ => Err(format!("`{}`: what is said of `{}` cannot be", name::JOURNAL, record.file)),
@@ -140,7 +142,7 @@ impl StoredFile {
     pub fn verify(self) -> Result<Verified, String> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
-        let mut file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
         let length = file.metadata().map_err(|cause| format!("`{shown}`: {cause}"))?.len();
         let Self { namespace, path, compression, journal, totals } = self;
         let mut whole = Sha256::new();
@@ -170,8 +172,7 @@ impl StoredFile {
             verified.segments.push(place);
         }
         let Some(totals) = totals else {
-            io::Seek::seek(&mut file, io::SeekFrom::Start(end)).map_err(|cause| format!("`{shown}`: {cause}"))?;
-            verified.take_rest(file.take(LONGEST_REST), end).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.take_rest(&file, end, length, AT_ONCE).map_err(|cause| format!("`{shown}`: {cause}"))?;
             verified.cut = length - verified.segments.last().map_or(0, |place| place.offset + place.length);
             return Ok(verified);
         };
@@ -186,21 +187,27 @@ impl StoredFile {
 }
 
 impl Verified {
-    /// Takes whole segments after the last one that the journal knows.
-    fn take_rest(&mut self, mut rest: impl Read, mut offset: u64) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        rest.read_to_end(&mut bytes)?;
-        let mut bytes = bytes.as_slice();
-        while let Some((length, content)) = frame::first(bytes, self.compression) {
-            let Ok(documents) = frame::documents(&content) else { break };
-            let (segment, after) = bytes.split_at(length);
-            let place = Place { offset, length: length as u64, sha256: digest::sha256(segment) };
-            self.segments.push(place);
-            self.documents += documents.len() as u64;
-            offset += length as u64;
-            bytes = after;
+    /// Takes whole segments after the last one that the journal knows. There may be many: the journal is not brought to the disk with each
+    /// segment, and a crash of the machine takes its last lines with it. Nothing is looked at from `end` on, where a run may be writing.
+    fn take_rest(&mut self, file: &File, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
+        loop {
+            let begin = offset;
+            let mut bytes = vec![0; usize::try_from(at_once.min(end - begin)).map_err(io::Error::other)?];
+            file.read_exact_at(&mut bytes, begin)?;
+            let mut bytes = bytes.as_slice();
+            while let Some((length, content)) = frame::first(bytes, self.compression) {
+                let Ok(documents) = frame::documents(&content) else { return Ok(()) };
+                let (segment, after) = bytes.split_at(length);
+                let place = Place { offset, length: length as u64, sha256: digest::sha256(segment) };
+                self.segments.push(place);
+                self.documents += documents.len() as u64;
+                offset += length as u64;
+                bytes = after;
+            }
+            if offset == begin {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// The documents of one segment, in the order in which they were written.
@@ -214,7 +221,7 @@ impl Verified {
 
     fn read_bytes(&self, file: &File, place: &Place) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
         let at = place.offset;
-        let length = usize::try_from(place.length).ok().filter(|_| place.length <= LONGEST_REST);
+        let length = usize::try_from(place.length).ok().filter(|_| place.length <= AT_ONCE);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
         file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
         if digest::sha256(&bytes) != place.sha256 {
@@ -226,5 +233,38 @@ impl Verified {
         };
         let documents = frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))?;
         Ok((bytes, documents))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn segments_that_the_journal_has_lost_are_all_found_up_to_the_end_that_was_seen() {
+        for compression in [Compression::Zstd, Compression::Gzip] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            let mut ends = vec![0];
+            for id in 0..50 {
+                let document = RawDocumentBuf::try_from(&bson::doc! { "_id": id, "p": "x" }).unwrap();
+                let segment = frame::compress(document.as_bytes(), compression).unwrap();
+                file.write_all(&segment).unwrap();
+                ends.push(ends[ends.len() - 1] + segment.len() as u64);
+            }
+            let mut verified = Verified {
+                namespace: Namespace { database: "a".into(), collection: "c".into() },
+                documents: 0,
+                cut: 0,
+                missing: 0,
+                segments: Vec::new(),
+                path: file.path().to_owned(),
+                compression,
+            };
+            verified.take_rest(file.as_file(), ends[2], ends[49] + 3, 200).unwrap();
+            assert_eq!(verified.documents, 47);
+            assert_eq!(verified.segments.iter().map(|place| place.offset).collect::<Vec<_>>(), ends[2..49]);
+        }
     }
 }

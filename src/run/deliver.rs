@@ -74,7 +74,7 @@ pub fn pair(common: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
 }
 
 /// The places that are asked for; standard output where there is none.
-fn places(common: &Common) -> Vec<PathBuf> {
+pub fn places(common: &Common) -> Vec<PathBuf> {
     if common.output.is_empty() { vec![PathBuf::from("-")] } else { common.output.clone() }
 }
 

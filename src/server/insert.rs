@@ -1,6 +1,6 @@
 //! Puts documents back: inserts what is missing, and leaves alone or replaces what is there. Nothing else in the program inserts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
@@ -13,6 +13,9 @@ use super::{Deployment, error};
 use crate::policy::namespace::Namespace;
 
 const DUPLICATE_KEY: i32 = 11_000;
+
+/// The deepest documents that the server takes.
+const DEEPEST: usize = 200;
 
 /// What to do with documents of which the `_id` is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +158,7 @@ async fn insert(
     for (index, document) in empty {
         // Matches nothing, so that it can only insert.
         let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
-        let update = update(namespace, never, document, true)?;
+        let update = update(namespace, never, as_it_is(document), true);
         let errors = write(deployment, namespace, update, put).await?.1;
         failed.extend(errors.into_iter().map(|(_, code, why)| (index, code, why)));
     }
@@ -178,27 +181,64 @@ async fn replace(
     if let Ok(Some(id)) = document.get("_id") {
         filter.append(cstr!("_id"), id);
     }
-    let (n, mut errors) = write(deployment, namespace, update(namespace, filter, document, false)?, put).await?;
+    let is_plain = !has_empty_timestamp(document) && !document.iter().flatten().any(|(name, _)| name.as_str().starts_with('$'));
+    let with = if is_plain {
+        RawBson::Document(document.clone())
+    } else if repeats_a_name(document, 0) {
+        // For the oplog the server makes a difference out of what an expression gives, and ends itself (an invariant, seen on 6.0) where it
+        // meets a name twice.
+        let why =
+            "it has two fields of one name beside an empty timestamp or a name with `$`, and the server cannot replace with that";
+        return Ok(Err((0, why.to_owned())));
+    } else {
+        as_it_is(document)
+    };
+    let (n, mut errors) = write(deployment, namespace, update(namespace, filter, with, false), put).await?;
     Ok(match errors.pop() {
         Some((_, code, why)) => Err((code, why)),
         None => Ok(n),
     })
 }
 
-/// An update that puts the document, as it is, in the place of the one that the filter names.
-fn update(namespace: &Namespace, filter: RawDocumentBuf, document: &RawDocumentBuf, upsert: bool) -> Result<RawDocumentBuf> {
+/// Whether two fields of the document, or of one inside of it, have one name; also where it cannot be read to its end.
+fn repeats_a_name(document: &RawDocument, depth: usize) -> bool {
+    let mut names = HashSet::new();
+    depth > DEEPEST
+        || document.iter().any(|element| match element {
+            Ok((name, value)) => {
+                let inside = match value {
+                    RawBsonRef::Document(inner) => repeats_a_name(inner, depth + 1),
+                    RawBsonRef::Array(inner) => {
+                        RawDocument::from_bytes(inner.as_bytes()).map_or(true, |inner| repeats_a_name(inner, depth + 1))
+                    }
+                    _ => false,
+                };
+                inside || !names.insert(name)
+            }
+            Err(_) => true,
+        })
+}
+
+/// The expression that gives the document as it is: in any other way of writing it the server sets empty timestamps, and refuses names
+/// that begin with `$`.
+fn as_it_is(document: &RawDocumentBuf) -> RawBson {
     let mut literal = RawDocumentBuf::new();
     literal.append(cstr!("$literal"), RawBsonRef::Document(document));
     let mut stage = RawDocumentBuf::new();
     stage.append(cstr!("$replaceWith"), RawBson::Document(literal));
+    RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(stage)]))
+}
+
+/// An update that puts a document in the place of the one that the filter names.
+fn update(namespace: &Namespace, filter: RawDocumentBuf, with: RawBson, upsert: bool) -> RawDocumentBuf {
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), RawBson::Document(filter));
-    statement.append(cstr!("u"), RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(stage)])));
+    statement.append(cstr!("u"), with);
     statement.append(cstr!("upsert"), upsert);
     let mut command = RawDocumentBuf::new();
     command.append(cstr!("update"), namespace.collection.as_str());
     command.append(cstr!("updates"), RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(statement)])));
-    Ok(command)
+    command
 }
 
 /// Runs a write command. Gives the server's `n`, and for each document that was not written its index, the code and why.
