@@ -171,8 +171,18 @@ async fn a_refused_command_is_not_quoted_with_what_documents_hold() {
     for args in [&["sweep", "-vv"][..], &["sweep", "--format", "json"], &["sweep", "-q"]] {
         let ran = site.run(&uri, &rules, args).await;
         assert_eq!(ran.code, Some(3), "{ran:?}");
+        // The predicate in a JSON report quotes the policy's filter, not a document.
+        let shown = serde_json::from_str(&ran.stdout).map_or_else(
+            |_| ran.stdout.clone(),
+            |mut report: serde_json::Value| {
+                for rule in report["rules"].as_array_mut().expect("the rules are a list") {
+                    rule.as_object_mut().expect("a rule").remove("predicate").expect("every rule has its predicate");
+                }
+                report.to_string()
+            },
+        );
         for part in ["private-", "secret-state", "lsid", "$in"] {
-            assert!(!ran.stdout.contains(part) && !ran.stderr.contains(part), "{part:?}: {ran:?}");
+            assert!(!shown.contains(part) && !ran.stderr.contains(part), "{part:?}: {ran:?}");
         }
     }
 }
@@ -241,7 +251,8 @@ async fn check_names_the_right_that_is_missing() {
         let ran = site.run(&uri, &rules, &["check", "--connect"]).await;
         if left_out == "nothing" {
             assert_eq!(ran.code, Some(0), "{ran:?}");
-            assert!(ran.stdout.contains("ready to sweep"), "{ran:?}");
+            let words = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("ready to sweep"), "{ran:?}");
         } else {
             assert_eq!(ran.code, Some(3), "{left_out}: {ran:?}");
             assert!(ran.stdout.contains(left_out), "{left_out}: {ran:?}");
