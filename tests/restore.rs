@@ -208,3 +208,23 @@ async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
     }
     assert!(case.ids("c").await.is_empty() && case.ids("d").await.is_empty());
 }
+
+#[tokio::test]
+async fn collections_that_would_drop_or_change_documents_take_none() {
+    let (case, run, _) = swept().await;
+    let create = |options: mongodb::bson::Document| case.db.run_command(options);
+    create(doc! { "create": "capped", "capped": true, "size": 4096, "max": 1 }).await.unwrap();
+    create(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
+    create(doc! { "create": "view", "viewOn": "d", "pipeline": [] }).await.unwrap();
+    case.fill("capped", [doc! { "_id": "mine" }]).await;
+    let from = format!("{}.c", case.db.name());
+    for (to, why) in [("capped", "is capped"), ("series", "time-series"), ("view", "a view")] {
+        let moved = format!("{from}={}.{to}", case.db.name());
+        let (json, ran) = restored(&case, &run, &["--only", &from, "--namespace", &moved]).await;
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        assert!(json["namespaces"][0]["error"].as_str().unwrap().contains(why), "{json}");
+        assert_eq!(json["namespaces"][0]["insertedCount"], 0);
+    }
+    assert_eq!(case.ids("capped").await, id_set(["mine"]));
+    assert_eq!(case.ids("series").await, id_set::<i32>([]));
+}

@@ -20,7 +20,9 @@ use crate::sweep::RuleArchive;
 pub fn try_directories(plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
-        let (Some(to), Decision::Sweep(_)) = (&planned.rule.archive, &planned.decision) else { continue };
+        let (Some(to), Decision::Sweep(_)) = (&mut planned.rule.archive, &planned.decision) else { continue };
+        // By one name, however it is written: a run has one archive in each.
+        to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
         let result = known.unwrap_or_else(|| {
             planned.warnings.extend(directory::leftovers(&to.directory).iter().map(|path| {

@@ -7,11 +7,12 @@ use crate::cli::{Common, SweepArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// Errors: a report or the metrics would replace the policy, the file of the lock, or one another.
+/// Errors: a report or the metrics would replace the policy, the saved plan, the file of the lock, or one another.
 pub fn apart(common: &Common, args: Option<&SweepArgs>) -> Result<(), Failure> {
     let outputs = deliver::places(common);
     let mut files: Vec<(&str, &Path)> = vec![("--policy", &common.policy)];
     files.extend(args.and_then(|args| args.lock.as_deref()).map(|path| ("--lock", path)));
+    files.extend(args.and_then(|args| args.plan.as_deref()).map(|path| ("--plan", path)));
     let metrics = args.and_then(|args| args.metrics_file.as_deref()).map(|path| ("--metrics-file", path));
     let written: Vec<(&str, &Path)> =
         metrics.into_iter().chain(outputs.iter().map(|path| ("--output", path.as_path()))).collect();

@@ -62,7 +62,11 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
         };
         let missing = part.file.missing;
         let mut done = Put::default();
-        let ended = put(&deployment, args, &stop, part, &mut done).await;
+        let ended = match insert::unsuitable(&deployment, &part.to).await {
+            Ok(None) => put(&deployment, args, &stop, part, &mut done).await,
+            Ok(Some(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
+            Err(cause) => Err(format!("looking at the collection: {}; nothing was inserted there", error::explain(&cause))),
+        };
         enter(&mut report, done, missing, ended.err());
         namespaces.push(report);
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
+use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::error::Result;
 use mongodb::options::{ReadPreference, SelectionCriteria};
@@ -41,6 +42,20 @@ pub struct Put {
     pub why: Option<String>,
     /// Written, but the members have not confirmed it: why.
     pub unconfirmed: Option<String>,
+}
+
+/// Why documents should not be put back into a collection of such a kind.
+pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
+    let list = deployment.marked(doc! { "listCollections": 1, "filter": { "name": &namespace.collection } });
+    let mut listed = deployment.database(namespace).run_cursor_command(list).await?;
+    let Some(found) = listed.try_next().await? else { return Ok(None) };
+    let is_capped = found.get_document("options").is_ok_and(|options| options.get_bool("capped").unwrap_or(false));
+    Ok(match found.get_str("type") {
+        _ if is_capped => Some("the collection is capped, and would drop others for them"),
+        Ok("view") => Some("a view holds no documents of its own"),
+        Ok("timeseries") => Some("a time-series collection keeps no documents as they are"),
+        _ => None,
+    })
 }
 
 /// Puts documents back, no two of which have the same `_id`. With `dry` nothing is written, and what would be is counted.
