@@ -68,6 +68,9 @@ async fn a_sweep_leaves_its_report_as_a_document_with_dates() {
     }
     let mut expected = report.json.clone();
     expected.as_object_mut().unwrap().remove("runId");
+    for rule in expected["rules"].as_array_mut().unwrap() {
+        assert!(rule.as_object_mut().unwrap().remove("predicate").is_some(), "{rule}");
+    }
     assert_eq!(as_json(&document.into()), expected);
     assert_eq!(case.ids("c").await, id_set(7..9));
     assert_eq!(case.ids("d").await, id_set(0..5));

@@ -68,6 +68,6 @@ mod tests {
         }
         let common = read("sweeper --only a native --only b diff --only c");
         assert_eq!(common.only, ["a", "b", "c"]);
-        assert!(common.output.is_empty());
+        assert!(common.output.is_empty() && common.format.is_empty());
     }
 }
