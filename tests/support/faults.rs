@@ -75,6 +75,11 @@ async fn pause(client: &Client, mode: &str) {
 
 /// The commands of `sweeper` that the server is busy with.
 pub async fn running(client: &Client, command: &str) -> usize {
+    operations(client, command).await.len()
+}
+
+/// Their numbers on the server.
+async fn operations(client: &Client, command: &str) -> Vec<Bson> {
     let stages = [
         doc! { "$currentOp": { "allUsers": true } },
         doc! { "$match": { "appName": "sweeper", "$or": [
@@ -84,16 +89,20 @@ pub async fn running(client: &Client, command: &str) -> usize {
         ] } },
     ];
     let cursor = client.database("admin").aggregate(stages).await.expect("currentOp");
-    cursor.try_collect::<Vec<_>>().await.expect("all operations").len()
+    let operations: Vec<Document> = cursor.try_collect().await.expect("all operations");
+    operations.iter().filter_map(|operation| operation.get("opid").cloned()).collect()
 }
 
-/// Waits until the server is busy with such a command of `sweeper`.
+/// Waits until the server is busy with such a command of `sweeper`, and not only on the point of answering it.
 pub async fn until_running(client: &Client, command: &str) {
+    let mut before = Vec::new();
     for _ in 0..3000 {
-        if running(client, command).await > 0 {
+        let now = operations(client, command).await;
+        if now.iter().any(|operation| before.contains(operation)) {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        before = now;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("no `{command}` came to the server");
 }
