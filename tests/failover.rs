@@ -131,6 +131,7 @@ async fn a_primary_that_says_nothing_more() {
     for (way, options) in [(Way::Index, WATCHFUL), (Way::Ids, WATCHFUL), (Way::Scan, "")] {
         let sweep = Sweep::begin(&set, &client, way, options).await;
         let primary = set.primary(&client).await;
+        until_running(&client, "delete").await;
         let stopped = Stopped::new(set.members[primary].pid());
         let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
         assert_went_on(&report);
@@ -178,6 +179,7 @@ async fn a_set_that_is_started_anew() {
     let (mut set, client) = set_of_three().await;
     for way in [Way::Index, Way::Ids] {
         let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
+        until_running(&client, "delete").await;
         set.members.iter_mut().for_each(Mongod::kill);
         let mut set_again = set;
         set = tokio::task::spawn_blocking(move || {
