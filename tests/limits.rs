@@ -70,7 +70,7 @@ async fn the_limit_of_the_run_holds_over_all_its_rules() {
     }
     let rules = "  - {namespace: DB.a, field: at, expireAfter: 1d, batchSize: 3}
   - {namespace: DB.b, field: at, expireAfter: 1d, batchSize: 3, maxDeletes: 19}
-  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
+  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 3}\n";
     let swept = case.report(rules, &["--max-deletes", "31"]).await;
     assert_eq!(swept.json["totals"]["deletedCount"], 31);
     for (index, name) in ["a", "b", "c"].iter().enumerate() {

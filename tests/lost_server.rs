@@ -31,7 +31,7 @@ fn read(ran: Ran) -> Report {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_an_error_in_one_line() {
+async fn a_server_that_is_down_is_an_error_in_one_line_and_a_hint() {
     let mut case = Case::new().await;
     // Nothing listens on a port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -40,7 +40,9 @@ async fn a_server_that_is_down_is_an_error_in_one_line() {
         let ran = case.run(RULE, args).await;
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert_eq!(ran.stdout, "");
-        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+        let hint = if args.contains(&"-q") { "; hint: " } else { "\nhint: " };
+        assert_eq!(ran.stderr.lines().count(), hint.lines().count(), "{ran:?}");
+        assert!(ran.stderr.contains(hint), "{ran:?}");
         assert!(ran.stderr.starts_with(&format!("error: connecting to `mongodb://127.0.0.1:{port}`: ")), "{ran:?}");
         assert!(ran.stderr.contains("Connection refused") && ran.stderr.contains("nothing was deleted"), "{ran:?}");
         assert_readable(&ran);
