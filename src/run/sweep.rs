@@ -24,6 +24,10 @@ use crate::{exit, stop};
 
 /// Sweeps once, and records the run in the history where the policy asks for one.
 pub async fn sweep(mut run: Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+    if let Some(why) = args.stop_file.as_deref().and_then(stop::file::found) {
+        let failure = Failure { exit_code: exit::LIMIT, ..Failure::cannot_run(format!("{why}; nothing was contacted")) };
+        return Err(failure.hint("remove it to let runs begin again").into());
+    }
     run.stop = run.stop.with_file(args.stop_file.as_ref());
     let run = &run;
     let swept = unrecorded(run, common, args, uri).await;
@@ -37,10 +41,6 @@ pub async fn sweep(mut run: Run, common: &Common, args: &SweepArgs, uri: &str) -
 /// A dry run takes no lock: it neither waits for others nor keeps them waiting.
 async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
     let approval = args.plan.as_deref().map(read_plan).transpose()?;
-    if let Some(why) = args.stop_file.as_deref().and_then(stop::file::found) {
-        let failure = Failure { exit_code: exit::LIMIT, ..Failure::cannot_run(format!("{why}; nothing was contacted")) };
-        return Err(failure.hint("remove it to let runs begin again").into());
-    }
     let lock_file = args.lock.as_deref().filter(|_| !args.dry_run);
     let lock_collection = run.policy.lock.as_ref().filter(|_| !args.dry_run);
     if args.lock_wait.is_some() && args.lock.is_none() && run.policy.lock.is_none() {
