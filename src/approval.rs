@@ -5,12 +5,12 @@ use std::time::Duration;
 use bson::DateTime;
 
 use crate::facts::ServerFacts;
-use crate::plan::{CLOCK_SKEW_GUARD_MS, Decision, Plan, PlannedRule, Refusal, Selection};
+use crate::instant::{self, rfc3339};
+use crate::plan::guard::CLOCK_SKEW_GUARD_MS;
+use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection};
 use crate::policy::Policy;
 use crate::report::text::count;
-use crate::report::{
-    Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, parse_instant, predicate_json, rfc3339,
-};
+use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
 
 /// More documents than were approved may be expired by so much, in percent of the approved ones, rounded up: at a fixed asOf only documents
 /// that were inserted or changed since, with dates in the past, can be more.
@@ -68,8 +68,8 @@ impl Approval {
         if !report.dry_run || !matches!(report.command, Command::Audit | Command::Sweep) {
             return Err(format!("the report of a run that was no dry run; {EXPECTED}"));
         }
-        let as_of = report.as_of.as_deref().and_then(parse_instant).ok_or_else(|| format!("no `asOf`; {EXPECTED}"))?;
-        let saved_at = parse_instant(&report.started_at).ok_or_else(|| format!("no `startedAt`; {EXPECTED}"))?;
+        let as_of = report.as_of.as_deref().and_then(instant::parse).ok_or_else(|| format!("no `asOf`; {EXPECTED}"))?;
+        let saved_at = instant::parse(&report.started_at).ok_or_else(|| format!("no `startedAt`; {EXPECTED}"))?;
         Ok(Self { report, as_of, saved_at })
     }
 

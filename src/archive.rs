@@ -16,6 +16,7 @@ pub mod frame;
 pub mod manifest;
 pub mod name;
 pub mod reader;
+mod tracked;
 pub mod writer;
 
 /// Does what blocks, such as reading or writing an archive, beside everything else.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Values in, values out are [`policy`], [`only`], [`expiry`], [`index`], [`facts`], [`service`], [`plan`], [`approval`], [`pace`], [`schedule`],
-//! [`native`], [`audit`], [`init`] and [`report`].
+//! [`native`], [`audit`], [`init`], [`instant`] and [`report`].
 //!
 //! Around them: [`cli`] reads the command line, and [`run`] leads each command, with one file of its name. It goes through [`server`], which alone
 //! talks to MongoDB, [`sweep`], which deletes, [`archive`], which keeps what is deleted, and [`lock`] and [`stop`], which keep runs apart and end
@@ -24,6 +24,7 @@ pub mod facts;
 pub mod failure;
 pub mod index;
 pub mod init;
+pub mod instant;
 pub mod lock;
 pub mod log;
 pub mod native;

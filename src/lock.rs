@@ -8,7 +8,7 @@ use std::fmt;
 use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
-use crate::report::rfc3339;
+use crate::instant::rfc3339;
 use crate::report::text::clean;
 
 /// The reason, in the report, of a rule whose lease another run has.

@@ -1,9 +1,9 @@
 //! Logs on stderr: `warning: ...` lines for people, or one JSON object per line for machines.
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
 
 use chrono::{SecondsFormat, Utc};
+use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -65,7 +65,7 @@ pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
 
 /// From here on lines for machines are about this run.
 pub fn begin_run(id: &str) {
-    id.clone_into(&mut RUN_ID.write().unwrap_or_else(PoisonError::into_inner));
+    id.clone_into(&mut RUN_ID.write());
 }
 
 /// `level: message`; the other fields are for machines.
@@ -93,7 +93,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
         let mut line = Map::new();
         line.insert("timestamp".into(), json!(Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)));
         line.insert("level".into(), json!(metadata.level().as_str()));
-        line.insert("runId".into(), json!(*RUN_ID.read().unwrap_or_else(PoisonError::into_inner)));
+        line.insert("runId".into(), json!(*RUN_ID.read()));
         line.insert("message".into(), Value::String(fields.message));
         line.extend(fields.others);
         line.insert("target".into(), json!(metadata.target()));

@@ -1,11 +1,13 @@
 //! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
 
 mod archive;
+pub mod guard;
 mod native;
 pub mod time_series;
 
 use bson::{DateTime, Document};
 
+pub use guard::Refusal;
 pub use native::NativeSetting;
 
 use crate::approval::Approved;
@@ -14,14 +16,7 @@ use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
 use crate::index::{self, IndexChoice};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
-use crate::report::text::count;
 use crate::service::Capabilities;
-
-/// More documents than this are gone through without an index only where the rule allows it.
-pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
-
-/// Clocks of client and server further apart than this stop a sweep, in milliseconds.
-pub const CLOCK_SKEW_GUARD_MS: i64 = 300_000;
 
 /// All decisions of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,21 +57,6 @@ pub enum Decision {
     Fail {
         error: String,
     },
-}
-
-/// Why a guard does not let a rule run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// One word for machines: the guard.
-    pub guard: &'static str,
-    /// What was found, what was expected and what to do.
-    pub detail: String,
-}
-
-impl Refusal {
-    fn new(guard: &'static str, detail: impl Into<String>) -> Self {
-        Self { guard, detail: detail.into() }
-    }
 }
 
 /// How the documents of a rule are found and deleted.
@@ -129,35 +109,9 @@ pub struct RunFacts<'a> {
 
 /// Decides everything that can be decided without counting expired documents.
 pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
-    let run_guard = run_guard(run);
+    let run_guard = guard::of_run(run);
     let rules = targets.into_iter().map(|target| plan_rule(run, target, run_guard.as_ref())).collect();
     Plan { as_of: run.as_of, rules }
-}
-
-/// Says why nothing at all may be deleted in this run.
-fn run_guard(run: &RunFacts) -> Option<Refusal> {
-    if let Some(reason) = run.server.unexpected(run.expect) {
-        return Some(Refusal::new("expect", reason));
-    }
-    let ahead = run.as_of.timestamp_millis() - run.server.local_time.timestamp_millis();
-    if ahead > 0 {
-        return Some(Refusal::new(
-            "asOf",
-            format!("`--as-of` is later than the server's clock, by {ahead} ms; expected an earlier instant"),
-        ));
-    }
-    let skew = run.server.clock_skew_ms;
-    if skew.abs() > CLOCK_SKEW_GUARD_MS && !run.allow_clock_skew {
-        return Some(Refusal::new(
-            "clock",
-            format!(
-                "the clocks of this machine and of the server are {} s apart, {} s are allowed; set the wrong one, or pass `--allow-clock-skew`: the server's clock decides",
-                skew.abs() / 1000,
-                CLOCK_SKEW_GUARD_MS / 1000
-            ),
-        ));
-    }
-    None
 }
 
 fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> PlannedRule {
@@ -262,17 +216,8 @@ fn plan_collection(
     if let Some(refusal) = run_guard {
         return Decision::Refuse { refusal: refusal.clone(), countable: Some(selection(index)) };
     }
-    if !index.as_ref().is_some_and(|index| index.bounded)
-        && facts.document_count > SCAN_GUARD_DOCUMENTS
-        && !rule.allow_collection_scan
-    {
-        let detail = format!(
-            "no index serves `{field}`, and the collection has {count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
-             create it: {create}, or set `allowCollectionScan: true`",
-            count = facts.document_count,
-            create = create_index(namespace, field),
-        );
-        return Decision::Refuse { refusal: Refusal::new("collectionScan", detail), countable: Some(selection(None)) };
+    if let Some(refusal) = guard::scan(rule, namespace, field, index.as_ref(), facts) {
+        return Decision::Refuse { refusal, countable: Some(selection(None)) };
     }
     Decision::Sweep(selection(index))
 }
@@ -299,31 +244,4 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
         ));
     }
     unused
-}
-
-/// Refuses a rule whose expired documents are too great a share of the collection.
-///
-/// `document_count` is the collection's own count; an expired count above it makes the share 100 %.
-pub fn share_guard(rule: &Rule, expired_count: u64, document_count: u64) -> Option<Refusal> {
-    let limit = rule.max_delete_percent?;
-    let percent = percent(expired_count, document_count)?;
-    (percent > limit).then(|| {
-        Refusal::new(
-            "maxDeletePercent",
-            format!(
-                "{} of {} documents have expired, {percent:.2} %, and {limit} % may be deleted; raise `maxDeletePercent` if that is \
-                 intended",
-                count(expired_count),
-                count(document_count)
-            ),
-        )
-    })
-}
-
-/// The share in percent; `None` of an empty collection without expired documents.
-pub fn percent(expired_count: u64, document_count: u64) -> Option<f64> {
-    match document_count.max(expired_count) {
-        0 => None,
-        whole => Some(expired_count as f64 * 100.0 / whole as f64),
-    }
 }

@@ -4,10 +4,11 @@ pub mod looking;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 use tracing::info;
 
 use crate::log::PROGRESS;
@@ -89,7 +90,7 @@ impl Progress {
 
     /// A rule begins; `expected` is how many documents it counted before, if it did.
     pub fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
         let waits = Waits::default();
         let title = clean(namespace);
@@ -120,7 +121,7 @@ impl Progress {
         if self.show != Show::Lines {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let (since, before) = state.last_line;
         let rate = per_second(state.deleted - before, since.elapsed());
         state.last_line = (Instant::now(), state.deleted);
@@ -158,7 +159,7 @@ impl Progress {
 
     /// The run has ended; the bars go away.
     pub fn end(&self) {
-        if let Some(total) = &lock(&self.state).total {
+        if let Some(total) = &self.state.lock().total {
             total.finish_and_clear();
         }
     }
@@ -175,7 +176,7 @@ impl State {
 impl RuleProgress<'_> {
     /// Documents were deleted.
     pub fn deleted(&self, documents: u64) {
-        let mut state = lock(&self.progress.state);
+        let mut state = self.progress.state.lock();
         state.deleted += documents;
         if let Some(total) = &state.total {
             total.inc(documents);
@@ -188,8 +189,8 @@ impl RuleProgress<'_> {
 
     /// The rule waits for this reason, or no longer.
     pub fn waits(&self, why: Option<&str>) {
-        if let Some(running) = lock(&self.progress.state).running.get(&self.id) {
-            let mut waits = lock(&running.waits);
+        if let Some(running) = self.progress.state.lock().running.get(&self.id) {
+            let mut waits = running.waits.lock();
             let since = waits.take().map(|(_, since)| since);
             *waits = why.map(|why| (why.to_owned(), since.unwrap_or_else(Instant::now)));
         }
@@ -198,7 +199,7 @@ impl RuleProgress<'_> {
 
 impl Drop for RuleProgress<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.progress.state);
+        let mut state = self.progress.state.lock();
         if let Some(running) = state.running.remove(&self.id) {
             running.bar.finish_and_clear();
             self.progress.bars.remove(&running.bar);
@@ -234,15 +235,10 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
 }
 
 fn waiting(waits: &Waits) -> Option<String> {
-    lock(waits).as_ref().filter(|(_, since)| since.elapsed() >= SHORT_WAIT).map(|(why, _)| why.clone())
+    waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= SHORT_WAIT).map(|(why, _)| why.clone())
 }
 
 fn per_second(documents: u64, time: Duration) -> u64 {
     // A cast from float saturates.
     (documents as f64 / time.as_secs_f64().max(0.001)) as u64
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-done in here.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

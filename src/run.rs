@@ -26,12 +26,13 @@ mod rules;
 mod sweep;
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bson::{DateTime, Uuid};
 
 use crate::cli::{Cli, Command, Common};
 use crate::failure::Failure;
+use crate::instant::millis;
 use crate::log;
 use crate::native::LAST_CHANGE;
 use crate::policy::Policy;
@@ -109,12 +110,14 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
             recorded(&record, &common, swept).await
         }
         Command::Audit(args) => {
+            files::apart(&common, None)?;
             let Begun { run, uri, outputs } = begin(&common, id)?;
             refuse_invisible(&run.policy)?;
             let report = audit::audit(&run, &common, &args, &uri.require()?).await?;
             Ok(deliver(&common, &report, outputs))
         }
         Command::Check(args) => {
+            files::apart(&common, None)?;
             let Begun { run, uri, outputs } = begin(&common, id)?;
             refuse_invisible(&run.policy)?;
             let report = if args.connect {
@@ -150,7 +153,6 @@ fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
 /// Reads the policy, and tries whether the report can be written.
 fn begin(common: &Common, id: &str) -> anyhow::Result<Begun> {
     let outputs = deliver::pair(common)?;
-    files::apart(common, None)?;
     let (policy, uri) = load::load(common)?;
     let outputs = deliver::open(outputs)?;
     Ok(Begun { run: Run::new(id, policy, Stop::listen()?), uri, outputs })
@@ -172,9 +174,4 @@ async fn recorded(
     let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let exit_code = deliver(common, &report, outputs);
     Ok(record.ended(&report, exit_code))
-}
-
-/// Whole milliseconds.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -41,7 +41,7 @@ async fn only_one(case: &Case) -> Document {
 /// A value as the report has it: dates as text.
 fn as_json(value: &Bson) -> Value {
     match value {
-        Bson::DateTime(at) => ttl_sweeper::report::rfc3339(*at).into(),
+        Bson::DateTime(at) => ttl_sweeper::instant::rfc3339(*at).into(),
         Bson::Document(document) => document.iter().map(|(key, value)| (key.clone(), as_json(value))).collect(),
         Bson::Array(items) => items.iter().map(as_json).collect(),
         other => other.clone().into_relaxed_extjson(),

@@ -76,9 +76,9 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
         ("host is not", |plan| plan["server"]["hosts"] = vec!["elsewhere:27017"].into()),
         ("deployment", |plan| plan["server"] = Value::Null),
         ("86400 s are allowed (`--max-plan-age`)", |plan| {
-            plan["startedAt"] = ttl_sweeper::report::rfc3339(days(-1)).into();
+            plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(-1)).into();
         }),
-        ("later than the server's clock", |plan| plan["startedAt"] = ttl_sweeper::report::rfc3339(days(1)).into()),
+        ("later than the server's clock", |plan| plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(1)).into()),
         ("other documents", |plan| plan["rules"][0]["predicate"]["more"] = 1.into()),
     ];
     for (why, changed) in changes {
@@ -90,7 +90,7 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
     }
     assert_eq!(case.ids("c").await, all);
     std::fs::write(&plan, &whole).unwrap();
-    change(&plan, |plan| plan["startedAt"] = ttl_sweeper::report::rfc3339(days(-1)).into());
+    change(&plan, |plan| plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(-1)).into());
     let swept = sweep(&case, RULE, &plan, &["--max-plan-age", "2d"]).await;
     assert_eq!(swept.rule(0, "deletedCount"), 20, "{swept:?}");
 }

@@ -1,23 +1,23 @@
 //! Writes an archive. Everything in here blocks.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bson::DateTime;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
 use super::name::{self, JOURNAL, MANIFEST};
+use super::tracked::{Tracked, create_directory, sync_directory};
 use crate::digest;
+use crate::instant::rfc3339;
 use crate::policy::archive::{ArchiveTo, Compression};
 use crate::policy::namespace::Namespace;
-use crate::report::rfc3339;
 
 /// What one run writes into one directory of the policy. Nothing is there before the first document is.
 pub struct Archive {
@@ -51,12 +51,12 @@ impl Archive {
 
     /// The file of a namespace, where it has been begun.
     pub fn file(&self, namespace: &Namespace) -> Option<SharedFile> {
-        lock(&self.begun).as_ref()?.files.get(namespace).cloned()
+        self.begun.lock().as_ref()?.files.get(namespace).cloned()
     }
 
     /// Begins the file of a namespace, where nobody has yet. `metadata` is what mongodump writes beside the documents.
     pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str) -> io::Result<SharedFile> {
-        let mut begun = lock(&self.begun);
+        let mut begun = self.begun.lock();
         let begun = match &mut *begun {
             Some(begun) => begun,
             none => none.insert(Begun { journal: self.begin_journal()?, files: BTreeMap::new() }),
@@ -85,7 +85,7 @@ impl Archive {
     ///
     /// Errors: it could not be written. The archive can be read without it.
     pub fn end(&self, rules: Vec<RuleTotals>) -> io::Result<Option<()>> {
-        let Some(begun) = lock(&self.begun).take() else { return Ok(None) };
+        let Some(begun) = self.begun.lock().take() else { return Ok(None) };
         let mut complete = true;
         let mut files = Vec::new();
         for file in begun.files.values() {
@@ -102,7 +102,7 @@ impl Archive {
             files,
             rules,
         };
-        lock(&begun.journal).0.file.sync_all()?;
+        begun.journal.lock().0.file.sync_all()?;
         // Readable by its owner alone, as `tempfile` makes it.
         let mut temporary = NamedTempFile::new_in(&self.path)?;
         let mut text = serde_json::to_vec_pretty(&manifest)?;
@@ -161,7 +161,7 @@ impl ArchiveFile {
             collection: namespace.collection.clone(),
             compression: compression.name().to_owned(),
         };
-        lock(&journal).append(&Line::File(record.clone()))?;
+        journal.lock().append(&Line::File(record.clone()))?;
         Ok(Self {
             file: tracked,
             record,
@@ -209,7 +209,7 @@ impl ArchiveFile {
             bytes: content.len() as u64,
             sha256: digest::sha256(&segment),
         };
-        lock(&self.journal).append(&Line::Segment(line))?;
+        self.journal.lock().append(&Line::Segment(line))?;
         self.file.length += segment.len() as u64;
         self.segments += 1;
         self.documents += documents.len() as u64;
@@ -242,69 +242,4 @@ impl Journal {
             let _ = self.0.cut();
         })
     }
-}
-
-/// A file that is only appended to, and that must stay where it is.
-struct Tracked {
-    path: PathBuf,
-    file: File,
-    /// Bytes that count.
-    length: u64,
-}
-
-impl Tracked {
-    fn create(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
-        Ok(Self { path, file, length: 0 })
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write(bytes)?;
-        self.check(self.length + bytes.len() as u64)?;
-        self.length += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Writes bytes that do not count yet.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.is_long(self.file.metadata()?.len(), self.length)?;
-        self.file.write_all(bytes)
-    }
-
-    /// Whether the file is still what its path leads to, and so long: one that was removed takes writes as before, and they are lost.
-    fn check(&self, length: u64) -> io::Result<()> {
-        let (open, named) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
-        if (open.dev(), open.ino()) != (named.dev(), named.ino()) || open.nlink() == 0 {
-            return Err(io::Error::other("another file has taken its place"));
-        }
-        self.is_long(open.len(), length)
-    }
-
-    fn is_long(&self, found: u64, expected: u64) -> io::Result<()> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(io::Error::other(format!("it has {found} bytes, {expected} were written: something else writes to it")))
-    }
-
-    /// Takes back what does not count.
-    fn cut(&mut self) -> io::Result<()> {
-        self.file.set_len(self.length)
-    }
-}
-
-/// Makes a directory that only its owner may look into, and makes sure that it stays after a crash.
-fn create_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    sync_directory(parent)
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-done in here.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,8 +10,9 @@ use super::{margin_percent, ranges};
 use crate::expiry::Expiry;
 use crate::expiry::classes::FORECAST_DAYS;
 use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS};
+use crate::instant::rfc3339;
+use crate::report::RuleReport;
 use crate::report::audit::{AuditReport, BacklogMonth, ForecastDay, Sampling};
-use crate::report::{RuleReport, rfc3339};
 
 /// `_id`s that are shown for each reason at most.
 const SAMPLES: usize = 5;

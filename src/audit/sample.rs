@@ -3,8 +3,8 @@
 use bson::{Bson, Document};
 
 use crate::expiry::Expiry;
+use crate::instant::rfc3339;
 use crate::report::audit::Sample;
-use crate::report::rfc3339;
 
 /// Reads what [`Expiry::samples`] gives; `None` of a document that is not of that form.
 pub fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {

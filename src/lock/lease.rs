@@ -118,7 +118,7 @@ impl Held {
         let date = |key| lease.get_datetime(key).ok().copied();
         let holder = || {
             let pid = lease.get_i64("pid").ok().and_then(|pid| u32::try_from(pid).ok())?;
-            let since = crate::report::rfc3339(date("since")?);
+            let since = crate::instant::rfc3339(date("since")?);
             Some(Holder { run_id: text("runId")?, host: text("host")?, pid, since })
         };
         Self { holder: holder(), expires_at: date("expiresAt") }

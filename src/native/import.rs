@@ -8,8 +8,8 @@ use super::yaml::{comment, quoted, text, value};
 use super::{Catalog, Collection, Kind, NativeTtl, Scope};
 use crate::facts::ServerFacts;
 use crate::index::is_same_collation;
+use crate::instant::rfc3339;
 use crate::policy::{Rule, parse};
-use crate::report::rfc3339;
 use crate::report::text::clean;
 
 /// Where the settings come from.

@@ -1,12 +1,12 @@
 //! Progress of a run that looks at one rule after another.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use tracing::info;
 
-use super::{LINE_EVERY, Show, lock};
+use super::{LINE_EVERY, Show};
 use crate::report::text::{clean, plural};
 
 /// Which rule is being looked at, and what for.
@@ -32,7 +32,7 @@ impl Looking {
     pub fn at(&self, rule: usize, namespace: &str, what: &str) {
         let now = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), clean(namespace));
         self.bar.set_message(now.clone());
-        *lock(&self.now) = now;
+        *self.now.lock() = now;
     }
 
     /// Writes a line every ten seconds, where lines are asked for; never ends.
@@ -40,7 +40,7 @@ impl Looking {
         loop {
             tokio::time::sleep(LINE_EVERY).await;
             if self.show == Show::Lines {
-                info!(target: "sweeper::progress", "{}", lock(&self.now));
+                info!(target: "sweeper::progress", "{}", self.now.lock());
             }
         }
     }

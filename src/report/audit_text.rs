@@ -6,7 +6,7 @@ use super::audit::{AgeRange, AuditReport, Sample};
 use super::text::{self, bytes, clean, count, plural};
 use super::{Report, RuleReport};
 use crate::audit::ranges;
-use crate::plan::percent;
+use crate::plan::guard::percent;
 
 /// Columns of a terminal and of a mail.
 const WIDTH: usize = 80;

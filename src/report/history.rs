@@ -7,7 +7,8 @@ mod trend;
 use bson::{Bson, Document};
 use serde::Serialize;
 
-use super::{SCHEMA_VERSION, rfc3339};
+use super::SCHEMA_VERSION;
+use crate::instant::rfc3339;
 use crate::policy::namespace::glob;
 
 pub use document::document;

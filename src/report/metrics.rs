@@ -7,8 +7,9 @@ use bson::DateTime;
 use prometheus::TextEncoder;
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Report, RuleReport, parse_instant};
+use super::{Report, RuleReport};
 use crate::exit;
+use crate::instant;
 
 /// The series that outlives runs that fail.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
@@ -138,7 +139,7 @@ fn series(labels: &[(&str, &str)], value: f64) -> Metric {
 
 /// Milliseconds since 1970 of an instant of the report.
 fn millis(instant: &str) -> Option<i64> {
-    parse_instant(instant).map(DateTime::timestamp_millis)
+    instant::parse(instant).map(DateTime::timestamp_millis)
 }
 
 fn seconds(millis: i64) -> f64 {

@@ -6,9 +6,11 @@ use bson::Bson;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Status;
 use super::audit::AuditReport;
-use super::{Status, rfc3339};
-use crate::plan::{NativeSetting, PlannedRule, Selection, percent};
+use crate::instant::rfc3339;
+use crate::plan::guard::percent;
+use crate::plan::{NativeSetting, PlannedRule, Selection};
 
 /// How long nothing was sent on purpose, in milliseconds by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,20 +6,21 @@ use mongodb::error::{Error, Result};
 use mongodb::options::{ReadPreference, ReadPreferenceOptions};
 use tracing::warn;
 
+use super::Run;
 use super::measure::{begin, not_begun, refuse};
 use super::prepare::{self, At};
 use super::sweep::{note_closed_windows, show};
-use super::{Run, millis};
 use crate::audit::{doubts, sample_rate};
 use crate::cli::{AuditArgs, Common, ReadFrom};
+use crate::instant::{millis, rfc3339};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
 use crate::only::Only;
-use crate::plan::{self, Decision, Plan, PlannedRule, Selection};
+use crate::plan::{self, Decision, Plan, PlannedRule, Selection, guard};
 use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined};
 use crate::report::text::duration;
-use crate::report::{Command, Report, RuleReport, RunRecord, Status, rfc3339};
+use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::{Deployment, Reading, audit as ask, count, error, native};
 use crate::sweep::StopReason;
 
@@ -201,7 +202,7 @@ impl One<'_> {
         report.set_expired(expired.count, self.selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
         report.expired_measurements = expired.measurements;
-        if let Some(refusal) = plan::share_guard(&self.planned.rule, expired.count, self.selection.document_count)
+        if let Some(refusal) = guard::share(&self.planned.rule, expired.count, self.selection.document_count)
             && report.status == Status::Complete
         {
             refuse(report, &refusal);

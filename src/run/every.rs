@@ -14,7 +14,7 @@ use crate::failure::{self, Failure};
 use crate::policy::Policy;
 use crate::schedule::Schedule;
 use crate::stop::{Stop, file};
-use crate::{exit, report};
+use crate::{exit, instant};
 
 /// A wait looks at the clock this often: it may be set, and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -29,11 +29,7 @@ struct Going {
 ///
 /// Errors: what makes no sense, found before or by the first run; or a signal that came before a run had anything to report.
 pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
-    if !args.dry_run && confirm::can_ask(args.yes) {
-        let failure = Failure::usage("--every: there is nobody to ask each time; nothing was contacted");
-        return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
-    }
-    let (mut going, stop, outputs) = start(common, id).inspect_err(|cause| record.failed(cause))?;
+    let (mut going, stop, outputs) = start(common, args, id).inspect_err(|cause| record.failed(cause))?;
     let mut hangup = signal(SignalKind::hangup())?;
     let schedule = Schedule::new(every, fastrand::f64());
     let (mut first, mut is_first, mut skips) = (Some((record, id.to_owned(), outputs)), true, false);
@@ -74,7 +70,11 @@ pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, ever
 /// What the first run begins with.
 type First = (Record, String, Vec<Output>);
 
-fn start(common: &Common, id: &str) -> anyhow::Result<(Going, Stop, Vec<Output>)> {
+fn start(common: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<(Going, Stop, Vec<Output>)> {
+    if !args.dry_run && confirm::can_ask(args.yes) {
+        let failure = Failure::usage("--every: there is nobody to ask each time; nothing was contacted");
+        return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
+    }
     let Begun { run: Run { policy, stop, .. }, uri, outputs } = begin(common, id)?;
     refuse_invisible(&policy)?;
     Ok((Going { policy, uri: uri.require()? }, stop, outputs))
@@ -119,5 +119,5 @@ fn since_1970() -> Duration {
 }
 
 fn shown(since_1970: Duration) -> String {
-    report::rfc3339(bson::DateTime::from_millis(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
+    instant::rfc3339(bson::DateTime::from_millis(i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)))
 }

@@ -23,7 +23,7 @@ use crate::stop::Stop;
 /// Errors: no connection, or no setting that deletes anything; nothing was written then.
 pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     let output = One::of_text(common, "import")?.open()?;
-    let (given, flavor) = connection(common)?;
+    let (given, flavor) = load::connection(common)?;
     let stop = Stop::listen()?;
     let (policy, complete) = tokio::select! {
         imported = read(common, &given, flavor, run_id) => imported?,
@@ -31,19 +31,6 @@ pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     };
     output.write("the policy", &policy)?;
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
-}
-
-/// The connection string and the flavor: from the command line, or from the policy where there is one.
-pub(super) fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
-    if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
-        return Ok((uri, Flavor::Auto));
-    }
-    if common.policy.as_os_str() != "-" && !common.policy.exists() {
-        let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
-        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI").into());
-    }
-    let (policy, uri) = load::load(common)?;
-    Ok((uri.require()?, policy.connection.flavor))
 }
 
 /// The text of the policy, and whether everything could be looked at.

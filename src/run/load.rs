@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::policy::parse::MAX_BYTES;
-use crate::policy::{Policy, parse};
+use crate::policy::{Flavor, Policy, parse};
 
 /// The connection string, where there is one.
 pub struct Uri {
@@ -42,6 +42,19 @@ pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())?;
     let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
     Ok((policy, Uri { given, policy: path }))
+}
+
+/// The connection string and the flavor: from the command line, or from the policy where there is one.
+pub fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
+    if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
+        return Ok((uri, Flavor::Auto));
+    }
+    if common.policy.as_os_str() != "-" && !common.policy.exists() {
+        let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
+        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI").into());
+    }
+    let (policy, uri) = load(common)?;
+    Ok((uri.require()?, policy.connection.flavor))
 }
 
 /// Reads one byte more than a policy may have at most: enough to tell, whatever stands behind the path.

@@ -2,24 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::DateTime;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use super::Run;
 use super::prepare::interrupted;
-use super::{Run, millis};
 use crate::exit;
 use crate::failure::Failure;
+use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
 use crate::lock::lease::{HEARTBEAT, Held, LEASE, Lease, Leases, Moment, Term};
 use crate::lock::{HELD, Holder, named};
 use crate::plan::{Decision, Plan, Refusal};
 use crate::policy::namespace::Namespace;
-use crate::report::rfc3339;
 use crate::report::text::duration;
 use crate::server::lease::{Attempt, LeaseStore};
 use crate::server::{Deployment, error};
@@ -153,7 +154,7 @@ impl HeldLeases {
 
     /// The leases as those see them who delete under them.
     pub fn leases(&self) -> Leases {
-        let terms = self.keeper.terms();
+        let terms = self.keeper.terms.lock();
         Leases::new(terms.iter().map(|(namespace, term)| (namespace.clone(), Lease::new(term.subscribe()))).collect())
     }
 
@@ -171,17 +172,17 @@ impl HeldLeases {
 }
 
 impl Keeper {
-    fn terms(&self) -> MutexGuard<'_, BTreeMap<Namespace, watch::Sender<Term>>> {
-        // A panic elsewhere leaves nothing half-done in here.
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn namespaces(&self) -> Vec<Namespace> {
-        self.terms().iter().filter(|(_, term)| *term.borrow() != Term::Lost).map(|(namespace, _)| namespace.clone()).collect()
+        self.terms
+            .lock()
+            .iter()
+            .filter(|(_, term)| *term.borrow() != Term::Lost)
+            .map(|(namespace, _)| namespace.clone())
+            .collect()
     }
 
     fn enter(&self, namespace: &Namespace, since: Moment) {
-        self.terms().insert(namespace.clone(), watch::Sender::new(Term::From(since)));
+        self.terms.lock().insert(namespace.clone(), watch::Sender::new(Term::From(since)));
     }
 
     async fn renew_all(self: Arc<Self>) {
@@ -207,7 +208,7 @@ impl Keeper {
     }
 
     fn renewed(&self, namespaces: &[Namespace], since: Moment, lost: &[Namespace]) {
-        let terms = self.terms();
+        let terms = self.terms.lock();
         for namespace in namespaces {
             let Some(term) = terms.get(namespace) else { continue };
             if lost.contains(namespace) {

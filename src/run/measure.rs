@@ -1,18 +1,22 @@
 //! What is known of every rule before the first delete: its plan, and its counts where somebody needs them.
 
 use std::cell::RefCell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 
-use super::{Run, millis};
-use crate::plan::{self, Decision, Plan, PlannedRule, Refusal, Selection, Storage};
-use crate::report::{RuleReport, Status, predicate_json, rfc3339};
+use super::Run;
+use crate::instant::{millis, rfc3339};
+use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection, Storage, guard};
+use crate::report::{RuleReport, Status, predicate_json};
 use crate::server::{Deployment, count, error};
 use crate::sweep::StopReason;
 
 /// Rules that are counted at the same time.
 pub const COUNTED_AT_ONCE: usize = 4;
+
+/// A count that nobody insists on may take so long.
+pub const LONGEST_COUNT: Duration = Duration::from_secs(1);
 
 /// Begins the report of every rule: what is known from the plan, and the counts where somebody needs them.
 pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<RuleReport> {
@@ -111,7 +115,7 @@ async fn count(
         report.set_expired(expired.count, selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
         report.expired_measurements = expired.measurements;
-        let share = plan::share_guard(&planned.rule, expired.count, selection.document_count);
+        let share = guard::share(&planned.rule, expired.count, selection.document_count);
         if let Some(refusal) = share.or_else(|| planned.approved?.guard(expired.count))
             && report.status == Status::Complete
         {

@@ -7,13 +7,14 @@ use super::{Run, begin_one, confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::failure::Failure;
+use crate::instant::rfc3339;
 use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::only::Only;
-use crate::plan;
+use crate::plan::guard;
 use crate::report::text::plural;
-use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json, rfc3339};
+use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json};
 use crate::server::{Deployment, error, native};
 
 /// Runs the command and writes its report. Gives the exit code.
@@ -98,7 +99,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 let why = format!("counting expired documents: {}; nothing was changed there", error::explain(cause));
                 (ChangeStatus::Failed, Some(why))
             }
-            Ok(counted) => match counted.and_then(|at_once| plan::share_guard(rule, at_once.expired, at_once.documents)) {
+            Ok(counted) => match counted.and_then(|at_once| guard::share(rule, at_once.expired, at_once.documents)) {
                 Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
                 None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
                     let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";

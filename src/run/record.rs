@@ -8,11 +8,12 @@ use std::time::Instant;
 use bson::DateTime;
 use tracing::{error, warn};
 
-use super::{Run, events, millis};
+use super::{Run, events};
 use crate::cli::SweepArgs;
 use crate::exit;
 use crate::facts::ServerFacts;
 use crate::failure::{self, Failure};
+use crate::instant::millis;
 use crate::output::{self, Target};
 use crate::report::history;
 use crate::report::metrics::{self, Ended};

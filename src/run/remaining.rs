@@ -5,13 +5,11 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 
 use super::Run;
-use super::measure::COUNTED_AT_ONCE;
+use super::measure::{COUNTED_AT_ONCE, LONGEST_COUNT};
+use crate::instant::rfc3339;
 use crate::plan::{Decision, Plan, PlannedRule};
-use crate::report::{RuleReport, Status, rfc3339};
+use crate::report::{RuleReport, Status};
 use crate::server::{Deployment, count};
-
-/// One count may take so long.
-const LONGEST_COUNT: Duration = Duration::from_secs(1);
 
 /// No count begins later: a run that was stopped by its `maxDuration` is to end.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -6,12 +6,13 @@ use bson::RawDocumentBuf;
 use tracing::warn;
 
 use super::deliver::{One, deliver_one};
-use super::{confirm, import, millis};
+use super::{confirm, load};
 use crate::archive::blocking;
 use crate::archive::reader::{self, Stored, Verified};
 use crate::cli::{Common, RestoreArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::instant::millis;
 use crate::only::Only;
 use crate::policy::namespace::{Namespace, NamespacePattern};
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
@@ -37,7 +38,7 @@ struct Part {
 pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
     let output = One::of(common, "restore", &[Format::Table, Format::Json])?;
-    let (uri, flavor) = import::connection(common)?;
+    let (uri, flavor) = load::connection(common)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) = tokio::select! {

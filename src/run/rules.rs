@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
 
+use super::Run;
 use super::archive::Archives;
 use super::events;
-use super::measure::{not_begun, note_unseen_field};
-use super::{Run, millis};
+use super::measure::{LONGEST_COUNT, not_begun, note_unseen_field};
+use crate::instant::millis;
 use crate::plan::{Decision, Plan, PlannedRule, Selection};
 use crate::progress::{LINE_EVERY, Progress, Show};
 use crate::report::text::plural;
@@ -20,9 +21,6 @@ use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
 use crate::server::{Deployment, count, exact};
 use crate::sweep::{self, Archived, End, Job, Limits, Outcome, RunBudget, StopReason};
-
-/// The count for a bar may take so long and no longer.
-const LONGEST_COUNT: Duration = Duration::from_secs(1);
 
 /// What all rules of one sweep share.
 struct Sweeping<'a> {

@@ -1,12 +1,13 @@
 //! What requests cost on services that bill them. The service tells only of the last request, so that each goes over a connection of its
 //! own, one at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::Client;
 use mongodb::error::Result;
 use mongodb::options::ClientOptions;
+use parking_lot::Mutex;
 
 use super::{Deployment, answer};
 use crate::policy::namespace::Namespace;
@@ -32,12 +33,12 @@ pub struct Charges(Arc<Mutex<f64>>);
 
 impl Charges {
     fn add(&self, units: f64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += units;
+        *self.0.lock() += units;
     }
 
     /// What was spent since this was last asked.
     pub fn take(&self) -> f64 {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -11,6 +11,7 @@ use super::archived::{self, Archived, RuleArchive};
 use super::attempts::{Attempts, Step, Tally};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
+use crate::instant::millis;
 use crate::lock::lease::Lease;
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
@@ -102,8 +103,4 @@ pub async fn send(aim: &Aim, restriction: Box<Restriction>) -> Sent {
     let tally = attempts.end();
     let latency = (!tally.retried).then(|| begun.elapsed().saturating_sub(tally.throttled));
     Sent { is_sent, latency, tally }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

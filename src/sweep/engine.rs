@@ -1,11 +1,12 @@
 //! The loop of one rule: waits until a batch may go, takes it from the source, sends it, learns from how it went.
 
+mod gates;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tracing::warn;
 
 use super::archived;
 use super::attempts::Tally;
@@ -15,9 +16,7 @@ use super::lag_gate::{self, LagGate};
 use super::source::{Source, Taken};
 use super::{Archived, End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
 use crate::pace::{Pace, RateLimit};
-
-/// How often a gate is tried that only the members of the set can open.
-const TRY_GATE: Duration = Duration::from_millis(200);
+use gates::TRY_GATE;
 
 pub struct Engine<'a> {
     job: &'a Job<'a>,
@@ -167,97 +166,6 @@ impl<'a> Engine<'a> {
         let of_archive = self.job.archive.and_then(|_| archived::batch_limit(self.job.selection));
         let limits = [of_rate, of_archive, self.job.budget.rate_limit(), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
-    }
-
-    /// Waits until a batch may be sent.
-    async fn turn(&mut self) -> Result<Turn, End> {
-        loop {
-            self.hold_back().await?;
-            if self.in_flight.len() >= self.concurrency {
-                self.land_next().await?;
-                continue;
-            }
-            let turn = self.wait(self.job.budget.turn()).await?;
-            // Meanwhile others may have come back, with news.
-            if self.rest().is_zero() && self.behind().is_none() && self.wait_for_units().is_zero() {
-                return Ok(turn);
-            }
-        }
-    }
-
-    /// Waits for whatever the rule itself has to wait for, while other rules have their turns.
-    async fn hold_back(&mut self) -> Result<(), End> {
-        let rest = self.rest();
-        if !rest.is_zero() {
-            let why = format!("the server is slower than {} ms per batch", self.job.planned.rule.target_batch.as_millis());
-            self.pause(&why, rest, |paused| &mut paused.latency).await?;
-        }
-        let mut said = false;
-        while let Some(why) = self.behind() {
-            if !said {
-                let namespace = &self.job.planned.namespace;
-                warn!(%namespace, "{namespace}: waiting: {why}");
-                said = true;
-            }
-            self.pause(&why, TRY_GATE, |paused| &mut paused.lag).await?;
-        }
-        let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.job.budget.elapsed()));
-        if !wait.is_zero() {
-            self.pause("rate", wait, |paused| &mut paused.rate).await?;
-        }
-        let wait = self.wait_for_units();
-        if !wait.is_zero() {
-            self.pause("request units", wait, |paused| &mut paused.throttle).await?;
-        }
-        self.job.progress.waits(None);
-        Ok(())
-    }
-
-    async fn wait_for_rate_of_run(&mut self) -> Result<(), End> {
-        loop {
-            let wait = self.job.budget.rate_wait();
-            if wait.is_zero() {
-                self.job.progress.waits(None);
-                return Ok(());
-            }
-            self.pause("rate", wait, |paused| &mut paused.rate).await?;
-        }
-    }
-
-    /// Takes in what requests have cost since this was last done.
-    fn count_charges(&mut self) {
-        if !self.job.deployment.facts.capabilities.request_charge {
-            return;
-        }
-        let spent = self.job.charges.take();
-        *self.outcome.request_units.get_or_insert(0.0) += spent;
-        if let Some(units) = &mut self.units {
-            // A fraction of a unit counts as a whole one; a cast from float saturates.
-            units.pay(spent.ceil() as u64, self.job.budget.elapsed());
-        }
-    }
-
-    /// How long the request units that were spent have to be waited for.
-    fn wait_for_units(&mut self) -> Duration {
-        self.count_charges();
-        self.units.as_ref().map_or(Duration::ZERO, |units| units.wait(self.job.budget.elapsed()))
-    }
-
-    fn rest(&self) -> Duration {
-        self.rests_until.saturating_duration_since(Instant::now())
-    }
-
-    fn behind(&self) -> Option<String> {
-        self.aim.lag.as_ref()?.behind()
-    }
-
-    /// Waits for so long; the caller says when the rule does not wait any more.
-    async fn pause(&mut self, why: &str, length: Duration, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
-        let begun = Instant::now();
-        self.job.progress.waits(Some(why));
-        let waited = self.wait(tokio::time::sleep(length)).await;
-        *of(&mut self.outcome.paused) += begun.elapsed();
-        waited
     }
 
     /// Awaits something that only waits or reads, and takes in what comes back meanwhile.

@@ -2,7 +2,8 @@
 
 use bson::{Bson, Document};
 
-use crate::report::{Report, RuleReport, Status, parse_instant};
+use crate::instant;
+use crate::report::{Report, RuleReport, Status};
 
 /// No document is longer, in bytes: Azure Cosmos DB takes 2 MB, MongoDB 16.
 const LONGEST: usize = 1_900_000;
@@ -52,7 +53,7 @@ fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
 
 fn into_dates(document: &mut Document, keys: &[&str]) {
     for key in keys {
-        if let Some(date) = document.get_str(key).ok().and_then(parse_instant) {
+        if let Some(date) = document.get_str(key).ok().and_then(instant::parse) {
             document.insert(*key, date);
         }
     }

@@ -1,0 +1,107 @@
+//! The place of a node in the text of a policy.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// One step from a node to a node inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The n-th item of a list.
+    Item(usize),
+    /// The key of the n-th entry of a mapping.
+    Key(usize),
+    /// The value of the n-th entry of a mapping.
+    Value(usize),
+}
+
+/// A place in the text, both counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// Finds where the node at the end of `path` stands in `text`.
+///
+/// serde_yaml gives positions only with errors, so this fails on purpose when it has reached the node. One pass over the text for each call.
+pub fn locate(text: &str, path: &[Step]) -> Option<Place> {
+    let deserializer = serde_yaml::Deserializer::from_str(text);
+    place_of(&Walk(path).deserialize(deserializer).err()?)
+}
+
+pub fn place_of(error: &serde_yaml::Error) -> Option<Place> {
+    error.location().map(|location| Place { line: location.line(), column: location.column() })
+}
+
+struct Walk<'a>(&'a [Step]);
+
+const ARRIVED: &str = "arrived";
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(ARRIVED)
+    }
+
+    // Scalars have no visit method here: the default ones fail, which is to have arrived.
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Some((Step::Item(wanted), rest)) = self.0.split_first() else {
+            return Err(A::Error::custom(ARRIVED));
+        };
+        for _ in 0..*wanted {
+            seq.next_element::<IgnoredAny>()?;
+        }
+        seq.next_element_seed(Walk(rest))?;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (wanted, to_key, rest) = match self.0.split_first() {
+            Some((Step::Key(wanted), rest)) => (*wanted, true, rest),
+            Some((Step::Value(wanted), rest)) => (*wanted, false, rest),
+            _ => return Err(A::Error::custom(ARRIVED)),
+        };
+        for _ in 0..wanted {
+            map.next_entry::<IgnoredAny, IgnoredAny>()?;
+        }
+        if to_key {
+            map.next_key_seed(Walk(&[]))?;
+        } else {
+            map.next_key::<IgnoredAny>()?;
+            map.next_value_seed(Walk(rest))?;
+        }
+        Ok(())
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<(), A::Error> {
+        Err(A::Error::custom(ARRIVED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_located_by_line_and_column() {
+        let text = "version: 1\ncollections:\n  - name: a\n    field: x\n  - name: b\n    field: [1,\n      2]\n";
+        let at = |path: &[Step]| locate(text, path).map(|p| (p.line, p.column));
+        use Step::*;
+        assert_eq!(at(&[Key(1)]), Some((2, 1)));
+        assert_eq!(at(&[Value(1), Item(1)]), Some((5, 5)));
+        assert_eq!(at(&[Value(1), Item(1), Key(1)]), Some((6, 5)));
+        assert_eq!(at(&[Value(1), Item(0), Value(1)]), Some((4, 12)));
+        assert_eq!(at(&[Value(1), Item(1), Value(1), Item(1)]), Some((7, 7)));
+    }
+}
