@@ -208,6 +208,14 @@ async fn a_damaged_archive_is_refused_before_the_first_insert() {
             std::fs::write(&file, flipped).unwrap();
             refused(&format!("byte {at}")).await;
         }
+        for path in [&file, &journal] {
+            let kept = std::fs::read(path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+            refused("a pipe, which has no end").await;
+            std::fs::remove_file(path).unwrap();
+            std::fs::write(path, kept).unwrap();
+        }
         std::fs::write(&file, &bytes).unwrap();
         let text = std::fs::read_to_string(&journal).unwrap();
         std::fs::write(&journal, text.replacen("\"offset\":0", "\"offset\":1", 1)).unwrap();

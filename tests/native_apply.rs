@@ -2,15 +2,12 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::process::Stdio;
-
 use mongodb::bson::{Bson, Document, doc};
 use serde_json::{Value, json};
-use support::mongod::block_on;
 use support::native::{RULES, column, command, deployment, index, indexes, native, own_ttl, ttl};
 use support::site::{Site, secured};
 use support::sweeper::{Case, Ran, run, sweeper};
+use support::terminal::Terminal;
 
 #[tokio::test]
 async fn changes_are_shown_counted_and_made() {
@@ -148,33 +145,14 @@ async fn nothing_is_changed_without_a_yes() {
     );
 }
 
-/// Runs `native apply` on a terminal of its own, which `script` makes, and types the answer once the question stands there and a command
-/// was carried out.
+/// Runs `native apply` on a terminal of its own, and types the answer once the question stands there and a command was carried out.
 async fn at_terminal(case: &Case, rules: &str, answer: &str, meanwhile: Option<Document>) -> Ran {
-    let sweeper = case.command(rules, &["native", "apply"]);
-    let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
-    let line: Vec<String> = std::iter::once(sweeper.get_program()).chain(sweeper.get_args()).map(quote).collect();
-    let mut script = std::process::Command::new("script");
-    script.args(["-qec", &line.join(" "), "/dev/null"]).env_remove("MONGODB_URI").env_remove("SWEEPER_POLICY");
-    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux");
-    let (answer, db) = (answer.to_owned(), case.db.clone());
-    tokio::task::spawn_blocking(move || {
-        let mut stdout = child.stdout.take().expect("a pipe");
-        let mut shown = Vec::new();
-        let mut byte = [0];
-        while !shown.ends_with(b"[yes/no] ") {
-            assert_eq!(stdout.read(&mut byte).expect("the terminal can be read"), 1, "no question");
-            shown.push(byte[0]);
-        }
-        if let Some(meanwhile) = meanwhile {
-            block_on(command(&db, meanwhile));
-        }
-        let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(answer.as_bytes()).expect("the terminal takes keys");
-        stdout.read_to_end(&mut shown).expect("the terminal can be read");
-        let code = child.wait().expect("script ends").code();
-        Ran { code, stdout: String::from_utf8(shown).expect("UTF-8"), stderr: String::new() }
-    })
-    .await
-    .expect("the process is waited for")
+    let terminal = Terminal::open(&case.command(rules, &["native", "apply"])).until_asked().await;
+    if let Some(meanwhile) = meanwhile {
+        command(&case.db, meanwhile).await;
+    }
+    let mut terminal = terminal.types(answer);
+    let before = std::mem::take(&mut terminal.shown);
+    let ran = terminal.end().await;
+    Ran { stdout: before + &ran.stdout, ..ran }
 }

@@ -34,8 +34,15 @@ pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
     leftovers
 }
 
+/// Opens a file of an archive to read it.
+///
+/// Errors: also where it is no regular file, such as a pipe, which would be waited for.
+pub fn open(path: &Path) -> io::Result<File> {
+    if fs::metadata(path)?.is_file() { File::open(path) } else { Err(io::Error::other("not a regular file")) }
+}
+
 fn was_cut_off(run: &Path) -> bool {
-    let Ok(journal) = File::open(run.join(JOURNAL)) else { return false };
+    let Ok(journal) = open(&run.join(JOURNAL)) else { return false };
     let is_in_use = matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock));
     !is_in_use && !matches!(manifest(run), Ok(Some(Manifest { complete: true, .. })))
 }
@@ -44,8 +51,8 @@ fn was_cut_off(run: &Path) -> bool {
 ///
 /// Errors: it cannot be read.
 pub fn manifest(run: &Path) -> io::Result<Option<Manifest>> {
-    match fs::read(run.join(MANIFEST)) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+    match open(&run.join(MANIFEST)) {
+        Ok(file) => Ok(Some(serde_json::from_str(&io::read_to_string(file)?)?)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),
     }

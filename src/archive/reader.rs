@@ -65,7 +65,7 @@ pub struct Place {
 ///
 /// Errors: it is none, or damaged.
 pub fn open(path: &Path) -> Result<Stored, String> {
-    let journal = match std::fs::read_to_string(path.join(name::JOURNAL)) {
+    let journal = match directory::open(&path.join(name::JOURNAL)).and_then(io::read_to_string) {
         Ok(journal) => journal,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(path)),
         Err(cause) => return Err(format!("`{}`: {cause}", name::JOURNAL)),
@@ -142,7 +142,7 @@ impl StoredFile {
     pub fn verify(self) -> Result<Verified, String> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
-        let file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
         let length = file.metadata().map_err(|cause| format!("`{shown}`: {cause}"))?.len();
         let Self { namespace, path, compression, journal, totals } = self;
         let mut whole = Sha256::new();
@@ -215,7 +215,7 @@ impl Verified {
     /// Errors: it is not any more as it was when it was verified.
     pub fn read(&self, place: &Place) -> Result<Vec<RawDocumentBuf>, String> {
         let shown = self.path.display();
-        let file = File::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
         self.read_bytes(&file, place).map(|(_, documents)| documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
     }
 

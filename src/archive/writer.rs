@@ -73,8 +73,8 @@ impl Archive {
     fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
         create_directory(&self.path)?;
         let file = Tracked::create(self.path.join(JOURNAL))?;
-        // Tells other runs that this one has not been cut off.
-        file.file.try_lock()?;
+        // Tells other runs that this one has not been cut off. One that looks just now is done at once.
+        file.file.lock()?;
         let mut journal = Journal(file);
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
         journal.0.file.sync_all()?;

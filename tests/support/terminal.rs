@@ -17,14 +17,16 @@ impl Terminal {
     pub fn open(command: &Command) -> Self {
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
         let line: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quote).collect();
-        let child = Command::new("script")
-            .args(["-qec", &line.join(" "), "/dev/null"])
+        // Whoever starts the tests in the background has them, and all that they start, ignore Ctrl-C. And a program that hangs is to fail its
+        // test, not to keep it.
+        let child = Command::new("timeout")
+            .args(["120", "env", "--default-signal=HUP,INT,QUIT", "script", "-qec", &line.join(" "), "/dev/null"])
             .env_remove("MONGODB_URI")
             .env_remove("SWEEPER_POLICY")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("`script` of util-linux");
+            .expect("`timeout` and `env` of coreutils, `script` of util-linux");
         Self { child, shown: String::new() }
     }
 
