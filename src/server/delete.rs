@@ -4,7 +4,7 @@ use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::connect::number;
-use super::exact::{self, Exact};
+use super::exact::{self, Along, Exact};
 use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
@@ -30,7 +30,11 @@ pub enum Restriction {
         hint: Bson,
     },
     /// Documents in the states in which they were archived, and in no other.
-    Exact(Vec<Exact>),
+    Exact {
+        documents: Vec<Exact>,
+        /// The index on which they follow each other closely; `None` where they are to be found by `_id`.
+        along: Option<Along>,
+    },
 }
 
 impl Restriction {
@@ -40,7 +44,7 @@ impl Restriction {
             Restriction::Ids(ids) => ids.into_iter().count(),
             Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
             Restriction::One(_) => 1,
-            Restriction::Exact(documents) => documents.len(),
+            Restriction::Exact { documents, .. } => documents.len(),
             Restriction::Range { .. } => usize::MAX,
         }
     }
@@ -59,9 +63,10 @@ impl Restriction {
                     Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
                 }
             },
-            Restriction::Exact(documents) => {
+            Restriction::Exact { documents, along } => {
                 let (first, second) = documents.split_at(documents.len() / 2);
-                (!first.is_empty()).then(|| (Self::Exact(first.to_vec()), Self::Exact(second.to_vec())))
+                let part = |documents: &[Exact]| Self::Exact { documents: documents.to_vec(), along: along.clone() };
+                (!first.is_empty()).then(|| (part(first), part(second)))
             }
             Restriction::One(_) | Restriction::Range { .. } => None,
         }
@@ -175,8 +180,9 @@ pub fn aims(restriction: &Restriction, selection: &Selection) -> Result<Vec<(Raw
         Restriction::Range { bounds, hint } => {
             aims.push((RawDocumentBuf::try_from(bounds)?, 0, RawBson::try_from(hint.clone())?));
         }
-        Restriction::Exact(documents) => {
-            aims.extend(exact::filters(documents, selection)?.into_iter().map(|aim| (aim, 0, by_id.clone())));
+        Restriction::Exact { documents, along } => {
+            let found = exact::aims(documents, along.as_ref(), selection)?;
+            aims.extend(found.into_iter().map(|(aim, hint)| (aim, 0, hint)));
         }
     }
     Ok(aims)

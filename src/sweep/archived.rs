@@ -18,7 +18,7 @@ use crate::archive::writer::{Archive, ArchiveFile};
 use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
-use crate::server::exact::{self, Exact};
+use crate::server::exact::{self, Along, Exact};
 use crate::server::retries::Retries;
 use crate::server::{answer, error, metadata};
 
@@ -59,12 +59,15 @@ pub fn batch_limit(selection: &Selection) -> Option<u64> {
 }
 
 /// Archives and deletes what a restriction names.
-pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> (Archived, Sent) {
+///
+/// `asked`: documents that it had at most when it was made.
+pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
     let mut archived = Archived::default();
     let mut total = Sent { is_sent: true, latency: Some(Duration::ZERO), tally: Tally::default() };
     let mut is_first = true;
     let mut parts = vec![restriction];
     while let Some(part) = parts.pop() {
+        let stretch = along(&part);
         let documents = match next(aim, archive, part, &mut archived).await {
             Ok(Read::TooMuch(halves)) => {
                 parts.extend(halves.into_iter().rev());
@@ -78,7 +81,9 @@ pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> 
                 break;
             }
         };
-        for restriction in exact::restrictions(documents) {
+        // Where many were passed over, the delete need not pass over them again.
+        let stretch = stretch.filter(|_| documents.len() as u64 * 2 >= asked);
+        for restriction in exact::restrictions(documents, stretch.as_ref()) {
             let sent = batch::send(aim, Box::new(restriction)).await;
             if !sent.is_sent {
                 // The lease is over: what went before still counts.
@@ -95,6 +100,16 @@ pub async fn run(aim: &Aim, archive: &RuleArchive, restriction: Restriction) -> 
     // Where nothing was deleted, the server's time is not known either.
     total.latency = total.latency.filter(|latency| !latency.is_zero());
     (archived, total)
+}
+
+/// The index along which a stretch is read.
+fn along(part: &Restriction) -> Option<Along> {
+    match part {
+        Restriction::Range { bounds, hint } => {
+            bounds.keys().next().map(|field| Along { field: field.clone(), hint: hint.clone() })
+        }
+        _ => None,
+    }
 }
 
 /// What became of one part.

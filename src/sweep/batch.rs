@@ -55,7 +55,7 @@ pub struct Sent {
 /// Sends one batch until it is done, has failed for good, or the sweep ends.
 pub async fn run(aim: Arc<Aim>, restriction: Box<Restriction>, asked: u64, turn: Turn) -> Landed {
     let (archived, sent) = match aim.archive.clone() {
-        Some(archive) => archived::run(&aim, &archive, *restriction).await,
+        Some(archive) => archived::run(&aim, &archive, *restriction, asked).await,
         None => (Archived::default(), send(&aim, restriction).await),
     };
     drop(turn);

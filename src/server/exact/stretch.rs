@@ -1,0 +1,93 @@
+//! Documents that follow each other on an index: a statement that walks along it finds them in half the time that it takes by `_id`.
+
+use bson::oid::ObjectId;
+use bson::raw::RawBsonRef;
+use bson::{Bson, DateTime, Document, RawDocument, doc};
+
+/// The index along which documents were read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Along {
+    pub field: String,
+    /// The index, by its name or its key.
+    pub hint: Bson,
+}
+
+/// What a document is found by on the index. Of other types is none: they compare in other ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Date(DateTime),
+    Id(ObjectId),
+}
+
+impl From<Key> for Bson {
+    fn from(key: Key) -> Self {
+        match key {
+            Key::Date(date) => date.into(),
+            Key::Id(id) => id.into(),
+        }
+    }
+}
+
+impl Along {
+    pub fn key(&self, document: &RawDocument) -> Option<Key> {
+        at_path(document, &self.field)
+    }
+
+    /// Bounds for the first documents of a list, by the keys of all of it; `None` where between them are more of the others than of them.
+    pub fn bounds(&self, keys: &[Option<Key>], first: usize) -> Option<Document> {
+        let (of_these, others) = keys.split_at_checked(first)?;
+        let of_these: Vec<Key> = of_these.iter().copied().collect::<Option<_>>()?;
+        let (least, greatest) = (*of_these.iter().min()?, *of_these.iter().max()?);
+        let is_one_type = matches!((least, greatest), (Key::Date(_), Key::Date(_)) | (Key::Id(_), Key::Id(_)));
+        let between = others.iter().flatten().filter(|key| (least..=greatest).contains(key)).count();
+        (is_one_type && between <= first).then(|| doc! { &self.field: { "$gte": least, "$lte": greatest } })
+    }
+}
+
+/// The key at a dotted path that leads through no array.
+fn at_path(document: &RawDocument, path: &str) -> Option<Key> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    match (document.get(name).ok()??, rest) {
+        (RawBsonRef::Document(inner), Some(rest)) => at_path(inner, rest),
+        (RawBsonRef::DateTime(date), None) => Some(Key::Date(date)),
+        (RawBsonRef::ObjectId(id), None) => Some(Key::Id(id)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_hold_all_and_few_others() {
+        let along = Along { field: "at".into(), hint: "at_1".into() };
+        let dates = |millis: &[i64]| millis.iter().map(|at| Some(Key::Date(DateTime::from_millis(*at)))).collect::<Vec<_>>();
+        let bounds = |first: i64, last: i64| {
+            Some(doc! { "at": { "$gte": DateTime::from_millis(first), "$lte": DateTime::from_millis(last) } })
+        };
+        assert_eq!(along.bounds(&dates(&[1, 2, 3, 4]), 2), bounds(1, 2));
+        // In no order, negative, with others of the same date.
+        assert_eq!(along.bounds(&dates(&[7, -3, 7, 7]), 2), bounds(-3, 7));
+        assert_eq!(along.bounds(&dates(&[7, 7, 7, 7, 7]), 2), None);
+        assert_eq!(along.bounds(&dates(&[5]), 1), bounds(5, 5));
+        assert_eq!(along.bounds(&[None, dates(&[5])[0]], 2), None);
+        assert_eq!(along.bounds(&[Some(Key::Id(ObjectId::new())), dates(&[5])[0]], 2), None);
+    }
+
+    #[test]
+    fn keys_are_found_through_documents_only() {
+        let key = |document: Document, field: &str| {
+            let document = bson::RawDocumentBuf::try_from(&document).unwrap();
+            Along { field: field.into(), hint: "i".into() }.key(&document)
+        };
+        let at = DateTime::from_millis(5);
+        assert_eq!(key(doc! { "a": { "b": at } }, "a.b"), Some(Key::Date(at)));
+        assert_eq!(key(doc! { "a.b": at }, "a.b"), None);
+        assert_eq!(key(doc! { "a": [{ "b": at }] }, "a.b"), None);
+        assert_eq!(key(doc! { "a": [at] }, "a"), None);
+        assert_eq!(key(doc! { "a": 5 }, "a"), None);
+        let id = ObjectId::new();
+        assert_eq!(key(doc! { "_id": id }, "_id"), Some(Key::Id(id)));
+    }
+}
