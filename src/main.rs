@@ -7,6 +7,9 @@ use clap::CommandFactory;
 use ttl_sweeper::cli::Cli;
 use ttl_sweeper::{exit, failure, log, run};
 
+/// A document of 200 levels, the most that a server takes, is decoded by so many calls within each other.
+const STACK_BYTES: usize = 16 * 1024 * 1024;
+
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if args.len() < 2 {
@@ -17,7 +20,8 @@ fn main() -> ExitCode {
     let cli = Cli::read(&args).unwrap_or_else(|cause| cause.exit());
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
     let quiet = cli.common.quiet;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let result = runtime.block_on(run::run(cli));
         // A command that hangs must not keep the process alive.

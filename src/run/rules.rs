@@ -219,7 +219,7 @@ fn enter_archived(report: &mut RuleReport, outcome: &Outcome, to: Option<&Path>)
     }
     if incomparable > 0 {
         report.warnings.push(format!(
-            "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, or of more than {} levels",
+            "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with a name twice",
             plural(incomparable, "document"),
             exact::DEEPEST
         ));

@@ -41,10 +41,10 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// `None` where no delete can compare it: it is too deep, too large, or no BSON that can be read.
+    /// `None` where no delete can compare it: it is too deep, too large, has a name twice, or is no BSON that can be read.
     pub fn new(document: RawDocumentBuf) -> Option<Self> {
         let mut deepest = 0;
-        let types = types::types_of(&document, 0, &mut deepest).ok()?;
+        let types = types::types_of(&document, &mut deepest)?;
         let exact = Self { document, types, depth: deepest };
         (exact.depth <= DEEPEST && exact.size() <= LARGEST).then_some(exact)
     }

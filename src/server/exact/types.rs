@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bson::raw::{RawBson, RawBsonRef};
+use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawArrayBuf, RawDocument, doc};
 
 use super::{DEEPEST, Exact};
@@ -11,23 +11,38 @@ use super::{DEEPEST, Exact};
 const MOST_NAMES: usize = 100;
 
 /// The types of the values of a document, and of the values inside of them.
-pub fn types_of(document: &RawDocument, depth: usize, deepest: &mut usize) -> Result<RawArrayBuf, bson::error::Error> {
+///
+/// `None` where it is no BSON that can be read, or has a name twice: mongod compares the first value of that name twice, and the second never.
+pub fn types_of(document: &RawDocument, deepest: &mut usize) -> Option<RawArrayBuf> {
+    below(document, 0, deepest)
+}
+
+fn below(document: &RawDocument, depth: usize, deepest: &mut usize) -> Option<RawArrayBuf> {
+    let mut names: Vec<&str> = document.iter().map(|element| Some(element.ok()?.0.as_str())).collect::<Option<_>>()?;
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    of_values(document, depth, deepest)
+}
+
+fn of_values(values: &RawDocument, depth: usize, deepest: &mut usize) -> Option<RawArrayBuf> {
     let mut types = RawArrayBuf::new();
     *deepest = depth.max(*deepest);
-    // An array is a document as well, whose keys do not matter.
-    for element in document {
-        match element?.1 {
+    for value in values {
+        match value.ok()?.1 {
             // Nobody compares them, and recursion must end.
             RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > DEEPEST => {}
-            RawBsonRef::Document(inner) => types.push(RawBson::Array(types_of(inner, depth + 1, deepest)?)),
+            RawBsonRef::Document(inner) => types.push(below(inner, depth + 1, deepest)?),
             RawBsonRef::Array(inner) => {
-                let inner = RawDocument::from_bytes(inner.as_bytes())?;
-                types.push(RawBson::Array(types_of(inner, depth + 1, deepest)?));
+                // The same in bytes; the keys do not matter.
+                let inner = RawDocument::from_bytes(inner.as_bytes()).ok()?;
+                types.push(of_values(inner, depth + 1, deepest)?);
             }
             scalar => types.push(type_of(scalar).as_str()),
         }
     }
-    Ok(types)
+    Some(types)
 }
 
 /// The type as `$type` names it; of decimals, and of zero, with the text that `$toString` makes.
@@ -171,4 +186,32 @@ fn types_below(value: &str, level: usize, depth: usize) -> Document {
         { "$map": { "input": inner, "as": below, "in": next } },
         scalar,
     ] }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::RawDocumentBuf;
+    use bson::raw::cstr;
+
+    use super::*;
+
+    #[test]
+    fn a_name_twice_has_no_types() {
+        let mut twice = RawDocumentBuf::new();
+        twice.append(cstr!("b"), 1);
+        twice.append(cstr!("a"), 1);
+        let once = twice.clone();
+        twice.append(cstr!("b"), 1);
+        let within = |document: &RawDocumentBuf| {
+            let mut list = RawArrayBuf::new();
+            list.push(RawBsonRef::Document(document));
+            list.push(RawBsonRef::Document(document));
+            let mut outer = RawDocumentBuf::new();
+            outer.append(cstr!("v"), list);
+            outer
+        };
+        let has_types = |document: &RawDocumentBuf| types_of(document, &mut 0).is_some();
+        assert!(has_types(&once) && has_types(&within(&once)));
+        assert!(!has_types(&twice) && !has_types(&within(&twice)));
+    }
 }
