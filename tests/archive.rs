@@ -2,9 +2,10 @@
 
 mod support;
 
+use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, Document, RawDocumentBuf, Timestamp, doc, rawdoc};
-use support::archives::{archive, directory, raw, restore, restored, unpacked};
+use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, Timestamp, doc, rawdoc};
+use support::archives::{archive, assert_archived, directory, raw, restore, restored, unpacked};
 use support::corpus::scalars;
 use support::faults::{dated, days};
 use support::proxied::Proxied;
@@ -104,6 +105,31 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
     assert_eq!(case.ids("c").await, id_set([7, 12, 13, 14, 15, 16]), "{report:?}");
     assert_eq!(report.rule(0, "deletedCount"), 6 + 1 + 300 + 2 + 1, "{report:?}");
     assert!(report.rule(0, "warnings")[0].as_str().unwrap().starts_with("6 documents kept, and not archived"), "{report:?}");
+}
+
+#[tokio::test]
+async fn batches_of_several_statements_go_whole() {
+    let case = Case::new().await;
+    for (name, indexed) in [("c", false), ("d", true)] {
+        // In no order, many of one date, and one in seven that has not expired.
+        let at = |n: i32| match n % 7 {
+            0 => days(1),
+            1 | 2 => days(-3),
+            _ => DateTime::from_millis(1_000_000_000_000 + i64::from(n * 7919 % 1000)),
+        };
+        if indexed {
+            case.collection(name).create_index(IndexModel::builder().keys(doc! { "at": 1 }).build()).await.unwrap();
+        }
+        case.fill(name, (0..1000).map(|n| doc! { "_id": n, "at": at(n), "v": n })).await;
+        let before = raw(&case, name).await;
+        let report = case.report(&rule(&case, "").replace("DB.c", &format!("DB.{name}")), &[]).await;
+        assert_eq!(report.ran.code, Some(0), "{report:?}");
+        assert_eq!(case.ids(name).await, id_set((0..1000).filter(|n| n % 7 == 0)), "{report:?}");
+        let after = raw(&case, name).await;
+        let run = archive(&directory(&case));
+        assert_eq!(assert_archived(&before, &after, &unpacked(&case, std::slice::from_ref(&run), name, "e").await), 857);
+        std::fs::remove_dir_all(run).unwrap();
+    }
 }
 
 #[tokio::test]

@@ -119,7 +119,12 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
     let unchanged = pairs.iter().map(|(before, after)| if matches!(shape, Shape::SameTypes) { before } else { after });
     case.fill("c", unchanged.zip(1000..).map(|(value, id)| document(id, value, shape))).await;
     let before = raw(case, "c").await;
-    let rules = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", directory.display());
+    // A batch that comes to what it may: where it does not, the index is not used.
+    let rules = format!(
+        "  - {{namespace: DB.c, field: at, expireAfter: 1d, batchSize: {}, archive: {{directory: {}}}}}\n",
+        2 * count,
+        directory.display()
+    );
     pause_deletes(&case.client).await;
     let child = start(case.command(&rules, &["sweep", "--format", "json"]));
     until_running(&case.client, "delete").await;
