@@ -13,6 +13,7 @@ use support::faults::{
     alone, dated, days, end, pause_deletes, resume_deletes, signal, slow_down, start, until_heard, until_running,
 };
 use support::sweeper::{Case, Ran, Report, id_set, run, sweeper};
+use support::terminal::Terminal;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
@@ -196,6 +197,16 @@ async fn a_run_that_does_not_end_well_says_so_and_keeps_the_last_success() {
         assert!(scrape.run("last_run_duration_seconds").is_some(), "{args:?}");
         assert_eq!(scrape.rules("rule_status").is_empty(), code < 3, "{args:?}");
     }
+}
+
+#[tokio::test]
+async fn a_sweep_that_would_stay_and_ask_is_refused_and_says_so() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    let ran = Terminal::open(&command(&case, RULE, &["--every", "1h"])).end().await;
+    assert!(ran.code == Some(2) && ran.stdout.contains("nobody to ask"), "{ran:?}");
+    assert_eq!(scrape(&case).run("last_run_exit_code"), Some(2.0));
+    assert_eq!(case.ids("c").await.len(), 3);
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
 use futures_util::TryStreamExt;
-use mongodb::Database;
 use mongodb::error::Result;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
@@ -139,7 +138,7 @@ async fn existing(
     find.append(cstr!("find"), namespace.collection.as_str());
     find.append(cstr!("filter"), RawBson::Document(filter));
     let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-    let mut cursor = database(deployment, namespace).run_raw_cursor_command(find).selection_criteria(primary).await?;
+    let mut cursor = deployment.database(namespace).run_raw_cursor_command(find).selection_criteria(primary).await?;
     let mut found = HashMap::new();
     while cursor.advance().await? {
         let document = cursor.current().to_owned();
@@ -247,7 +246,7 @@ async fn write(
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }
-    let reply: Document = database(deployment, namespace).run_raw_command(command).await?;
+    let reply: Document = deployment.database(namespace).run_raw_command(command).await?;
     if let Ok(concern) = reply.get_document("writeConcernError") {
         let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = concern.get_str("errmsg").unwrap_or("write concern error");
@@ -260,8 +259,4 @@ async fn write(
         (index, code, error::coded(message, code, failed.get_str("codeName").unwrap_or_default()))
     });
     Ok((number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0), errors.collect()))
-}
-
-fn database(deployment: &Deployment, namespace: &Namespace) -> Database {
-    deployment.database(namespace)
 }
