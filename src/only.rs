@@ -1,6 +1,5 @@
 //! `--only`: which rules, and which of a rule's namespaces, a run is about.
 
-use crate::facts::Target;
 use crate::failure::Failure;
 use crate::policy::namespace::{Namespace, glob};
 use crate::policy::{Policy, Rule, nearest};
@@ -16,15 +15,6 @@ impl Only<'_> {
     pub fn rules<'p>(&self, policy: &'p Policy) -> Result<Vec<&'p Rule>, Failure> {
         let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| self.is_meant(rule) || rule.namespace.is_glob()).collect();
         if rules.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(rules) }
-    }
-
-    /// Leaves the targets that match.
-    ///
-    /// Errors: none does.
-    pub fn targets(&self, policy: &Policy, targets: Vec<Target>) -> Result<Vec<Target>, Failure> {
-        let matches = |target: &Target| self.selects(Some(&target.rule), &target.namespace);
-        let targets: Vec<Target> = targets.into_iter().filter(matches).collect();
-        if targets.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(targets) }
     }
 
     /// Whether a rule in a namespace, or a namespace without a rule, is selected.

@@ -53,7 +53,7 @@ async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Dep
     let connection = &run.policy.connection;
     let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
     let _ = run.connected.set(deployment.clone());
-    let targets = inspect::targets(&deployment, &rules)
+    let targets = inspect::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
     let facts = RunFacts {
@@ -62,7 +62,10 @@ async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Dep
         as_of: at.as_of.unwrap_or(deployment.facts.local_time),
         allow_clock_skew: at.allow_clock_skew,
     };
-    let mut plan = plan::plan(&facts, only.targets(&run.policy, targets)?);
+    if targets.is_empty() {
+        return Err(only.matches_nothing(&run.policy));
+    }
+    let mut plan = plan::plan(&facts, targets);
     if let Some((approval, most_age)) = at.approval {
         approval.hold_against(&run.policy, &deployment.facts, most_age, &mut plan);
     }

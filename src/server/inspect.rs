@@ -22,10 +22,15 @@ type Listed = BTreeMap<String, (String, Document)>;
 
 /// Finds the namespaces that each rule stands for and looks at them; in the order of the rules, then by name.
 ///
-/// Trouble with one namespace is part of what was seen there and does not keep the others from being looked at.
+/// Trouble with one namespace is part of what was seen there and does not keep the others from being looked at. Of those that a rule stands for
+/// only the selected ones are.
 ///
 /// Errors: the databases cannot be listed although a rule has a `*` in its database.
-pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Target>> {
+pub async fn targets(
+    deployment: &Deployment,
+    rules: &[&Rule],
+    is_selected: impl Fn(&Rule, &Namespace) -> bool,
+) -> Result<Vec<Target>> {
     let enabled: Vec<&Rule> = rules.iter().copied().filter(|rule| rule.enabled).collect();
     let databases = databases(deployment, &enabled).await?;
     let listings: BTreeMap<String, std::result::Result<Listed, String>> = stream::iter(databases)
@@ -40,7 +45,8 @@ pub async fn targets(deployment: &Deployment, rules: &[&Rule]) -> Result<Vec<Tar
 
     let found =
         rules.iter().flat_map(|rule| namespaces(rule, &listings).into_iter().map(|(namespace, seen)| (*rule, namespace, seen)));
-    let targets = stream::iter(found.collect::<Vec<_>>())
+    let selected = found.filter(|(rule, namespace, _)| is_selected(rule, namespace));
+    let targets = stream::iter(selected.collect::<Vec<_>>())
         .map(|(rule, namespace, seen)| async move {
             let seen = match seen {
                 Seen::Collection(listed) => look(deployment, &namespace, listed).await,
