@@ -73,7 +73,8 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
     }
     let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
     let of_rules = if namespaces.iter().any(failed) { exit::RULE_FAILED } else { exit::DONE };
-    let mut report = RestoreReport {
+    deployment.close().await;
+    let report = RestoreReport {
         schema_version: SCHEMA_VERSION,
         command: "restore",
         dry_run: args.dry_run,
@@ -85,8 +86,6 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
         warnings: restore::warnings(stored.complete, &namespaces),
         namespaces,
     };
-    deployment.close().await;
-    report.duration_ms = millis(begun.elapsed());
     let text = if output.format == Format::Json { json::render(&report) } else { restore::render(&report) };
     let exit_code = deliver_one(common, output, &text, report.exit_code, &restore::summary(&report))?;
     if common.quiet && !report.complete {

@@ -6,6 +6,9 @@ use super::overload::{self, Overload};
 
 /// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
 ///
+/// Another document has the same value in a unique index, such as that of the `_id`.
+pub const DUPLICATE_KEY: i32 = 11_000;
+
 /// Source: the driver specification "Retryable Reads", list of retryable errors.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 

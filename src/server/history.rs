@@ -27,8 +27,6 @@ const PAGE: i64 = 200;
 pub const MOST_READ: usize = 10_000;
 
 /// Code of a document that is already there: the reply to an earlier try was lost.
-const DUPLICATE_KEY: i32 = 11000;
-
 /// Inserts the document of a run.
 pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Document, _grant: &RecordGrant) -> Result<()> {
     let write_concern: WriteConcern = bson::deserialize_from_document(deployment.write_concern.clone())?;
@@ -44,7 +42,7 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
             }
         });
         let cause = match inserted.await {
-            Err(cause) if error::code(&cause) != Some(DUPLICATE_KEY) => cause,
+            Err(cause) if error::code(&cause) != Some(error::DUPLICATE_KEY) => cause,
             _ => return Ok(()),
         };
         match retries.wait(&cause) {

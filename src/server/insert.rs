@@ -13,8 +13,6 @@ use super::exact::Exact;
 use super::{Deployment, error};
 use crate::policy::namespace::Namespace;
 
-const DUPLICATE_KEY: i32 = 11_000;
-
 /// What to do with documents of which the `_id` is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Present {
@@ -81,7 +79,7 @@ pub async fn put(
         put.inserted += (missing.len() - failed.len()) as u64;
         for (index, code, why) in failed {
             let Some(document) = missing.get(index) else { continue };
-            if code != DUPLICATE_KEY {
+            if code != error::DUPLICATE_KEY {
                 put.refused += 1;
                 put.why.get_or_insert(why);
                 continue;
@@ -103,7 +101,7 @@ pub async fn put(
         for document in different {
             match replace(deployment, namespace, document, put).await? {
                 Ok(replaced) => put.replaced += replaced,
-                Err((DUPLICATE_KEY, _)) => put.conflicts += 1,
+                Err((error::DUPLICATE_KEY, _)) => put.conflicts += 1,
                 Err((_, why)) => {
                     put.refused += 1;
                     put.why.get_or_insert(why);

@@ -21,8 +21,6 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 /// How long the server's clock is gone by without reading it anew; a lease is shorter by as much.
 const READING_LASTS: Duration = Duration::from_secs(5);
 
-const DUPLICATE_KEY: i32 = 11000;
-
 /// How often in a row a lease may be given back between two looks.
 const MOST_RELEASED: u32 = 5;
 
@@ -74,7 +72,7 @@ impl LeaseStore {
                 Ok(()) => return Ok(Attempt::Taken(now.asked)),
                 Err(cause) => cause,
             };
-            if error::code(&cause) == Some(DUPLICATE_KEY) {
+            if error::code(&cause) == Some(error::DUPLICATE_KEY) {
                 let held = self.held(namespace).await?;
                 let is_free = held.expires_at.is_some_and(|end| end <= now.server);
                 if !is_free || released == MOST_RELEASED {

@@ -2,10 +2,12 @@
 
 use bson::{Bson, Document, doc};
 
+use super::path;
+
 /// What documents have at the paths of a shard key.
 pub fn of(document: &Document, paths: &[String]) -> Document {
     // A condition for null is met by documents without the key as well.
-    paths.iter().map(|path| (path.clone(), at(document, path).cloned().unwrap_or(Bson::Null))).collect()
+    paths.iter().map(|path| (path.clone(), path::at(document, path).cloned().unwrap_or(Bson::Null))).collect()
 }
 
 /// A condition for documents with any of these keys: every value that there is at a path.
@@ -20,12 +22,4 @@ pub fn any_of(keys: &[Document], paths: &[String]) -> Document {
         values
     };
     paths.iter().map(|path| (path.clone(), doc! { "$in": values(path) }.into())).collect()
-}
-
-/// The value at a dotted path through documents.
-fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
-    match path.split_once('.') {
-        None => document.get(path),
-        Some((name, rest)) => at(document.get_document(name).ok()?, rest),
-    }
 }

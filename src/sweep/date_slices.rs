@@ -10,6 +10,7 @@ use super::Job;
 use super::candidates::Candidates;
 use super::source::{Taken, explain, explain_find, find, plan_has};
 use crate::server::delete::Restriction;
+use crate::server::path;
 
 pub struct DateSlices<'a> {
     job: &'a Job<'a>,
@@ -110,14 +111,9 @@ impl<'a> DateSlices<'a> {
     }
 }
 
-/// The value at a dotted path that leads through no array; `None` where it leads through one, or to one.
+/// The value at a path; `None` where it is a list, or behind one.
 fn at_path(document: &Document, path: &str) -> Option<Bson> {
-    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    match (document.get(name)?, rest) {
-        (Bson::Document(inner), Some(rest)) => at_path(inner, rest),
-        (Bson::Array(_), _) | (_, Some(_)) => None,
-        (value, None) => Some(value.clone()),
-    }
+    path::at(document, path).filter(|value| value.as_array().is_none()).cloned()
 }
 
 /// Whether two keys can be one to the server, as numbers of different types can. Where it is not sure they count as one, which only costs

@@ -112,7 +112,7 @@ impl<'a> Engine<'a> {
         if let Some(reason) = stop_reason(planned, budget, stop) {
             return Err(End::Partial(reason));
         }
-        // What a stretch holds is deleted by its `_id`s once it is archived; they alone do not find the shard.
+        // Once it is archived, what a stretch holds may have to be deleted by its `_id`s; they alone do not find the shard.
         let by_ids = exact || self.job.archive.is_some() && !self.job.selection.shard_key.is_empty();
         let mut source = self.wait(Source::open(self.job, slowest, by_ids)).await?.map_err(End::Failed)?;
         drop(turn);

@@ -4,6 +4,8 @@ use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, RawDocument, doc};
 
+use crate::server::path;
+
 /// The index along which documents were read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Along {
@@ -30,7 +32,11 @@ impl From<Key> for Bson {
 
 impl Along {
     pub fn key(&self, document: &RawDocument) -> Option<Key> {
-        at_path(document, &self.field)
+        match path::at_raw(document, &self.field)? {
+            RawBsonRef::DateTime(date) => Some(Key::Date(date)),
+            RawBsonRef::ObjectId(id) => Some(Key::Id(id)),
+            _ => None,
+        }
     }
 
     /// Bounds for the first documents of a list, by the keys of all of it; `None` where between them are more of the others than of them.
@@ -41,17 +47,6 @@ impl Along {
         let is_one_type = matches!((least, greatest), (Key::Date(_), Key::Date(_)) | (Key::Id(_), Key::Id(_)));
         let between = others.iter().flatten().filter(|key| (least..=greatest).contains(key)).count();
         (is_one_type && between <= first).then(|| doc! { &self.field: { "$gte": least, "$lte": greatest } })
-    }
-}
-
-/// The key at a dotted path that leads through no array.
-fn at_path(document: &RawDocument, path: &str) -> Option<Key> {
-    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
-    match (document.get(name).ok()??, rest) {
-        (RawBsonRef::Document(inner), Some(rest)) => at_path(inner, rest),
-        (RawBsonRef::DateTime(date), None) => Some(Key::Date(date)),
-        (RawBsonRef::ObjectId(id), None) => Some(Key::Id(id)),
-        _ => None,
     }
 }
 
