@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
-#[path = "../../tests/support/mongod.rs"]
+#[path = "../../tests/it/support/mongod.rs"]
 mod mongod;
 
 mod archive;

@@ -1,0 +1,221 @@
+//! `sweeper restore`: inserts what is missing, overwrites nothing unless told to, and says what it did.
+
+use std::path::PathBuf;
+
+use crate::support::archives::{Documents, archive, directory, into, raw, restore, restored};
+use crate::support::faults::{dated, days};
+use crate::support::sweeper::{Case, id_set, run, sweeper};
+use mongodb::bson::raw::{CStr, RawBson, cstr};
+use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
+use ttl_sweeper::archive::writer::Archive;
+use ttl_sweeper::policy::archive::{ArchiveTo, Compression};
+use ttl_sweeper::policy::namespace::Namespace;
+
+/// A case whose collections `c` and `d` were archived, and what was in `c`.
+async fn swept() -> (Case, PathBuf, Documents) {
+    let case = Case::new().await;
+    for name in ["c", "d"] {
+        case.fill(name, (0..10).map(|id| doc! { "_id": id, "at": days(-3), "v": id, "u": id })).await;
+    }
+    let before = raw(&case, "c").await;
+    let rules = format!(
+        "  - {{namespace: DB.c, field: at, expireAfter: 1d, batchSize: 3}}
+  - {{namespace: DB.d, field: at, expireAfter: 1d}}
+defaults: {{archive: {{directory: {}}}}}\n",
+        directory(&case).display()
+    );
+    assert_eq!(case.run(&rules, &["sweep"]).await.code, Some(0));
+    let run = archive(&directory(&case));
+    (case, run, before)
+}
+
+#[tokio::test]
+async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand() {
+    let (case, run, before) = swept().await;
+    let only = format!("{}.c", case.db.name());
+    // The same, different, different by a type alone, and one that is no part of the archive.
+    case.fill("c", [doc! { "_id": 50, "v": 50, "u": 50 }]).await;
+    let (json, _) = restored(&case, &run, &["--only", &only]).await;
+    assert_eq!(json["namespaces"][0]["insertedCount"], 10, "{json}");
+    case.collection("c").update_one(doc! { "_id": 1 }, doc! { "$set": { "v": "mine" } }).await.unwrap();
+    case.collection("c").delete_one(doc! { "_id": 2 }).await.unwrap();
+    case.collection("c").delete_one(doc! { "_id": 3 }).await.unwrap();
+    case.fill("c", [doc! { "_id": 3_i64, "at": days(-3), "v": 3, "u": 3 }]).await;
+    let mine = raw(&case, "c").await;
+
+    for args in [&["--only", &only, "--dry-run"][..], &["--only", &only]] {
+        let (json, ran) = restored(&case, &run, args).await;
+        let counts = &json["namespaces"][0];
+        // A dry run does not try to insert: that an `_id` of another type is the same one it does not see.
+        let tried = args.len() == 2;
+        assert_eq!((ran.code, &json["dryRun"]), (Some(0), &(!tried).into()), "{json}");
+        assert_eq!(counts["insertedCount"], if tried { 1 } else { 2 }, "{json}");
+        assert_eq!((&counts["sameCount"], &counts["differentCount"]), (&7.into(), &(if tried { 2 } else { 1 }).into()), "{json}");
+        let mut now = raw(&case, "c").await;
+        now.retain(|id, _| mine.contains_key(id));
+        assert_eq!(now, mine);
+    }
+    assert_eq!(case.ids("c").await.len(), 11);
+    assert!(case.ids("d").await.is_empty());
+
+    let (json, ran) = restored(&case, &run, &["--only", &only, "--replace"]).await;
+    assert_eq!((ran.code, &json["namespaces"][0]["replacedCount"]), (Some(0), &2.into()), "{json}");
+    let now = raw(&case, "c").await;
+    let same = before.iter().filter(|(id, document)| now.get(*id) == Some(*document)).count();
+    assert_eq!((same, now.len()), (10, 11));
+}
+
+#[tokio::test]
+async fn a_conflict_in_a_unique_index_is_said_and_the_rest_is_inserted() {
+    let (case, run, _) = swept().await;
+    case.fill("c", [doc! { "_id": 100, "u": 4 }]).await;
+    case.db
+        .run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "u": 1 }, "name": "u", "unique": true }] })
+        .await
+        .unwrap();
+    let (json, ran) = restored(&case, &run, &[]).await;
+    assert_eq!(ran.code, Some(3), "{json}");
+    assert_eq!(
+        (&json["namespaces"][0]["insertedCount"], &json["namespaces"][0]["conflictCount"]),
+        (&9.into(), &1.into()),
+        "{json}"
+    );
+    assert_eq!(json["namespaces"][1]["insertedCount"], 10, "{json}");
+    assert_eq!(case.ids("c").await, id_set((0..10).filter(|id| *id != 4).chain([100])));
+    let validator = doc! { "collMod": "c", "validator": { "v": { "$lt": 5 } } };
+    case.db.run_command(validator).await.unwrap();
+    case.collection("c").delete_many(doc! {}).await.unwrap();
+    let (json, ran) = restored(&case, &run, &[]).await;
+    assert_eq!((ran.code, &json["namespaces"][0]["refusedCount"]), (Some(3), &5.into()), "{json}");
+    assert!(json["namespaces"][0]["error"].as_str().unwrap().contains("refused"), "{json}");
+}
+
+#[tokio::test]
+async fn namespaces_are_selected_and_moved() {
+    let (case, run, before) = swept().await;
+    let ran = restore(&case, &run, &["--only", "*.c", "--namespace", &into(&case, "c", "e.f g")]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("10 inserted") && ran.stdout.contains("expired still"), "{}", ran.stdout);
+    assert_eq!(raw(&case, "e.f g").await, before);
+    assert!(case.ids("c").await.is_empty() && case.ids("d").await.is_empty());
+    for args in [
+        &["--only", "nothing"][..],
+        &["--namespace", "x.y=a.b"],
+        &["--namespace", &format!("{}.c=admin.x", case.db.name())],
+        &["--namespace", &format!("{}.c=a.*", case.db.name())],
+        &["--namespace", &format!("{}.c", case.db.name())],
+        &["--format", "csv"],
+    ] {
+        let ran = restore(&case, &run, args).await;
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+    }
+    for path in [directory(&case), case.dir.path().to_owned(), case.dir.path().join("nowhere")] {
+        let ran = restore(&case, &path, &[]).await;
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("reading the archive") && ran.stderr.contains("nothing was inserted"), "{ran:?}");
+    }
+    assert!(case.ids("c").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_connection_may_come_from_the_policy_and_the_report_goes_to_a_file() {
+    let (case, archived, _) = swept().await;
+    let policy = format!(
+        "version: 1\nconnection: {{uri: '{}'}}\ncollections: [{{namespace: a.b, field: c, expireAfter: 1d}}]\n",
+        case.uri
+    );
+    let policy = case.file("own.yaml", &policy);
+    let output = case.dir.path().join("report.json");
+    let mut command = sweeper(&["restore", "-q", "--policy"]);
+    command.arg(policy).arg("--output").arg(&output).arg(&archived);
+    let ran = run(command).await;
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), "", ""));
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(output).unwrap()).unwrap();
+    assert_eq!(report["namespaces"][1]["insertedCount"], 10, "{report}");
+    assert_eq!(case.ids("c").await, id_set(0..10));
+    case.fill("other", dated(0..1, days(0))).await;
+}
+
+#[tokio::test]
+async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
+    let case = Case::new().await;
+    // mongod 6.0 ends itself where an update takes such a document out of an expression.
+    let mut twice = RawDocumentBuf::new();
+    twice.append(cstr!("x"), 1);
+    twice.append(cstr!("x"), 2);
+    let with = |id: i32, more: &[(&CStr, RawBson)]| {
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("_id"), id);
+        document.append(cstr!("at"), days(-3));
+        for (name, value) in more {
+            document.append(*name, value.clone());
+        }
+        document
+    };
+    let empty = RawBson::Timestamp(Timestamp { time: 0, increment: 0 });
+    let documents = [
+        with(1, &[(cstr!("x"), 1.into()), (cstr!("x"), 1.into())]),
+        with(2, &[(cstr!("v"), twice.clone().into())]),
+        with(3, &[(cstr!("$x"), 1.into())]),
+        with(4, &[(cstr!("t"), empty.clone())]),
+        with(5, &[(cstr!("v"), twice.into()), (cstr!("t"), empty)]),
+    ];
+    // No sweep archives those with a name twice.
+    let archive = Archive::new(&directory(&case), "11111111-1111-1111-1111-111111111111", days(-1));
+    let namespace = Namespace { database: case.db.name().into(), collection: "c".into() };
+    let to = ArchiveTo { directory: directory(&case), compression: Compression::Zstd };
+    let file = archive.begin(&namespace, &to, "{}").unwrap();
+    file.lock().await.append("DB.c", documents.iter().map(|document| document.as_bytes())).unwrap();
+    drop(file);
+    archive.end(Vec::new()).unwrap();
+    let run = archive.path();
+    case.fill("c", (1..6).map(|id| doc! { "_id": id, "v": {}, "t": 1 })).await;
+
+    let (json, ran) = restored(&case, run, &["--replace"]).await;
+    let counts = &json["namespaces"][0];
+    assert_eq!((ran.code, &counts["replacedCount"], &counts["refusedCount"]), (Some(3), &4.into(), &1.into()), "{json}");
+    let mut now = raw(&case, "c").await;
+    now.retain(|_, now| documents.iter().any(|document| document.as_bytes() == now));
+    assert_eq!(now.len(), 4);
+}
+
+#[tokio::test]
+async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
+    let (case, run, _) = swept().await;
+    std::fs::remove_file(run.join("manifest.json")).unwrap();
+    let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
+    let database = format!("\"database\":\"{}\"", case.db.name());
+    assert!(journal.contains(&database) && journal.contains("\"collection\":\"c\""), "{journal}");
+    for (from, to) in [
+        (database.as_str(), "\"database\":\"admin\""),
+        (&database, "\"database\":\"config\""),
+        (&database, "\"database\":\"local\""),
+        ("\"collection\":\"c\"", "\"collection\":\"system.js\""),
+    ] {
+        std::fs::write(run.join("journal.jsonl"), journal.replace(from, to)).unwrap();
+        let ran = restore(&case, &run, &["--yes"]).await;
+        assert_eq!(ran.code, Some(1), "{to}: {ran:?}");
+        assert!(ran.stderr.contains("nothing was inserted"), "{ran:?}");
+    }
+    assert!(case.ids("c").await.is_empty() && case.ids("d").await.is_empty());
+}
+
+#[tokio::test]
+async fn collections_that_would_drop_or_change_documents_take_none() {
+    let (case, run, _) = swept().await;
+    let create = |options: mongodb::bson::Document| case.db.run_command(options);
+    create(doc! { "create": "capped", "capped": true, "size": 4096, "max": 1 }).await.unwrap();
+    create(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
+    create(doc! { "create": "view", "viewOn": "d", "pipeline": [] }).await.unwrap();
+    case.fill("capped", [doc! { "_id": "mine" }]).await;
+    let from = format!("{}.c", case.db.name());
+    for (to, why) in [("capped", "is capped"), ("series", "time-series"), ("view", "a view")] {
+        let moved = format!("{from}={}.{to}", case.db.name());
+        let (json, ran) = restored(&case, &run, &["--only", &from, "--namespace", &moved]).await;
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        assert!(json["namespaces"][0]["error"].as_str().unwrap().contains(why), "{json}");
+        assert_eq!(json["namespaces"][0]["insertedCount"], 0);
+    }
+    assert_eq!(case.ids("capped").await, id_set(["mine"]));
+    assert_eq!(case.ids("series").await, id_set::<i32>([]));
+}

@@ -1,0 +1,215 @@
+//! Who connects, and what is said when nobody can: users, passwords, hosts. The password is never part of it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::support::site::{Secured, Site, assert_silent_about, encoded, secured};
+use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
+use mongodb::Database;
+use mongodb::bson::{DateTime, doc};
+
+const PASSWORD: &str = "open:Sesame/é?&%@#";
+const VERBOSE: [&str; 4] = ["sweep", "-vv", "--format", "json"];
+
+/// Puts in one document that has expired and one that has not, and gives the rule for them.
+async fn filled(server: &Secured, database: &str) -> (Database, String) {
+    let db = server.root().await.database(database);
+    let now = DateTime::now().timestamp_millis();
+    let documents = [0, -86_400_000].map(|ago| doc! { "_id": ago, "at": DateTime::from_millis(now + ago) });
+    db.collection("c").insert_many(documents).await.expect("documents go in");
+    (db, format!("  - {{namespace: {database}.c, field: at, expireAfter: 1h}}\n"))
+}
+
+async fn user(server: &Secured, name: &str, mechanism: &str) {
+    let roles = vec![doc! { "role": "readWriteAnyDatabase", "db": "admin" }];
+    let user = doc! { "createUser": name, "pwd": PASSWORD, "roles": roles, "mechanisms": [mechanism] };
+    server.admin(user).await;
+}
+
+/// What must be part of nothing that is printed: the password as it is, as it stands in the string, and its readable parts.
+fn secrets() -> Vec<String> {
+    vec![PASSWORD.to_owned(), encoded(PASSWORD), "Sesame".to_owned()]
+}
+
+fn assert_no_password(ran: &Ran) {
+    let secrets = secrets();
+    assert_silent_about(ran, &secrets.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn users_of_both_scram_mechanisms_sweep() {
+    let (server, site) = (secured(), Site::new());
+    for (name, mechanism) in [("sha1", "SCRAM-SHA-1"), ("sha256", "SCRAM-SHA-256")] {
+        user(&server, name, mechanism).await;
+        let uri = server.uri(name, PASSWORD);
+        for (database, uri) in [
+            (format!("{name}found"), uri.clone()),
+            (format!("{name}named"), format!("{uri}&authMechanism={mechanism}&authSource=admin")),
+        ] {
+            let (db, rules) = filled(&server, &database).await;
+            let ran = site.run(&uri, &rules, &VERBOSE).await;
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            assert_eq!(ids(&db.collection("c")).await, id_set([0_i64]), "{mechanism}");
+            assert!(ran.stderr.contains("command delete"), "-vv names commands: {ran:?}");
+            assert_no_password(&ran);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_explained_and_not_shown() {
+    let (server, site) = (secured(), Site::new());
+    let (db, rules) = filled(&server, "wrong").await;
+    user(&server, "someone", "SCRAM-SHA-256").await;
+    let wrong = server.uri("someone", "Sesame:open");
+    let nobody = server.uri("nobody", PASSWORD);
+    let elsewhere = format!("{}&authSource=wrong", server.uri("someone", PASSWORD));
+    for uri in [&wrong, &nobody, &elsewhere] {
+        for args in [
+            &VERBOSE[..],
+            &["sweep", "-q"],
+            &["sweep", "--dry-run", "--log-format", "json", "-vv"],
+            &["check", "--connect", "-vv"],
+        ] {
+            let ran = site.run(uri, &rules, args).await;
+            assert_eq!(ran.code, Some(1), "{ran:?}");
+            assert_eq!(ran.stdout, "", "no report of a run that did not take place");
+            let said = ["connecting to", &server.host(), "uthentication failed", "nothing was deleted", "authSource"];
+            assert!(said.iter().all(|part| ran.stderr.contains(part)), "{ran:?}");
+            assert_no_password(&ran);
+            assert_silent_about(&ran, &["someone", "nobody", "Sesame", "Kind:", "ErrorKind", "labels"]);
+        }
+    }
+    assert_eq!(ids(&db.collection("c")).await, id_set([0_i64, -86_400_000]));
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_a_user_is_not_swept_without_one() {
+    let (server, site) = (secured(), Site::new());
+    let (db, rules) = filled(&server, "nouser").await;
+    let ran = site.run(&server.mongod.uri(), &rules, &["sweep"]).await;
+    assert_eq!(ids(&db.collection("c")).await, id_set([0_i64, -86_400_000]));
+    assert_eq!(ran.code, Some(1), "no authority: the run could not take place: {ran:?}");
+    assert!(ran.stderr.contains("hint:") && ran.stderr.contains("user"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_password_that_is_not_encoded_is_not_shown() {
+    let site = Site::new();
+    let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
+    // Between them these break the string at every place where a parser could take the password for something else.
+    for separator in ["/", "?", "@", ":", "%", "%zz", "#", "[", "]", "/?", "?&", "?w=0&", "?timeoutMS=", "@/", " ", ","] {
+        for rest in ["@127.0.0.1:1/?serverSelectionTimeoutMS=50", "@127.0.0.1:1/a?w=1&w=2"] {
+            let uri = format!("mongodb://user:First{separator}Second{rest}");
+            let ran = site.run(&uri, rules, &VERBOSE).await;
+            assert!(matches!(ran.code, Some(1 | 2)), "{uri}: {ran:?}");
+            assert!(ran.stderr.contains("error: "), "{uri}: {ran:?}");
+            assert_silent_about(&ran, &["First", "Second"]);
+        }
+    }
+    for uri in [
+        "user:FirstSecond@127.0.0.1",
+        "mongodb//user:FirstSecond@127.0.0.1",
+        "mongodb://user:FirstSecond@",
+        "mongodb://user:FirstSecond@127.0.0.1:99999",
+        "mongodb://user:FirstSecond@127.0.0.1/?authMechanism=FirstSecond",
+        "mongodb://user:FirstSecond@127.0.0.1/?readPreference=FirstSecond",
+        "mongodb://user:Other@127.0.0.1/?tlsCertificateKeyFilePasswort=FirstSecond",
+        "mongodb://user:Other@127.0.0.1/?tls=true&tlsCertificateKeyFile=/none&tlsCertificateKeyFilePassword=FirstSecond",
+    ] {
+        let ran = site.run(uri, rules, &VERBOSE).await;
+        assert_eq!(ran.code, Some(2), "{uri}: {ran:?}");
+        assert!(ran.stderr.contains("reading the connection string"), "{uri}: {ran:?}");
+        assert_silent_about(&ran, &["First", "Second"]);
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_not_taken_for_a_port() {
+    let site = Site::new();
+    let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
+    for uri in [
+        "mongodb://user:FirstSecond",
+        "mongodb://user:FirstSecond/db?w=1",
+        "mongodb://:First/Second?x@127.0.0.1:1",
+        "mongodb+srv://user:FirstSecond",
+    ] {
+        let ran = site.run(uri, rules, &VERBOSE).await;
+        assert_eq!(ran.code, Some(2), "{uri}: {ran:?}");
+        assert_silent_about(&ran, &["First", "Second"]);
+    }
+}
+
+#[tokio::test]
+async fn the_policy_takes_the_connection_string_from_the_environment() {
+    let (server, site) = (secured(), Site::new());
+    user(&server, "fromenv", "SCRAM-SHA-256").await;
+    let (db, rules) = filled(&server, "fromenv").await;
+    let policy = site.policy("connection: {uri: \"${SWEEPER_TEST_URI}\"}\n", &rules);
+    let command = |args: &[&str]| {
+        let mut command = sweeper(args);
+        command.arg("--policy").arg(&policy);
+        command
+    };
+    let unset = run(command(&VERBOSE)).await;
+    assert_eq!(unset.code, Some(2), "{unset:?}");
+    assert!(unset.stderr.contains("SWEEPER_TEST_URI"), "{unset:?}");
+    let mut with = command(&VERBOSE);
+    with.env("SWEEPER_TEST_URI", server.uri("fromenv", PASSWORD));
+    let ran = run(with).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ids(&db.collection("c")).await, id_set([0_i64]));
+    assert_no_password(&ran);
+}
+
+#[tokio::test]
+async fn a_listener_that_is_no_mongodb_is_given_up() {
+    let site = Site::new();
+    let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let ports = [closed, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
+    for (port, what) in ports.into_iter().zip(["closed", "silent", "a web server"]) {
+        // The run ends: that alone shows that the wait is bounded.
+        let uri = format!(
+            "mongodb://user:Sesame@127.0.0.1:{port}/?directConnection=true&serverSelectionTimeoutMS=500&connectTimeoutMS=500"
+        );
+        let ran = site.run(&uri, rules, &["sweep", "-vv"]).await;
+        assert_eq!(ran.code, Some(1), "{what}: {ran:?}");
+        let said = ["connecting to", "no suitable server answered in time", "nothing was deleted"];
+        assert!(said.iter().all(|part| ran.stderr.contains(part)), "{what}: {ran:?}");
+        assert_silent_about(&ran, &["Sesame", "user:", "Kind:", "labels"]);
+    }
+}
+
+/// Listens on a free port and gives everybody the same answer, or none and keeps the connection.
+fn listener(answer: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut connection = connection;
+                let mut asked = [0; 1024];
+                while connection.read(&mut asked).is_ok_and(|read| read > 0) {
+                    if !answer.is_empty() {
+                        let _ = connection.write_all(answer);
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_seed_list_that_cannot_be_resolved_is_no_connection() {
+    let site = Site::new();
+    let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
+    let ran = site.run("mongodb+srv://user:Sesame@nowhere.invalid/", rules, &["sweep", "-vv"]).await;
+    assert_silent_about(&ran, &["Sesame", "user:"]);
+    assert!(ran.stderr.contains("nowhere.invalid") && ran.stderr.contains("DNS"), "{ran:?}");
+    assert_eq!(ran.code, Some(1), "the string is right; there is no connection: {ran:?}");
+    assert_silent_about(&ran, &["Query {", "Name("]);
+}

@@ -1,0 +1,222 @@
+//! A replica set of three that loses its primary, its majority or all of its members in the middle of a sweep: the sweep goes on where it
+//! can, ends by itself where it cannot, and never claims more than is gone.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::support::faults::{Stopped, end, fail_commands, pause_deletes, slow_down, start, until_running};
+use crate::support::filled::{Filled, Way, until_whole};
+use crate::support::mongod::{Mongod, ReplicaSet};
+use crate::support::site::Site;
+use crate::support::sweeper::{Report, sweeper};
+use mongodb::Client;
+use mongodb::bson::{Document, doc};
+
+const EXPIRED: i32 = 600;
+
+/// With these a member that says nothing is noticed soon.
+const WATCHFUL: &str = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000&serverSelectionTimeoutMS=20000";
+
+/// No sweep of this file may take longer, whatever happens: there are at most four tries of each batch, and each waits for a server.
+const BOUND: Duration = Duration::from_secs(150);
+
+async fn set_of_three() -> (ReplicaSet, Client) {
+    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
+    let client = Client::with_uri_str(format!("{}{WATCHFUL}", set.uri())).await.expect("a client");
+    (set, client)
+}
+
+async fn admin(member: &Mongod, command: Document) {
+    let done = member.client().await.database("admin").run_command(command).await;
+    done.expect("a command on one member");
+}
+
+/// One sweep under way, and what it is about.
+struct Sweep {
+    site: Site,
+    uri: String,
+    filled: Filled,
+    child: Child,
+    begun: Instant,
+}
+
+impl Sweep {
+    /// Begins a sweep that takes some seconds, and waits until it deletes.
+    async fn begin(set: &ReplicaSet, client: &Client, way: Way, options: &str) -> Self {
+        until_whole(set, client).await;
+        let filled = Filled::new(client, way, EXPIRED).await.expect("documents go in");
+        slow_down(client, "delete", 100).await;
+        let (site, uri) = (Site::new(), format!("{}{options}", set.uri()));
+        let mut command = sweeper(&["sweep", "--format", "json", "--uri", &uri, "--policy"]);
+        command.arg(site.policy("", &filled.rule));
+        let sweep = Self { site, uri, filled, child: start(command), begun: Instant::now() };
+        sweep.filled.until_begun().await;
+        sweep
+    }
+
+    /// Waits for the end, and holds the report against what is left once the set is whole again; a further run ends the work.
+    async fn end(self, set: &mut ReplicaSet, client: &Client, heal: impl AsyncFnOnce(&mut ReplicaSet)) -> Report {
+        let ran = end(self.child).await;
+        assert!(self.begun.elapsed() < BOUND, "{ran:?}");
+        let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+        let report = Report { json, ran };
+        heal(set).await;
+        until_whole(set, client).await;
+        let left = self.filled.left().await.expect("what is left");
+        assert!(left.is_superset(&self.filled.live()), "live documents are lost: {report:?}");
+        let deleted = report.rule(0, "deletedCount").as_u64().expect("a count");
+        let gone = (EXPIRED + crate::support::filled::LIVE) as u64 - left.len() as u64;
+        let uncertain = report.rule(0, "uncertain") == true;
+        // What the report says a fail-over may have brought back.
+        let doubtful = unconfirmed(&report);
+        assert!(deleted - doubtful <= gone && gone <= deleted || uncertain && deleted < gone, "{deleted} of {gone}: {report:?}");
+        match report.ran.code {
+            Some(0) => assert_eq!(left, self.filled.live(), "{report:?}"),
+            Some(3) => assert!(report.rule(0, "error").as_str().is_some_and(|error| error.contains("deleting: ")), "{report:?}"),
+            _ => panic!("{report:?}"),
+        }
+        fail_commands(client, "off", doc! {}).await;
+        let again = self.site.report(&self.uri, &self.filled.rule, &[]).await;
+        assert_eq!(again.ran.code, Some(0), "{again:?}");
+        assert_eq!(self.filled.left().await.expect("what is left"), self.filled.live(), "{again:?}");
+        report
+    }
+}
+
+/// Documents that were deleted on a primary, and not known to the members at the end.
+fn unconfirmed(report: &Report) -> u64 {
+    let warnings = report.rule(0, "warnings").as_array().expect("warnings");
+    let said = warnings.iter().filter_map(|warning| warning.as_str()).find(|warning| warning.contains("may bring them back"));
+    said.map_or(0, |said| said.split(' ').next().and_then(|count| count.replace(',', "").parse().ok()).expect("a count first"))
+}
+
+fn assert_went_on(report: &Report) {
+    assert_eq!(report.ran.code, Some(0), "{report:?}");
+    assert!(report.ran.stderr.contains("trying again in"), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_primary_that_dies_with_batches_in_flight() {
+    let (mut set, client) = set_of_three().await;
+    for way in [Way::Index, Way::Ids, Way::Scan] {
+        let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
+        let primary = set.primary(&client).await;
+        pause_deletes(&client).await;
+        until_running(&client, "delete").await;
+        set.members[primary].kill();
+        let report = sweep.end(&mut set, &client, async |set| set.members[primary].restart()).await;
+        assert_went_on(&report);
+        assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_steps_down_with_batches_in_flight() {
+    let (mut set, client) = set_of_three().await;
+    for way in [Way::Index, Way::Scan] {
+        let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
+        let primary = set.primary(&client).await;
+        admin(&set.members[primary], doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 10 }).await;
+        let report = sweep.end(&mut set, &client, async |_| {}).await;
+        assert_went_on(&report);
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_says_nothing_more() {
+    let (mut set, client) = set_of_three().await;
+    // Also with the driver's own limits: it takes up to 20 s to notice.
+    for (way, options) in [(Way::Index, WATCHFUL), (Way::Ids, WATCHFUL), (Way::Scan, "")] {
+        let sweep = Sweep::begin(&set, &client, way, options).await;
+        let primary = set.primary(&client).await;
+        until_running(&client, "delete").await;
+        let stopped = Stopped::new(set.members[primary].pid());
+        let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
+        assert_went_on(&report);
+        assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secondary_that_says_nothing_leaves_a_majority() {
+    let (mut set, client) = set_of_three().await;
+    let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
+    let secondary = (set.primary(&client).await + 1) % 3;
+    let stopped = Stopped::new(set.members[secondary].pid());
+    let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
+    assert_eq!((report.ran.code, report.rule(0, "uncertain")), (Some(0), &false.into()), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_majority_that_is_away_for_a_while_is_waited_for() {
+    let (mut set, client) = set_of_three().await;
+    let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
+    let primary = set.primary(&client).await;
+    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].pid())).collect();
+    // Long enough for the primary to notice, and to step down.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    drop(stopped);
+    let report = sweep.end(&mut set, &client, async |_| {}).await;
+    assert_went_on(&report);
+}
+
+#[tokio::test]
+async fn a_majority_that_stays_away_fails_the_sweep_in_bounded_time() {
+    let (mut set, client) = set_of_three().await;
+    let options = WATCHFUL.replace("=20000", "=2000");
+    let sweep = Sweep::begin(&set, &client, Way::Ids, &options).await;
+    let primary = set.primary(&client).await;
+    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].pid())).collect();
+    let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
+    assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{report:?}");
+    assert!(unconfirmed(&report) > 0, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_set_that_is_started_anew() {
+    let (mut set, client) = set_of_three().await;
+    for way in [Way::Index, Way::Ids] {
+        let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
+        until_running(&client, "delete").await;
+        set.members.iter_mut().for_each(Mongod::kill);
+        let mut set_again = set;
+        set = tokio::task::spawn_blocking(move || {
+            set_again.members.iter_mut().for_each(Mongod::restart);
+            set_again
+        })
+        .await
+        .expect("all members start");
+        let report = sweep.end(&mut set, &client, async |_| {}).await;
+        assert_went_on(&report);
+        assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
+    let (mut set, client) = set_of_three().await;
+    // A new primary does not ask the old one for what it has not got.
+    let config = client.database("admin").run_command(doc! { "replSetGetConfig": 1 }).await.unwrap();
+    let mut config = config.get_document("config").unwrap().clone();
+    config.insert("version", config.get_i32("version").unwrap() + 1);
+    config.get_document_mut("settings").unwrap().insert("catchUpTimeoutMillis", 0);
+    client.database("admin").run_command(doc! { "replSetReconfig": config }).await.unwrap();
+
+    let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
+    let primary = set.primary(&client).await;
+    for step in [1, 2] {
+        admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "alwaysOn" }).await;
+    }
+    // Long enough for batches that only the primary knows of.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    admin(&set.members[primary], doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 0, "force": true }).await;
+    // The others can only elect one of them while they do not follow.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for step in [1, 2] {
+        admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "off" }).await;
+    }
+    let report = sweep.end(&mut set, &client, async |_| {}).await;
+    assert_went_on(&report);
+    assert!(report.ran.stderr.contains("a fail-over may bring documents back"), "{report:?}");
+    assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
+}

@@ -1,0 +1,151 @@
+//! A run that is interrupted: the batch in flight ends, the report is written, and a rerun ends the work; also after `kill -9`.
+
+use std::time::Duration;
+
+use crate::support::faults::{
+    alone, dated, days, end, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start, until_heard,
+    until_running,
+};
+use crate::support::sweeper::{Ran, Report, id_set};
+use rand::RngExt;
+
+const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}
+  - {namespace: DB.d, field: at, expireAfter: 1d}\n";
+
+fn read(ran: Ran) -> Report {
+    let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    Report { json, ran }
+}
+
+fn assert_interrupted(report: &Report, code: i32) {
+    assert_eq!(report.ran.code, Some(code), "{report:?}");
+    assert_eq!(report.json["exitCode"], code);
+    assert_eq!(report.json["status"], "partial", "{report:?}");
+    for index in 0..2 {
+        assert_eq!(report.rule(index, "status"), "partial", "{report:?}");
+        assert_eq!(report.rule(index, "reason"), "interrupted", "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_signal_lets_the_batch_in_flight_end_and_the_report_be_written() {
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
+        case.fill("d", dated(0..3, days(-3))).await;
+        pause_deletes(&case.client).await;
+        let one_in_flight = format!("{RULES}run: {{concurrency: 1}}\n");
+        let mut child = start(case.command(&one_in_flight, &["sweep", "--format", "json"]));
+        until_running(&case.client, "delete").await;
+        signal(&child, name);
+        assert!(until_heard(&mut child).contains("second signal"));
+        resume_deletes(&case.client).await;
+        let report = read(end(child).await);
+        assert_interrupted(&report, code);
+        assert_eq!(report.rule(0, "deletedCount"), 5, "{report:?}");
+        assert_eq!(report.rule(0, "uncertain"), false, "{report:?}");
+        assert_eq!(case.ids("c").await, id_set(5..103));
+        assert_eq!(case.ids("d").await, id_set(0..3));
+
+        let rerun = case.report(RULES, &[]).await;
+        assert_eq!(rerun.ran.code, Some(0), "{rerun:?}");
+        assert_eq!(case.ids("c").await, id_set(100..103));
+        assert_eq!(case.ids("d").await, id_set::<i32>([]));
+    }
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_run_that_its_rate_draws_out() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..100, days(-3))).await;
+    case.fill("d", dated(0..3, days(-3))).await;
+    // At this rate the run would go on for minutes.
+    let child = start(case.command(RULES, &["sweep", "--format", "json", "--rate", "1"]));
+    while case.ids("c").await.len() == 100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    signal(&child, "TERM");
+    let report = read(end(child).await);
+    assert_interrupted(&report, 143);
+    let gone = 100 - case.ids("c").await.len();
+    assert_eq!(report.rule(0, "deletedCount"), gone);
+    assert!(gone < 50, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_dry_run_that_is_interrupted_while_it_counts_says_so() {
+    let (_mongod, case) = alone().await;
+    for name in ["c", "d"] {
+        case.fill(name, dated(0..3, days(-3))).await;
+    }
+    slow_down(&case.client, "aggregate", 60_000).await;
+    let child = start(case.command(RULES, &["sweep", "--format", "json", "--dry-run"]));
+    until_running(&case.client, "aggregate").await;
+    signal(&child, "INT");
+    let report = read(end(child).await);
+    assert_interrupted(&report, 130);
+    assert!(report.rule(0, "expiredCount").is_null());
+}
+
+#[tokio::test]
+async fn a_run_that_is_interrupted_before_it_is_connected_deletes_nothing_and_says_so() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    slow_down(&case.client, "listCollections", 60_000).await;
+    let child = start(case.command(RULES, &["sweep", "--format", "json"]));
+    until_running(&case.client, "listCollections").await;
+    signal(&child, "TERM");
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    assert!(ran.stderr.contains("nothing was deleted"), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set(0..3));
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_run_at_once() {
+    for (first, second, code) in [("INT", "INT", 130), ("TERM", "TERM", 143), ("INT", "TERM", 143)] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..100, days(-3))).await;
+        slow_down(&case.client, "delete", 60_000).await;
+        let mut child = start(case.command(RULES, &["sweep", "--format", "json"]));
+        until_running(&case.client, "delete").await;
+        signal(&child, first);
+        // Two of the same signal become one where the process has not yet seen the first.
+        assert!(until_heard(&mut child).contains("stops at once"));
+        signal(&child, second);
+        let ran = end(child).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert_eq!(ran.stdout, "");
+        assert_eq!(case.ids("c").await, id_set(0..100));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_killed_at_any_moment_is_ended_by_a_rerun_as_if_nothing_had_happened() {
+    let (_mongod, case) = alone().await;
+    fill_many(&case, "c", 20_000, days(-3)).await;
+    case.fill("c", dated(20_000..20_050, days(3))).await;
+    let kept = id_set(20_000..20_050);
+    let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 20, concurrency: 3}\n";
+    let mut killed = 0;
+    for _ in 0..8 {
+        let mut child = start(case.command(rules, &["sweep", "--format", "json"]));
+        let moment = rand::rng().random_range(0..150);
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        if child.try_wait().unwrap().is_none() {
+            signal(&child, "KILL");
+            killed += 1;
+        }
+        end(child).await;
+        while running(&case.client, "delete").await > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(case.ids("c").await.is_superset(&kept), "after {moment} ms of run {killed}");
+    }
+    assert!(killed > 0);
+    let left = case.ids("c").await.len() - kept.len();
+    let rerun = case.report(rules, &[]).await;
+    assert_eq!(rerun.ran.code, Some(0), "{rerun:?}");
+    assert_eq!(rerun.rule(0, "deletedCount"), left, "{rerun:?}");
+    assert_eq!(case.ids("c").await, kept);
+}

@@ -1,0 +1,93 @@
+//! `hint` in a rule: an index that would leave expired documents out, or that the server does not take, is refused.
+
+use crate::support::faults::{dated, days};
+use crate::support::sweeper::{Case, id_set};
+use mongodb::bson::{Document, doc};
+
+async fn index(case: &Case, name: &str, key: Document, options: Document) {
+    let mut spec = doc! { "key": key, "name": name };
+    spec.extend(options);
+    case.db.run_command(doc! { "createIndexes": "c", "indexes": [spec] }).await.expect("an index");
+}
+
+/// Three expired documents and a live one, of which all but the first have the field `s`.
+async fn four(case: &Case) {
+    case.fill("c", dated(0..1, days(-3))).await;
+    let with = |document: Document| doc! { "_id": document.get_i32("_id").unwrap(), "at": document.get("at").unwrap(), "s": 1 };
+    case.fill("c", dated(1..3, days(-3)).chain(dated(3..4, days(3))).map(with)).await;
+}
+
+fn rule(hint: &str, extra: &str) -> String {
+    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, hint: {hint}{extra}}}\n")
+}
+
+#[tokio::test]
+async fn an_index_that_cannot_serve_is_refused_with_the_reason() {
+    let case = Case::new().await;
+    four(&case).await;
+    index(&case, "hidden", doc! { "at": 1 }, doc! { "hidden": true }).await;
+    index(&case, "partial", doc! { "at": -1 }, doc! { "partialFilterExpression": { "s": 1 } }).await;
+    index(&case, "hashed", doc! { "at": "hashed" }, doc! {}).await;
+    index(&case, "text", doc! { "at": "text" }, doc! {}).await;
+    for (hint, part) in [
+        ("absent", "`absent` does not exist; found `_id_`"),
+        ("hidden", "`hidden` is hidden"),
+        ("partial", "`partial` is partial"),
+        ("hashed", "`hashed`"),
+        ("text", "`text`"),
+    ] {
+        let dry = case.report(&rule(hint, ""), &["--dry-run"]).await;
+        assert_eq!(dry.ran.code, Some(0), "{dry:?}");
+        assert_eq!(dry.rule(0, "status"), "refused", "{dry:?}");
+        let swept = case.report(&rule(hint, ""), &[]).await;
+        assert_eq!(swept.ran.code, Some(5), "{swept:?}");
+        assert_eq!(swept.rule(0, "reason"), "hint", "{swept:?}");
+        let error = swept.rule(0, "error").as_str().unwrap();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(case.ids("c").await, id_set(0..4), "{hint}");
+    }
+}
+
+#[tokio::test]
+async fn a_partial_index_serves_a_rule_whose_filter_repeats_its_expression() {
+    let case = Case::new().await;
+    four(&case).await;
+    index(&case, "partial", doc! { "at": 1 }, doc! { "partialFilterExpression": { "s": 1 } }).await;
+    let swept = case.report(&rule("partial", ", filter: {s: 1}"), &[]).await;
+    assert_eq!(swept.ran.code, Some(0), "{swept:?}");
+    assert_eq!(swept.rule(0, "index"), "partial");
+    assert_eq!(case.ids("c").await, id_set([0, 3]));
+}
+
+#[tokio::test]
+async fn the_hinted_index_is_the_one_that_is_used() {
+    let case = Case::new().await;
+    four(&case).await;
+    index(&case, "chosen", doc! { "at": 1 }, doc! {}).await;
+    index(&case, "longer", doc! { "at": 1, "s": 1 }, doc! {}).await;
+    let chosen = case.report("  - {namespace: DB.c, field: at, expireAfter: 1d}\n", &["--dry-run"]).await;
+    assert_eq!(chosen.rule(0, "index"), "chosen", "{chosen:?}");
+    let swept = case.report(&rule("longer", ""), &[]).await;
+    assert_eq!(swept.rule(0, "index"), "longer", "{swept:?}");
+    assert_eq!(case.ids("c").await, id_set([3]));
+}
+
+#[tokio::test]
+async fn no_hinted_index_leaves_expired_documents_behind_in_silence() {
+    for (name, key, options) in [
+        ("other", doc! { "s": 1 }, doc! {}),
+        ("sparse", doc! { "s": 1 }, doc! { "sparse": true }),
+        ("wildcard", doc! { "$**": 1 }, doc! {}),
+        ("elsewhere", doc! { "s.$**": 1 }, doc! {}),
+    ] {
+        let case = Case::new().await;
+        four(&case).await;
+        index(&case, name, key, options).await;
+        let swept = case.report(&rule(name, ""), &[]).await;
+        let left = case.ids("c").await;
+        match swept.rule(0, "status").as_str().unwrap() {
+            "complete" => assert_eq!(left, id_set([3]), "{name} {swept:?}"),
+            _ => assert_eq!(left, id_set(0..4), "{name} {swept:?}"),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `sweeper` from outside, as one program: one folder per area, one file per subject.
+
+mod support;
+
+mod archive {
+    mod faults;
+    mod races;
+    mod restore;
+    mod written;
+}
+
+mod audit {
+    mod figures;
+    mod run;
+    mod said;
+    mod sample;
+}
+
+mod connection {
+    mod options;
+    mod roles;
+    mod secrets;
+    mod tls;
+    mod users;
+}
+
+mod expiry {
+    mod boundary;
+    mod epoch_and_object_id;
+    mod epoch_own_ttl;
+    mod id_field;
+    mod oracle;
+    mod oracle_names;
+    mod oracle_options;
+    mod per_document_ttl;
+    mod time_series;
+}
+
+mod faults {
+    mod fail_points;
+    mod failover;
+    mod lag;
+    mod lost_server;
+    mod replica_set;
+    mod schedules;
+    mod signals;
+}
+
+mod guards {
+    mod clock;
+    mod hints;
+    mod refusals;
+    mod window;
+}
+
+mod locks {
+    mod file;
+    mod lease;
+    mod lease_services;
+}
+
+mod native {
+    mod apply;
+    mod diff;
+    mod import;
+    mod import_text;
+}
+
+mod policy {
+    mod parse;
+    mod refused;
+    mod schema;
+}
+
+mod process {
+    mod command_line;
+    mod every;
+    mod init;
+    mod log_json;
+    mod progress;
+    mod prompt;
+    mod stop_file;
+    mod streams;
+}
+
+mod report {
+    mod check;
+    mod diff;
+    mod formats;
+    mod history;
+    mod history_shown;
+    mod html;
+    mod html_hostile;
+    mod metrics;
+    mod outputs;
+}
+
+mod services {
+    mod cosmos;
+    mod document_db;
+    mod proxy;
+    mod sharded;
+}
+
+mod sweep {
+    mod ahead;
+    mod bad_input;
+    mod batches;
+    mod collated_ids;
+    mod limits;
+    mod moving;
+    mod races;
+    mod saved_plan;
+    mod smoke;
+    mod stretches;
+    mod turns;
+}

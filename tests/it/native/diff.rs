@@ -1,0 +1,184 @@
+//! `sweeper native diff`: each rule beside the native TTL setting that would do the same.
+
+use crate::support::native::{RULES, column, command, deployment, indexes, native};
+use mongodb::bson::{Document, doc};
+use serde_json::{Value, json};
+use ttl_sweeper::facts::IndexFacts;
+use ttl_sweeper::native::diff::{Difference, diff};
+use ttl_sweeper::native::{Catalog, Collection, Kind};
+use ttl_sweeper::policy::namespace::Namespace;
+use ttl_sweeper::policy::parse;
+
+#[tokio::test]
+async fn a_diff_holds_every_rule_beside_the_setting_that_would_do_the_same() {
+    let case = deployment().await;
+    let (ran, report) = native(&case, RULES, &["diff"]).await;
+    assert_eq!((ran.code, &report["exitCode"], &report["command"]), (Some(5), &json!(5), &json!("native diff")), "{ran:?}");
+    let name = case.db.name();
+    let namespaces = ["same", "differs", "plain", "made", "made", "clustered", "series", "seriesOff", "same", "same"];
+    assert_eq!(column(&report, "/namespace"), namespaces.map(|collection| json!(format!("{name}.{collection}"))));
+    let states = ["same", "differs", "missing", "missing", "missing", "missing", "differs", "differs", "extra", "extra"];
+    assert_eq!(column(&report, "/state"), states.map(Value::from), "{report:#}");
+    assert_eq!(
+        report["rows"][1],
+        json!({
+            "rule": format!("{name}.differs"), "namespace": format!("{name}.differs"), "state": "differs",
+            "native": {
+                "scope": "index", "index": "by date", "field": "at", "expireAfterSeconds": 60,
+                "partialFilterExpression": null, "collation": null, "hidden": false,
+            },
+            "wanted": {
+                "scope": "index", "index": null, "field": "at", "expireAfterSeconds": 86400,
+                "partialFilterExpression": null, "collation": null, "hidden": false,
+            },
+            "reason": null, "change": null,
+        })
+    );
+    assert_eq!(
+        column(&report, "/native/expireAfterSeconds"),
+        [json!(3600), json!(60), Value::Null, Value::Null, Value::Null, Value::Null, json!(5), json!(5), json!(5), json!(5)]
+    );
+    assert_eq!(report["rows"][7]["wanted"]["expireAfterSeconds"], "off");
+
+    let table = case.run(RULES, &["native", "diff"]).await;
+    let lines: Vec<&str> = table.stdout.lines().collect();
+    assert_eq!(
+        lines[1],
+        format!("differs     {name}.differs    at: expireAfterSeconds 60 by index by date, the policy says 86400")
+    );
+    assert_eq!(
+        lines[2],
+        format!(
+            "missing     {name}.plain      at: expireAfterSeconds 86400 of the policy: the index `plain` has no expireAfterSeconds"
+        )
+    );
+    assert_eq!(
+        lines[9],
+        format!(
+            "extra       {name}.same       at: hashed: expireAfterSeconds 5 by index hashed: the server never deletes by an index of this kind (at: hashed)"
+        )
+    );
+    assert!(lines[10].ends_with("on mongodb 6.0.5 standalone: 1 same, 3 differs, 4 missing, 2 extra"), "{table:?}");
+
+    let only = case.run(RULES, &["native", "diff", "--only", "*.plain"]).await;
+    assert_eq!(only.stdout.lines().count(), 2, "{only:?}");
+    let same = "  - {namespace: DB.differs, field: at, expireAfterSeconds: 60}\n";
+    assert_eq!(native(&case, same, &["diff"]).await.0.code, Some(0));
+}
+
+#[tokio::test]
+async fn what_no_native_setting_can_do_is_said_with_the_reason() {
+    let case = deployment().await;
+    let db = &case.db;
+    command(db, doc! { "create": "capped", "capped": true, "size": 4096 }).await;
+    command(db, doc! { "create": "view", "viewOn": "same", "pipeline": [] }).await;
+    let rules = "  - {name: a, namespace: DB.plain, field: at, expireAfter: 1d, ttlField: ttl}
+  - {name: b, namespace: DB.plain, field: at, expireAfter: 1d, dateFormat: epochMillis}
+  - {name: c, namespace: DB.plain, field: _id, expireAfter: 1d, dateFormat: objectId}
+  - {name: d, namespace: DB.plain, field: _id, expireAfter: 1d}
+  - {name: e, namespace: DB.plain, field: at, expireAfter: 1d, filter: {s: {$ne: 1}}}
+  - {name: f, namespace: DB.capped, field: at, expireAfter: 1d}
+  - {name: g, namespace: DB.view, field: at, expireAfter: 1d}
+  - {name: h, namespace: DB.series, field: at, expireAfter: 1d}
+  - {name: i, namespace: DB.series, field: t, expireAfter: 1d, filter: {m: 1}}
+  - {name: j, namespace: DB.clustered, field: _id, expireAfter: 1d, filter: {m: 1}}
+  - {name: k, namespace: DB.gone, field: at, expireAfter: 1d}
+  - {name: l, namespace: DB.differs, field: at, expireAfterSeconds: 60}
+  - {name: m, namespace: DB.differs, field: at, expireAfterSeconds: 61}\n";
+    let only: Vec<String> = "abcdefghijkm".chars().flat_map(|name| ["--only".to_owned(), name.to_string()]).collect();
+    let args: Vec<&str> = ["apply", "--yes"].into_iter().chain(only.iter().map(String::as_str)).collect();
+    let before = indexes(db, "plain").await;
+    let (ran, report) = native(&case, rules, &args).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(column(&report, "/state").iter().all(|state| state == "impossible"), "{report:#}");
+    assert!(column(&report, "/change").iter().all(Value::is_null));
+    let reasons = [
+        "a ttl in each document (`ttlField: ttl`); native TTL has one value for all of them",
+        "numbers as dates (`dateFormat`); native TTL knows BSON dates alone",
+        "the time inside an ObjectId; native TTL knows BSON dates alone",
+        "the index on `_id` takes no expireAfterSeconds; only a clustered collection does",
+        "`$ne` in the filter, which no partial index takes",
+        "a capped collection takes no TTL index before MongoDB 7.1",
+        "a view holds no documents of its own",
+        "a time-series collection expires by its timeField `t` alone",
+        "a time-series collection has one expireAfterSeconds for all of it, without a filter",
+        "a clustered collection has one expireAfterSeconds for all of it, without a filter",
+        "no such namespace",
+        "the rule `l` wants the same setting with another value, and the server takes one of them",
+    ];
+    assert_eq!(column(&report, "/reason"), reasons.map(Value::from));
+    assert_eq!(indexes(db, "plain").await, before);
+    assert!(!db.list_collection_names().await.unwrap().contains(&"gone".to_owned()), "no collection is made");
+}
+
+/// Compares one rule for `a.c` with a collection that was never on a server.
+fn compared(keys: &str, kind: Kind, index: &Document, wire_version: i32) -> Vec<Difference> {
+    let text = format!("version: 1\ncollections: [{{namespace: a.c, expireAfter: 1d, {keys}}}]");
+    let policy = parse::parse("p", &text, &|_| None, true).unwrap();
+    let index = IndexFacts {
+        name: index.get_str("name").unwrap_or("i").to_owned(),
+        key: index.get_document("key").unwrap().clone().into_iter().collect(),
+        partial: index.get_document("partial").ok().cloned(),
+        hidden: false,
+        sparse: false,
+        collation: index.get_document("collation").ok().cloned(),
+        expire_after_seconds: index.get("ttl").cloned(),
+    };
+    let collection = Collection {
+        namespace: Namespace { database: "a".into(), collection: "c".into() },
+        kind,
+        collation: None,
+        expire_after_seconds: None,
+        indexes: vec![index],
+    };
+    let rules: Vec<_> = policy.rules.iter().collect();
+    diff(&rules, &Catalog { collections: vec![collection], unreadable: Vec::new() }, wire_version)
+}
+
+#[test]
+fn what_older_and_newer_servers_take_decides_the_change() {
+    for (keys, kind, index, wire_version, state, change) in [
+        ("field: at", Kind::Plain, doc! { "key": { "at": 1 } }, 13, "missing", None),
+        ("field: at", Kind::Plain, doc! { "key": { "at": 1 } }, 14, "missing", Some("collMod")),
+        ("field: at", Kind::Capped, doc! { "key": { "x": 1 } }, 21, "impossible", None),
+        ("field: at", Kind::Capped, doc! { "key": { "x": 1 } }, 22, "missing", Some("createIndexes")),
+        ("field: at, filter: {s: {$in: [1]}}", Kind::Plain, doc! { "key": { "x": 1 } }, 13, "impossible", None),
+        ("field: at, filter: {s: {$in: [1]}}", Kind::Plain, doc! { "key": { "x": 1 } }, 17, "missing", Some("createIndexes")),
+        ("field: at", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": f64::NAN }, 17, "differs", Some("collMod")),
+        ("field: at", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 86400.9 }, 17, "same", None),
+        ("field: at", Kind::Plain, doc! { "key": { "at": 1.0 }, "ttl": 86400_i64 }, 17, "same", None),
+        (
+            "field: at, filter: {n: 5}",
+            Kind::Plain,
+            doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "n": 5.0 } },
+            17,
+            "same",
+            None,
+        ),
+        (
+            "field: at, filter: {n: 5}",
+            Kind::Plain,
+            doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "n": 6 } },
+            17,
+            "missing",
+            Some("createIndexes"),
+        ),
+        ("field: at, enabled: false", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 60 }, 17, "differs", None),
+        ("field: at, enabled: false", Kind::Plain, doc! { "key": { "at": 1 } }, 17, "same", None),
+        ("field: at", Kind::Plain, doc! { "key": { "$**": 1 }, "name": "at_1" }, 17, "missing", Some("createIndexes")),
+        ("field: at, collation: {locale: en}", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 86400 }, 17, "same", None),
+        (
+            "field: at, filter: {s: x}, collation: {locale: en}",
+            Kind::Plain,
+            doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "s": "x" } },
+            17,
+            "missing",
+            Some("createIndexes"),
+        ),
+    ] {
+        let difference = compared(keys, kind, &index, wire_version).remove(0);
+        assert_eq!(difference.state.word(), state, "{keys} {index}: {difference:?}");
+        let command = difference.change.as_ref().and_then(|change| change.command.keys().next().cloned());
+        assert_eq!(command.as_deref(), change, "{keys} {index}");
+    }
+}

@@ -1,0 +1,252 @@
+//! `sweeper import`: a policy that sweeps what the server's own TTL settings delete, and says what it leaves out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::support::oracle::Oracle;
+use crate::support::site::{assert_silent_about, secured};
+use crate::support::sweeper::{Case, Ran, run, sweeper};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+
+const HOUR: i64 = 3_600_000;
+
+async fn imported(uri: &str, args: &[&str]) -> Ran {
+    let mut command = sweeper(&["import", "--uri", uri, "--policy", "/nonexistent/policy.yaml"]);
+    command.args(args);
+    run(command).await
+}
+
+/// The policy without its comments.
+fn rules(ran: &Ran) -> String {
+    let rules = ran.stdout.split_once("collections:\n").unwrap_or_else(|| panic!("{ran:?}")).1;
+    rules.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')).fold(
+        String::new(),
+        |mut all, line| {
+            all.push_str(line);
+            all.push('\n');
+            all
+        },
+    )
+}
+
+/// Documents of which the server deletes some under each of the settings below.
+fn documents() -> Vec<Document> {
+    let now = DateTime::now().timestamp_millis();
+    let mut documents = Vec::new();
+    let words: [Bson; 6] = ["done".into(), "DONE".into(), "open".into(), Bson::Null, vec!["x", "Done"].into(), 5.into()];
+    for (n, word) in words.iter().enumerate() {
+        for (k, age) in [-HOUR, HOUR / 2, 3 * HOUR, 48 * HOUR].into_iter().enumerate() {
+            let (at, other) = (DateTime::from_millis(now - age), DateTime::from_millis(now - 3 * HOUR + age));
+            let list: Vec<Bson> = vec!["s".into(), at.into(), DateTime::from_millis(now + HOUR).into()];
+            let x: Bson = if k % 2 == 0 { at.into() } else { list.into() };
+            documents.push(doc! { "_id": format!("{n} {k}"), "x": x, "y": other, "s": word.clone(), "n": k as i64 });
+        }
+    }
+    let odd: [Bson; 5] = [Bson::Null, 0.into(), "2001-01-01".into(), ObjectId::from_bytes([0; 12]).into(), Bson::Array(vec![])];
+    documents.extend(odd.into_iter().enumerate().map(|(n, x)| doc! { "_id": n as i32, "x": x, "s": "done" }));
+    documents
+}
+
+fn dated_ids() -> Vec<Document> {
+    let now = DateTime::now().timestamp_millis();
+    let dates = [-HOUR, 0, HOUR / 2, 3 * HOUR, 48 * HOUR].map(|age| doc! { "_id": DateTime::from_millis(now - age) });
+    dates.into_iter().chain([doc! { "_id": "s" }, doc! { "_id": ObjectId::from_bytes([0; 12]) }]).collect()
+}
+
+#[tokio::test]
+async fn an_imported_policy_sweeps_what_the_monitor_deletes() {
+    let native = Oracle::new("imported").await;
+    let copy = Oracle::new("copied").await;
+    let weak = doc! { "locale": "en", "strength": 2 };
+    let hour = || doc! { "expireAfterSeconds": 3600 };
+    let with = |options: Document| hour().into_iter().chain(options).collect::<Document>();
+    let partial = || doc! { "partialFilterExpression": { "s": "done" } };
+    let folded = || partial().into_iter().chain(doc! { "collation": &weak }).collect::<Document>();
+    // Collection, options of the collection, its TTL indexes.
+    let cases = [
+        ("plain", doc! {}, vec![(doc! { "x": 1 }, hour())]),
+        ("double", doc! {}, vec![(doc! { "x": 1 }, doc! { "expireAfterSeconds": 3600.9 })]),
+        ("descending", doc! {}, vec![(doc! { "x": -1 }, hour())]),
+        ("hidden", doc! {}, vec![(doc! { "x": 1 }, with(doc! { "hidden": true }))]),
+        ("sparse", doc! {}, vec![(doc! { "x": 1 }, with(doc! { "sparse": true }))]),
+        ("partial", doc! {}, vec![(doc! { "x": 1 }, with(partial()))]),
+        (
+            "typed",
+            doc! {},
+            vec![(
+                doc! { "x": 1 },
+                with(doc! { "partialFilterExpression": { "n": { "$gte": 3_i64 }, "s": { "$type": "string" } } }),
+            )],
+        ),
+        ("folded", doc! {}, vec![(doc! { "x": 1 }, with(folded()))]),
+        ("default", doc! { "collation": &weak }, vec![(doc! { "x": 1 }, with(partial()))]),
+        (
+            "simple",
+            doc! { "collation": &weak },
+            vec![(doc! { "x": 1 }, with(partial().into_iter().chain(doc! { "collation": { "locale": "simple" } }).collect()))],
+        ),
+        ("two", doc! {}, vec![(doc! { "x": 1 }, with(partial())), (doc! { "y": 1 }, doc! { "expireAfterSeconds": 7200 })]),
+        (
+            "same field",
+            doc! {},
+            vec![(doc! { "x": 1 }, with(partial())), (doc! { "x": -1 }, doc! { "expireAfterSeconds": 86400 })],
+        ),
+    ];
+    for (name, options, indexes) in &cases {
+        for oracle in [&native, &copy] {
+            let mut create = doc! { "create": name };
+            create.extend(options.clone());
+            oracle.command(create).await;
+        }
+        for (n, (key, options)) in indexes.iter().enumerate() {
+            let mut index = doc! { "name": format!("i{n}"), "key": key };
+            index.extend(options.clone());
+            native.command(doc! { "createIndexes": name, "indexes": [index] }).await;
+        }
+    }
+    let clustered = doc! { "create": "clustered", "clusteredIndex": { "key": { "_id": 1 }, "unique": true } };
+    copy.command(clustered.clone()).await;
+    native.command(clustered.into_iter().chain(doc! { "expireAfterSeconds": 3600_i64 }).collect()).await;
+    let (documents, dated) = (documents(), dated_ids());
+    let kept: BTreeSet<&str> = cases.iter().map(|case| case.0).collect();
+
+    let ran = imported(&native.uri(), &["--only", "imported.*"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy.yaml");
+    std::fs::write(&policy, ran.stdout.replace("imported.", "copied.")).unwrap();
+    for args in [&["check"][..], &["check", "--connect"], &["sweep", "--format", "json"]] {
+        if args[0] == "sweep" {
+            for oracle in [&native, &copy] {
+                for name in &kept {
+                    oracle.fill(name, &documents).await;
+                }
+                oracle.fill("clustered", &dated).await;
+            }
+            native.let_the_monitor_pass().await;
+        }
+        let mut command = sweeper(args);
+        command.arg("--policy").arg(&policy).env("MONGODB_URI", native.uri());
+        let ran = run(command).await;
+        assert_eq!(ran.code, Some(0), "{args:?} {ran:?}");
+    }
+    for name in kept.iter().copied().chain(["clustered"]) {
+        let (by_monitor, by_sweep) = (native.ids(name).await, copy.ids(name).await);
+        assert_eq!(by_sweep, by_monitor, "{name}");
+        let all = if name == "clustered" { dated.len() } else { documents.len() };
+        assert!((1..all).contains(&by_sweep.len()), "{name}: something goes, and something stays: {by_sweep:?}");
+    }
+    assert_eq!(copy.ids("folded").await.len(), copy.ids("default").await.len());
+    assert!(copy.ids("partial").await.len() > copy.ids("folded").await.len());
+}
+
+#[tokio::test]
+async fn the_policy_says_where_each_rule_comes_from_and_what_was_left_out() {
+    let case = Case::new().await;
+    let name = case.db.name().to_owned();
+    let index = |key: Document, name: &str, options: Document| {
+        let mut index = doc! { "key": key, "name": name };
+        index.extend(options);
+        index
+    };
+    let ttl = |value: Bson| doc! { "expireAfterSeconds": value };
+    for (collection, index) in [
+        ("a", index(doc! { "at": 1 }, "a\u{2028}# -\n x", ttl(1.9.into()).into_iter().chain(doc! { "hidden": true }).collect())),
+        ("b", index(doc! { "meta.at": -1 }, "first", ttl(60.into()))),
+        ("b", index(doc! { "gone": 1 }, "second", ttl(0.into()))),
+        ("hashed", index(doc! { "at": "hashed" }, "h", ttl(60.into()))),
+        ("inactive", index(doc! { "at": 1 }, "i", ttl(i32::MAX.into()))),
+        ("nan", index(doc! { "at": 1 }, "n", ttl(f64::NAN.into()))),
+        ("none", index(doc! { "at": 1 }, "n", doc! {})),
+        ("st*r", index(doc! { "at": 1 }, "s", ttl(60.into()))),
+    ] {
+        let made = case.db.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await;
+        made.unwrap_or_else(|cause| panic!("{collection}: {cause}"));
+    }
+    let series = doc! { "create": "series", "timeseries": { "timeField": "t" }, "expireAfterSeconds": 90_i64 };
+    case.db.run_command(series).await.expect("a time-series collection");
+    case.db.run_command(doc! { "create": "view", "viewOn": "a", "pipeline": [] }).await.expect("a view");
+
+    let ran = imported(&case.uri, &["--only", &format!("{name}.*")]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let expected = format!(
+        "  - namespace: {name}.a\n    field: at\n    expireAfterSeconds: 1\n  \
+           - name: \"{name}.b first\"\n    namespace: {name}.b\n    field: meta.at\n    expireAfterSeconds: 60\n  \
+           - name: \"{name}.b second\"\n    namespace: {name}.b\n    field: gone\n    expireAfterSeconds: 0\n  \
+           - namespace: {name}.series\n    field: t\n    expireAfterSeconds: 90\n"
+    );
+    assert_eq!(rules(&ran), expected, "{}", ran.stdout);
+    let comments: Vec<&str> = ran.stdout.lines().map(str::trim).filter(|line| line.starts_with('#')).collect();
+    let host = case.uri.split('?').next().unwrap().trim_end_matches('/');
+    assert!(comments[0].ends_with(&format!("from {host}: MongoDB 6.0.5.")), "{}", comments[0]);
+    let inactive = "its expireAfterSeconds is 2147483647, by which the server says that it is inactive";
+    assert_eq!(
+        comments[5..],
+        [
+            r##"# TTL index "a\U00002028# -\U0000000A x", hidden: the server deletes by it all the same"##.to_owned(),
+            "# TTL index \"first\"".into(),
+            "# TTL index \"second\"".into(),
+            "# time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds (3600 s), \
+             sweeper until its last measurement has expired, which can be earlier"
+                .into(),
+            "# Left out:".into(),
+            format!("# - {name}.hashed, index \"h\": the server never deletes by an index of this kind (at: hashed)"),
+            format!("# - {name}.inactive, index \"i\": {inactive}"),
+            format!("# - {name}.nan, index \"n\": {inactive}"),
+            format!("# - \"{name}.st*r\", index \"s\": a `*` in its name would stand for other collections as well"),
+        ]
+    );
+    for kind in ["hashed", "inactive", "nan", "st*r"] {
+        assert!(ran.stderr.contains(&format!("{name}.{kind}")), "{kind}: {}", ran.stderr);
+    }
+
+    let file = case.dir.path().join("imported.yaml");
+    let to_file = imported(&case.uri, &["--only", &format!("{name}.b"), "-o", file.to_str().unwrap()]).await;
+    assert_eq!((to_file.code, to_file.stdout.as_str()), (Some(0), ""), "{to_file:?}");
+    assert_eq!(checked(&file).await, 2);
+}
+
+/// The number of rules that `check` finds in a policy.
+async fn checked(policy: &Path) -> u64 {
+    let mut command = sweeper(&["check", "--format", "json", "--uri", "mongodb://localhost", "--policy"]);
+    command.arg(policy);
+    let ran = run(command).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let json: serde_json::Value = serde_json::from_str(&ran.stdout).expect("a report");
+    json["totals"]["rules"].as_u64().expect("a number")
+}
+
+#[tokio::test]
+async fn without_anything_to_import_or_to_connect_to_nothing_is_written() {
+    let case = Case::new().await;
+    case.fill("c", [doc! { "_id": 1 }]).await;
+    let file = case.dir.path().join("policy.yaml");
+    let only = format!("{}.*", case.db.name());
+    let none = imported(&case.uri, &["--only", &only, "-o", file.to_str().unwrap()]).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(1), ""), "{none:?}");
+    assert!(none.stderr.contains("no TTL setting that deletes anything in 1 collection; nothing was written"), "{none:?}");
+    assert!(!file.exists());
+    let nowhere = run(sweeper(&["import", "--policy", "/nonexistent/policy.yaml"])).await;
+    assert_eq!((nowhere.code, nowhere.stdout.as_str()), (Some(2), ""), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("hint: pass --uri or set MONGODB_URI"), "{nowhere:?}");
+    let format = imported(&case.uri, &["--format", "json"]).await;
+    assert_eq!((format.code, format.stdout.as_str()), (Some(2), ""), "{format:?}");
+}
+
+#[tokio::test]
+async fn a_user_imports_what_it_may_see_and_no_password_is_shown() {
+    let server = secured();
+    for database in ["seen", "unseen"] {
+        let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 60 };
+        let db = server.root().await.database(database);
+        db.run_command(doc! { "createIndexes": "c", "indexes": [index] }).await.expect("an index");
+    }
+    let roles = vec![doc! { "role": "read", "db": "seen" }];
+    server.admin(doc! { "createUser": "importer", "pwd": "Sesame", "roles": roles }).await;
+    let ran = imported(&server.uri("importer", "Sesame"), &["-vv"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(rules(&ran), "  - namespace: seen.c\n    field: at\n    expireAfterSeconds: 60\n");
+    assert!(ran.stdout.contains(&format!("from mongodb://<redacted>@{}: MongoDB 6.0.5.", server.host())), "{ran:?}");
+    assert_silent_about(&ran, &["Sesame", "importer"]);
+}

@@ -1,0 +1,96 @@
+//! What `sweeper import` writes is read back as it was, whatever names and filters hold.
+
+use crate::support::corpus::scalars;
+use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
+use ttl_sweeper::facts::{IndexFacts, ServerFacts, Topology};
+use ttl_sweeper::native::import::{self, Imported, Source};
+use ttl_sweeper::native::{Catalog, Collection, Kind};
+use ttl_sweeper::policy::namespace::Namespace;
+use ttl_sweeper::policy::{Policy, parse};
+use ttl_sweeper::service::Service;
+
+/// The policy of one TTL index.
+fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
+    let facts = ServerFacts {
+        version: "6.0.5".into(),
+        service: Service::MongoDb,
+        recognised_by: String::new(),
+        capabilities: Service::MongoDb.capabilities(17),
+        wire_version: 17,
+        topology: Topology::Standalone,
+        set_name: None,
+        hosts: Vec::new(),
+        local_time: DateTime::from_millis(0),
+        clock_skew_ms: 0,
+    };
+    let index = IndexFacts {
+        name: "i".into(),
+        key: vec![(field.into(), 1.into())],
+        partial,
+        hidden: false,
+        sparse: false,
+        collation: None,
+        expire_after_seconds: Some(60.into()),
+    };
+    let collection = Collection {
+        namespace: Namespace { database: namespace.0.into(), collection: namespace.1.into() },
+        kind: Kind::Plain,
+        collation: None,
+        expire_after_seconds: None,
+        indexes: vec![index],
+    };
+    let source = Source { uri: "mongodb://h", at: DateTime::from_millis(0), server: &facts };
+    import::policy(&source, &Catalog { collections: vec![collection], unreadable: Vec::new() })
+}
+
+fn read(imported: &Imported) -> Policy {
+    let env = |name: &str| (name == "MONGODB_URI").then(String::new);
+    parse::parse("p", &imported.policy, &env, false).unwrap_or_else(|error| panic!("{error}\n{}", imported.policy))
+}
+
+#[test]
+fn filters_of_every_type_are_read_back_to_the_byte() {
+    let mut values = scalars();
+    values.extend([1_i64, i64::from(i32::MAX), i64::from(i32::MAX) + 1, -1].map(Bson::from));
+    values.extend([1.0, 1e16, 1e300, 5e-324, -2.5].map(Bson::from));
+    values.extend([0, 1, -1, 999, 253_402_300_800_000, i64::MIN].map(|millis| DateTime::from_millis(millis).into()));
+    values.extend(
+        ["null", "~", "5", "1e3", "0x10", "${HOME}", "$${HOME}", "a: b", "- a", "\u{2028}\n\t\0\u{feff}é😀", "#"].map(Bson::from),
+    );
+    values.push(doc! { "${HOME}": 1, "a": { "y": [1, { "c": 1_i64, "b": Bson::Null }], "x": "" } }.into());
+    let odd_names = ["a.b", "1", "null", "é \u{85}", "a: b"];
+    let filters = values.into_iter().map(|value| doc! { "s": { "$eq": value } });
+    let filters = filters.chain(odd_names.map(|name| doc! { name: { "$gte": 5 }, "b": true, "a": { "$exists": true } }));
+    for filter in filters {
+        let imported = of_index(("app", "c"), "at", Some(filter.clone()));
+        assert_eq!(imported.rules, 1, "{filter}: {:?}", imported.left_out);
+        let found = read(&imported).rules[0].filter.clone().unwrap();
+        assert_eq!(serialize_to_vec(&found).unwrap(), serialize_to_vec(&filter).unwrap(), "{filter}");
+    }
+}
+
+#[test]
+fn names_are_read_back_or_left_out() {
+    for (namespace, field) in [
+        (("app", "a b"), "at"),
+        (("app", "null"), "yes"),
+        (("app", "a.b: - #"), "a.0.b"),
+        (("app", "é\"\\\n\u{2029}"), "a${HOME}"),
+        (("0", "1"), "5"),
+    ] {
+        let imported = of_index(namespace, field, None);
+        let rules = read(&imported).rules;
+        assert_eq!(
+            (rules[0].namespace.to_string(), rules[0].field.as_deref()),
+            (format!("{}.{}", namespace.0, namespace.1), Some(field))
+        );
+    }
+    for (namespace, field, why) in [(("app", "*"), "at", "app.*"), (("app", "c"), "ref.$id", "has a part that starts with `$`")] {
+        let imported = of_index(namespace, field, None);
+        assert_eq!(imported.rules, 0);
+        assert!(imported.left_out[0].contains(why), "{:?}", imported.left_out);
+        assert!(imported.policy.contains("# Left out:"), "{}", imported.policy);
+    }
+    let odd = of_index(("app", "c"), "at", Some(doc! { "s": { "$eq": { "$oid": 5 } } }));
+    assert_eq!((odd.rules, odd.left_out.len()), (0, 1), "{}", odd.policy);
+}

@@ -1,0 +1,290 @@
+//! `--every`: a run that stays and repeats. Each run is one of its own, none overlaps another, and a failed one is not the end.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::faults::{
+    alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, start, until_running,
+};
+use crate::support::sweeper::{Case, id_set, run, sweeper};
+use crate::support::terminal::Terminal;
+use serde_json::Value;
+
+use mongodb::bson::doc;
+
+const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
+
+/// A minute.
+const MOST_WAITS: usize = 3000;
+
+async fn wait() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+/// Waits until nothing that has expired is left in a collection, or the process ends.
+async fn until_swept(case: &Case, name: &str, child: &mut Child) {
+    for _ in 0..MOST_WAITS {
+        if case.ids(name).await.is_empty() {
+            return;
+        }
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        wait().await;
+    }
+    panic!("`{name}` is not swept within the time of the test");
+}
+
+/// The lines of stderr as they come.
+fn listen(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
+    let (stderr, lines) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let heard = lines.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines() {
+            heard.lock().unwrap().push(line.unwrap());
+        }
+    });
+    lines
+}
+
+async fn until_heard(lines: &Arc<Mutex<Vec<String>>>, part: &str) {
+    until_heard_times(lines, part, 1).await;
+}
+
+async fn until_heard_times(lines: &Arc<Mutex<Vec<String>>>, part: &str, times: usize) {
+    for _ in 0..MOST_WAITS {
+        if lines.lock().unwrap().iter().filter(|line| line.contains(part)).count() >= times {
+            return;
+        }
+        wait().await;
+    }
+    panic!("`{part}` was not said within the time of the test: {lines:?}");
+}
+
+/// The reports that were written one after the other.
+fn reports(stdout: &str) -> Vec<Value> {
+    let reports: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(stdout).into_iter().collect();
+    reports.unwrap_or_else(|cause| panic!("{cause}: {stdout}"))
+}
+
+#[tokio::test]
+async fn it_runs_at_once_and_again_and_again_until_a_signal_ends_it() {
+    for (name, code) in [("TERM", 143), ("INT", 130)] {
+        let case = Case::new().await;
+        case.fill("c", dated(0..5, days(-3))).await;
+        let mut child = start(case.command(RULE, &["sweep", "--format", "json", "--every", "1s"]));
+        until_swept(&case, "c", &mut child).await;
+        case.fill("c", dated(5..8, days(-3))).await;
+        until_swept(&case, "c", &mut child).await;
+        signal(&child, name);
+        let ran = end(child).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let reports = reports(&ran.stdout);
+        assert!(reports.len() >= 2, "{ran:?}");
+        let of = |key: &str| reports.iter().map(|report| report[key].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        assert_eq!(BTreeSet::from_iter(of("runId")).len(), reports.len(), "{ran:?}");
+        assert!(of("asOf").is_sorted() && BTreeSet::from_iter(of("asOf")).len() == reports.len(), "{ran:?}");
+        let deleted: u64 = reports.iter().map(|report| report["totals"]["deletedCount"].as_u64().unwrap()).sum();
+        assert_eq!((deleted, &reports[0]["totals"]["deletedCount"]), (8, &Value::from(5)), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_wait_of_days_at_once_and_leaves_nothing_behind_that_stops_others() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..5, days(-3))).await;
+    let lock = case.dir.path().join("lock");
+    let rules = format!("{RULE}lock: {{collection: DB.locks}}\n");
+    let mut command = case.command(&rules, &["sweep", "-v", "--every", "30d"]);
+    command.arg("--lock").arg(&lock);
+    let mut child = start(command);
+    let lines = listen(&mut child);
+    until_heard(&lines, "the next run begins at").await;
+    // Both locks are free between two runs.
+    case.fill("c", dated(5..8, days(-3))).await;
+    let mut between = case.command(&rules, &["sweep"]);
+    between.arg("--lock").arg(&lock);
+    let between = run(between).await;
+    assert_eq!(between.code, Some(0), "{between:?}");
+    assert_eq!(case.ids("c").await, id_set::<i32>([]));
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+}
+
+#[tokio::test]
+async fn a_signal_in_a_run_lets_the_batch_in_flight_end() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..20, days(-3))).await;
+    pause_deletes(&case.client).await;
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}\n";
+    let mut child = start(case.command(rule, &["sweep", "--format", "json", "--every", "1s"]));
+    until_running(&case.client, "delete").await;
+    let lines = listen(&mut child);
+    signal(&child, "TERM");
+    until_heard(&lines, "stopping after the batch in flight").await;
+    resume_deletes(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    let reports = reports(&ran.stdout);
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0]["rules"][0]["reason"], "interrupted");
+    assert_eq!(case.ids("c").await, id_set(5..20));
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_not_overlapped_by_the_next() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..20, days(-3))).await;
+    pause_deletes(&case.client).await;
+    let mut child = start(case.command(RULE, &["sweep", "--format", "json", "--every", "1s"]));
+    until_running(&case.client, "delete").await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    resume_deletes(&case.client).await;
+    until_swept(&case, "c", &mut child).await;
+    case.fill("c", dated(20..22, days(-3))).await;
+    until_swept(&case, "c", &mut child).await;
+    signal(&child, "TERM");
+    let ran = end(child).await;
+    let reports = reports(&ran.stdout);
+    assert!(reports[0]["durationMs"].as_u64().unwrap() >= 4000, "{ran:?}");
+    let millis = |report: &Value| {
+        let at = chrono::DateTime::parse_from_rfc3339(report["startedAt"].as_str().unwrap()).unwrap();
+        u64::try_from(at.timestamp_millis()).unwrap()
+    };
+    for pair in reports.windows(2) {
+        assert!(millis(&pair[1]) >= millis(&pair[0]) + pair[0]["durationMs"].as_u64().unwrap(), "{ran:?}");
+        // Those that were missed are left out: the next one is at a multiple again, give or take the jitter.
+        assert!(millis(&pair[1]) % 1000 < 500, "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_run_is_reported_and_the_next_one_comes() {
+    let (mut mongod, mut case) = alone().await;
+    case.uri = format!("{}&serverSelectionTimeoutMS=300", case.uri);
+    case.fill("c", dated(0..5, days(-3))).await;
+    // A rule fails.
+    let data = doc! { "failCommands": ["delete"], "errorCode": 13 };
+    fail_commands(&case.client, "alwaysOn", data).await;
+    let output = case.dir.path().join("report.json");
+    let mut command = case.command(RULE, &["sweep", "--every", "1s"]);
+    command.arg("-o").arg(&output);
+    let mut child = start(command);
+    let lines = listen(&mut child);
+    until_heard(&lines, "error: failed: deleted 0 documents").await;
+    heal(&case.client).await;
+    until_swept(&case, "c", &mut child).await;
+    // The server is gone.
+    mongod.kill();
+    until_heard(&lines, "error: connecting to ").await;
+    mongod.restart();
+    case.fill("c", dated(5..8, days(-3))).await;
+    until_swept(&case, "c", &mut child).await;
+    let run_id = || serde_json::from_str::<Value>(&std::fs::read_to_string(&output).unwrap()).unwrap()["runId"].clone();
+    // Each report replaces the one before.
+    let first = run_id();
+    for _ in 0..MOST_WAITS {
+        if run_id() != first {
+            break;
+        }
+        wait().await;
+    }
+    assert_ne!(run_id(), first);
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+}
+
+#[tokio::test]
+async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_is_wrong() {
+    let case = Case::new().await;
+    let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--format", "json"]));
+    let lines = listen(&mut child);
+    // The handler is there before the first run.
+    case.fill("c", dated(0..2, days(-3))).await;
+    until_swept(&case, "c", &mut child).await;
+    case.fill("d", dated(0..2, days(-3))).await;
+    case.policy("  - {namespace: DB.d, field: at}\n");
+    signal(&child, "HUP");
+    until_heard(&lines, "neither `expireAfterSeconds` nor `expireAfter`").await;
+    until_heard(&lines, "by the policy from before").await;
+    case.fill("c", dated(2..4, days(-3))).await;
+    until_swept(&case, "c", &mut child).await;
+    assert_eq!(case.ids("d").await, id_set(0..2));
+    case.policy("  - {namespace: DB.d, field: at, expireAfter: 1d}\n");
+    signal(&child, "HUP");
+    until_heard(&lines, "read anew").await;
+    until_swept(&case, "d", &mut child).await;
+    signal(&child, "TERM");
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    let reports = reports(&ran.stdout);
+    let hashes: BTreeSet<String> = reports.iter().map(|report| report["policy"]["sha256"].to_string()).collect();
+    assert_eq!(hashes.len(), 2, "{ran:?}");
+}
+
+#[tokio::test]
+async fn the_stop_file_skips_runs_and_does_not_end_the_stay() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..2, days(-3))).await;
+    let stop = case.file("stop", "");
+    let mut command = case.command(RULE, &["sweep", "--every", "1s"]);
+    command.arg("--stop-file").arg(&stop);
+    let mut child = start(command);
+    let lines = listen(&mut child);
+    until_heard(&lines, "no run begins until it is gone").await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(case.ids("c").await, id_set(0..2));
+    assert_eq!(lines.lock().unwrap().len(), 1, "said once: {lines:?}");
+    std::fs::remove_file(stop).unwrap();
+    until_swept(&case, "c", &mut child).await;
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+}
+
+/// The usual command with other options in place of its own where they are the same.
+fn wrong(case: &Case, args: &[&str]) -> std::process::Command {
+    let mut command = sweeper(&[&["sweep"], args].concat());
+    if !args.contains(&"--uri") {
+        command.args(["--uri", &case.uri]);
+    }
+    if !args.contains(&"-p") {
+        command.arg("--policy").arg(case.policy(RULE));
+    }
+    command
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_ends_before_the_first_run_or_with_it() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..2, days(-3))).await;
+    for (args, part) in [
+        (&["--every", "1s", "--as-of", "2026-01-31T02:00:00Z"][..], "cannot be used with"),
+        (&["--every", "0s"], "at least 1s"),
+        (&["--every", "1s", "--only", "nothing"], "no rule or namespace matches"),
+        (&["--every", "1s", "-p", "/absent.yaml"], "reading the policy"),
+        (&["--every", "1s", "--uri", "http://x"], "connection string"),
+    ] {
+        let ran = run(wrong(&case, args)).await;
+        assert_eq!(ran.code, Some(2), "{args:?} {ran:?}");
+        assert!(ran.stderr.contains(part), "{ran:?}");
+    }
+    let ran = Terminal::open(&case.command(RULE, &["sweep", "--every", "1s"])).end().await;
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stdout.contains("--yes"), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set(0..2));
+}
+
+#[tokio::test]
+async fn a_dry_run_may_stay_as_well() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..2, days(-3))).await;
+    let mut child = start(case.command(RULE, &["sweep", "--dry-run", "-v", "--every", "1s", "--format", "json"]));
+    let lines = listen(&mut child);
+    until_heard_times(&lines, "the next run begins", 2).await;
+    signal(&child, "TERM");
+    let reports = reports(&end(child).await.stdout);
+    assert!(reports.len() >= 2);
+    assert!(reports.iter().all(|report| report["totals"]["expiredCount"] == 2));
+    assert_eq!(case.ids("c").await, id_set(0..2));
+}
