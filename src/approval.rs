@@ -9,8 +9,8 @@ use crate::instant::{self, rfc3339};
 use crate::plan::guard::CLOCK_SKEW_GUARD_MS;
 use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection};
 use crate::policy::Policy;
-use crate::report::text::count;
 use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
+use crate::text::count;
 
 /// More documents than were approved may be expired by so much, in percent of the approved ones, rounded up: at a fixed asOf only documents
 /// that were inserted or changed since, with dates in the past, can be more.

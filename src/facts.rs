@@ -2,17 +2,17 @@
 
 use bson::{Bson, DateTime, Document};
 
+use crate::flavor::{Capabilities, Flavor};
 use crate::policy::namespace::Namespace;
 use crate::policy::{Expect, Rule};
-use crate::service::{Capabilities, Service};
 
 /// The deployment a run is connected to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerFacts {
     /// `buildInfo.version`.
     pub version: String,
-    pub service: Service,
-    /// How the service was recognised.
+    pub flavor: Flavor,
+    /// The evidence by which the flavor was recognised.
     pub recognised_by: String,
     pub capabilities: Capabilities,
     /// `hello.maxWireVersion`; 8 is MongoDB 4.2, 9 is 4.4, 17 is 6.0.

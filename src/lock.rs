@@ -9,7 +9,7 @@ use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
 use crate::instant::rfc3339;
-use crate::report::text::clean;
+use crate::text::clean;
 
 /// The reason, in the report, of a rule whose lease another run has.
 pub const HELD: &str = "lock";

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use ttl_sweeper::cli::Cli;
-use ttl_sweeper::{exit, failure, log, run};
+use ttl_sweeper::{commands, exit, failure, log};
 
 /// A document of 200 levels, the most that a server takes, is decoded by so many calls within each other.
 const STACK_BYTES: usize = 16 * 1024 * 1024;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-        let result = runtime.block_on(run::run(cli));
+        let result = runtime.block_on(commands::run(cli));
         // A command that hangs must not keep the process alive.
         runtime.shutdown_background();
         result

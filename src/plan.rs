@@ -1,9 +1,10 @@
 //! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
 
 mod archive;
+pub mod buckets;
 pub mod guard;
+pub mod index;
 mod native;
-pub mod time_series;
 
 use bson::{DateTime, Document};
 
@@ -13,10 +14,11 @@ pub use native::NativeSetting;
 use crate::approval::Approved;
 use crate::expiry::Expiry;
 use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
-use crate::index::{self, IndexChoice};
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Expect, Rule};
-use crate::service::Capabilities;
+use index::IndexChoice;
+
+use crate::flavor::Capabilities;
 
 /// All decisions of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +132,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> Pla
         }
         Seen::TimeSeries(facts) => {
             field = Some(facts.time_field.clone());
-            match time_series::select(&rule, &namespace, facts, run.as_of) {
+            match buckets::select(&rule, &namespace, facts, run.as_of) {
                 Err(refusal) => Decision::Refuse { refusal, countable: None },
                 Ok((of_buckets, selection)) => {
                     expiry = of_buckets;

@@ -5,6 +5,7 @@ pub mod duration;
 mod env;
 mod filter;
 pub mod namespace;
+pub mod only;
 pub mod parse;
 mod problem;
 mod reader;
@@ -21,6 +22,8 @@ use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::PolicyError;
 pub use reader::nearest;
 use window::Window;
+
+use crate::flavor::Flavor;
 
 /// A whole policy document.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,18 +45,9 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Connection {
     pub uri: Option<String>,
-    pub flavor: Flavor,
+    /// `None`: `auto`, recognised once connected.
+    pub flavor: Option<Flavor>,
     pub expect: Expect,
-}
-
-/// Which service the policy says it is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Flavor {
-    #[default]
-    Auto,
-    MongoDb,
-    CosmosRu,
-    DocumentDb,
 }
 
 /// Where a run may happen at all; an empty one allows every deployment.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tracing::info;
 
 use crate::log::PROGRESS;
-use crate::report::text::{clean, count, plural};
+use crate::text::{clean, count, plural};
 
 pub const LINE_EVERY: Duration = Duration::from_secs(10);
 

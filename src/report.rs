@@ -14,7 +14,6 @@ pub mod metrics;
 pub mod restore;
 pub mod rule;
 mod table;
-pub mod text;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +26,7 @@ use crate::facts::ServerFacts;
 use crate::instant::rfc3339;
 use crate::lock;
 use crate::policy::Policy;
+use crate::text;
 pub use rule::{PausedMs, RuleReport, predicate_json};
 
 /// Raised when a field changes its meaning or goes away; new fields do not raise it.
@@ -117,7 +117,7 @@ pub struct PlanReport {
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
         Self {
-            flavor: facts.service.name().to_owned(),
+            flavor: facts.flavor.name().to_owned(),
             recognised_by: facts.recognised_by.clone(),
             version: facts.version.clone(),
             topology: facts.topology.name().to_owned(),

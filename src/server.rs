@@ -17,7 +17,6 @@ pub mod metadata;
 pub mod meter;
 pub mod native;
 pub mod overload;
-pub mod path;
 pub mod privileges;
 pub mod retries;
 pub mod sample;

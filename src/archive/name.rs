@@ -2,9 +2,9 @@
 
 use bson::DateTime;
 
-use crate::digest::sha256;
 use crate::policy::archive::Compression;
 use crate::policy::namespace::Namespace;
+use crate::text::sha256;
 
 pub const JOURNAL: &str = "journal.jsonl";
 pub const MANIFEST: &str = "manifest.json";

@@ -11,10 +11,9 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
 use super::{directory, frame, name};
-use crate::digest;
 use crate::policy::archive::Compression;
 use crate::policy::namespace::{Namespace, why_never_swept};
-use crate::report::text::plural;
+use crate::text::{self, plural};
 
 /// Bytes that are read at a time: more than any segment has.
 const AT_ONCE: u64 = 64 * 1024 * 1024;
@@ -179,7 +178,7 @@ impl StoredFile {
         if length != totals.compressed_bytes || end != length {
             return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
         }
-        if verified.documents != totals.documents || digest::hex(&whole.finalize()) != totals.sha256 {
+        if verified.documents != totals.documents || text::hex(&whole.finalize()) != totals.sha256 {
             return Err(damaged(&format!("it is not what `{}` says", name::MANIFEST)));
         }
         Ok(verified)
@@ -198,7 +197,7 @@ impl Verified {
             while let Some((length, content)) = frame::first(bytes, self.compression) {
                 let Ok(documents) = frame::documents(&content) else { return Ok(()) };
                 let (segment, after) = bytes.split_at(length);
-                let place = Place { offset, length: length as u64, sha256: digest::sha256(segment) };
+                let place = Place { offset, length: length as u64, sha256: text::sha256(segment) };
                 self.segments.push(place);
                 self.documents += documents.len() as u64;
                 offset += length as u64;
@@ -224,7 +223,7 @@ impl Verified {
         let length = usize::try_from(place.length).ok().filter(|_| place.length <= AT_ONCE);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
         file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
-        if digest::sha256(&bytes) != place.sha256 {
+        if text::sha256(&bytes) != place.sha256 {
             return Err(format!("the segment at {at} has another checksum"));
         }
         let content = match frame::first(&bytes, self.compression) {

@@ -14,10 +14,10 @@ use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
 use super::name::{self, JOURNAL, MANIFEST};
 use super::tracked::{Tracked, create_directory, sync_directory};
-use crate::digest;
 use crate::instant::rfc3339;
 use crate::policy::archive::{ArchiveTo, Compression};
 use crate::policy::namespace::Namespace;
+use crate::text;
 
 /// What one run writes into one directory of the policy. Nothing is there before the first document is.
 pub struct Archive {
@@ -207,7 +207,7 @@ impl ArchiveFile {
             length: segment.len() as u64,
             documents: documents.len() as u64,
             bytes: content.len() as u64,
-            sha256: digest::sha256(&segment),
+            sha256: text::sha256(&segment),
         };
         self.journal.lock().append(&Line::Segment(line))?;
         self.file.length += segment.len() as u64;
@@ -225,7 +225,7 @@ impl ArchiveFile {
             documents: self.documents,
             bytes: self.bytes,
             compressed_bytes: self.file.length,
-            sha256: digest::hex(&self.sha256.clone().finalize()),
+            sha256: text::hex(&self.sha256.clone().finalize()),
         }
     }
 }

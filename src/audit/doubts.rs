@@ -3,7 +3,7 @@
 use super::distribution::Distribution;
 use crate::expiry::Expiry;
 use crate::policy::DateFormat;
-use crate::report::text::{clean, plural};
+use crate::text::{clean, plural};
 
 /// Says what is doubtful, for the warnings of a report. `sampled`: the counts are those of a sample.
 pub fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {

@@ -5,7 +5,7 @@ use bson::{Bson, Document, doc};
 use super::possible::Wanted;
 use super::{Collection, NativeTtl, Scope, shell, single_field};
 use crate::facts::IndexFacts;
-use crate::index::is_same_collation;
+use crate::plan::index::is_same_collation;
 use crate::policy::namespace::Namespace;
 
 /// Wire version of MongoDB 5.1: collMod makes a TTL index of a plain one.

@@ -7,10 +7,10 @@ use bson::{Bson, DateTime, Document};
 use super::yaml::{comment, quoted, text, value};
 use super::{Catalog, Collection, Kind, NativeTtl, Scope};
 use crate::facts::ServerFacts;
-use crate::index::is_same_collation;
 use crate::instant::rfc3339;
+use crate::plan::index::is_same_collation;
 use crate::policy::{Rule, parse};
-use crate::report::text::clean;
+use crate::text::clean;
 
 /// Where the settings come from.
 pub struct Source<'a> {

@@ -8,8 +8,8 @@ use super::diff::{Difference, State};
 use super::possible::Wanted;
 use super::{NativeTtl, Scope};
 use crate::exit;
-use crate::report::text::{clean, count, plural};
 use crate::report::{PolicyReport, ServerReport};
+use crate::text::{clean, count, plural};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

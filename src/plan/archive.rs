@@ -4,8 +4,8 @@ use bson::{Bson, Document};
 
 use super::Refusal;
 use crate::facts::Seen;
+use crate::flavor::Capabilities;
 use crate::policy::Rule;
-use crate::service::Capabilities;
 
 /// Why a rule with `archive` cannot run; `None` where it can, or has none.
 pub fn refusal(rule: &Rule, seen: &Seen, capabilities: &Capabilities) -> Option<Refusal> {

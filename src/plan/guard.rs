@@ -2,10 +2,10 @@
 
 use super::{RunFacts, create_index};
 use crate::facts::CollectionFacts;
-use crate::index::IndexChoice;
+use crate::plan::index::IndexChoice;
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
-use crate::report::text::count;
+use crate::text::{count, percent};
 
 /// More documents than this are gone through without an index only where the rule allows it.
 pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
@@ -94,12 +94,4 @@ pub fn share(rule: &Rule, expired_count: u64, document_count: u64) -> Option<Ref
             ),
         )
     })
-}
-
-/// The share in percent; `None` of an empty collection without expired documents.
-pub fn percent(expired_count: u64, document_count: u64) -> Option<f64> {
-    match document_count.max(expired_count) {
-        0 => None,
-        whole => Some(expired_count as f64 * 100.0 / whole as f64),
-    }
 }

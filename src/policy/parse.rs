@@ -8,8 +8,9 @@ use super::namespace::{Namespace, NamespacePattern};
 use super::reader::{Context, Mapping};
 use super::rule::{Keys, read_defaults, read_rule};
 use super::yaml::{self, Node, Step};
-use super::{Connection, Expect, Flavor, Policy, PolicyError, Rule, RunLimits};
-use crate::digest;
+use super::{Connection, Expect, Policy, PolicyError, Rule, RunLimits};
+use crate::flavor::Flavor;
+use crate::text;
 
 /// Largest policy that is read, in bytes. Globs and `defaults` keep real ones far below it.
 pub const MAX_BYTES: usize = 1_048_576;
@@ -37,7 +38,7 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
     let problems = context.problems.into_inner();
     match policy {
         Some(policy) if problems.is_empty() => {
-            Ok(Policy { path: path.to_owned(), sha256: digest::sha256(text.as_bytes()), ..policy })
+            Ok(Policy { path: path.to_owned(), sha256: text::sha256(text.as_bytes()), ..policy })
         }
         _ => Err(PolicyError::new(path, text, &problems)),
     }
@@ -148,13 +149,13 @@ fn read_connection(map: &Mapping, uri_given: bool) -> Connection {
             .one_of(
                 "flavor",
                 &[
-                    ("auto", Flavor::Auto),
-                    ("mongodb", Flavor::MongoDb),
-                    ("cosmosRu", Flavor::CosmosRu),
-                    ("documentDb", Flavor::DocumentDb),
+                    ("auto", None),
+                    ("mongodb", Some(Flavor::MongoDb)),
+                    ("cosmosRu", Some(Flavor::CosmosRu)),
+                    ("documentDb", Some(Flavor::DocumentDb)),
                 ],
             )
-            .unwrap_or_default(),
+            .flatten(),
         expect: expect.unwrap_or_default(),
     }
 }

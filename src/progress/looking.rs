@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tracing::info;
 
 use super::{LINE_EVERY, Show};
-use crate::report::text::{clean, plural};
+use crate::text::{clean, plural};
 
 /// Which rule is being looked at, and what for.
 pub struct Looking {

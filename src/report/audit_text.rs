@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::audit::{AgeRange, AuditReport, Sample};
-use super::text::{self, bytes, clean, count, plural};
 use super::{Report, RuleReport};
 use crate::audit::ranges;
-use crate::plan::guard::percent;
+use crate::text::percent;
+use crate::text::{self, bytes, clean, count, plural};
 
 /// Columns of a terminal and of a mail.
 const WIDTH: usize = 80;

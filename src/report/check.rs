@@ -2,8 +2,8 @@
 
 use super::lines::Tone;
 use super::table::paint;
-use super::text::{clean, count, fold, plural};
 use super::{Report, RuleReport, Status};
+use crate::text::{clean, count, fold, plural};
 
 /// Longer names have a line to themselves.
 const WIDEST_NAME: usize = 28;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::text::{clean, count, fold};
 use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION};
+use crate::text::{clean, count, fold};
 
 /// Two reports side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]

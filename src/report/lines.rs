@@ -1,7 +1,7 @@
 //! What the table and Markdown share: the cells, the notes below them and the last line.
 
-use super::text::{bytes, clean, count, duration, plural};
 use super::{Command, Report, RuleReport, Status};
+use crate::text::{bytes, clean, count, duration, plural};
 
 pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::text::{clean, count, duration, fold, plural};
+use crate::text::{clean, count, duration, fold, plural};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Status;
 use super::audit::AuditReport;
 use crate::instant::rfc3339;
-use crate::plan::guard::percent;
 use crate::plan::{NativeSetting, PlannedRule, Selection};
+use crate::text::percent;
 
 /// How long nothing was sent on purpose, in milliseconds by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

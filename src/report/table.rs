@@ -4,8 +4,8 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown, title};
-use super::text::fold;
 use super::{Command, Report, audit_text};
+use crate::text::fold;
 
 pub fn render(report: &Report, colored: bool) -> String {
     let mut table = Table::new();

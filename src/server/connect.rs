@@ -15,13 +15,12 @@ use super::meter::Meter;
 use super::{Deployment, Reading, answer, error, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
-use crate::policy::Flavor;
-use crate::service::Service;
+use crate::flavor::Flavor;
 
 /// Connects, checks that the server answers and is one this version can sweep.
 ///
 /// Errors: why not, with the hosts but without user, password or options of the connection string.
-pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deployment, Failure> {
+pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
     let prepared = uri::prepare(given)
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
@@ -46,7 +45,7 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
     let by_name = by_name(flavor, &seeds);
-    if matches!(by_name, Some((Service::CosmosRu | Service::DocumentDb, _))) {
+    if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb, _))) {
         // A delete command is never retried by the driver here; Cosmos DB refuses the transaction number that would go with it.
         options.retry_writes = Some(false);
     }
@@ -55,13 +54,7 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
     let client = Client::with_options(options.clone()).map_err(|cause| unreadable(&shown, given, &cause))?;
     let facts = ask(&client, seeds, by_name, user.is_none()).await;
     let facts = facts.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
-    info!(
-        "connected to {shown}: {} {} ({}), {}",
-        facts.service.name(),
-        facts.version,
-        facts.recognised_by,
-        facts.topology.name()
-    );
+    info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
     let meter = match facts.capabilities.request_charge {
         true => Some(Arc::new(Meter::open(options).map_err(|cause| unreadable(&shown, given, &cause))?)),
         false => None,
@@ -78,18 +71,18 @@ pub async fn connect(given: &str, flavor: Flavor, run_id: &str) -> Result<Deploy
     })
 }
 
-/// What the policy or a host name says of the service, and which of them did.
-fn by_name(flavor: Flavor, seeds: &[String]) -> Option<(Service, String)> {
-    if let Some(service) = Service::of_flavor(flavor) {
-        return Some((service, "`flavor` of the policy".to_owned()));
+/// Returns the flavor that the policy or a host name says, and which of them did.
+fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)> {
+    if let Some(flavor) = flavor {
+        return Some((flavor, "`flavor` of the policy".to_owned()));
     }
-    seeds.iter().find_map(|host| Some((Service::of_host(host)?, "the name of its host".to_owned())))
+    seeds.iter().find_map(|host| Some((Flavor::of_host(host)?, "the name of its host".to_owned())))
 }
 
 async fn ask(
     client: &Client,
     seeds: Vec<String>,
-    by_name: Option<(Service, String)>,
+    by_name: Option<(Flavor, String)>,
     anonymous: bool,
 ) -> mongodb::error::Result<ServerFacts> {
     let admin = client.database("admin");
@@ -106,15 +99,15 @@ async fn ask(
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
     let hosts: Vec<String> =
         ["hosts", "passives", "arbiters"].iter().flat_map(|key| strings(&hello, key)).map(|host| host.to_lowercase()).collect();
-    let (service, recognised_by) = by_name
-        .or_else(|| Service::of_hello(&hello).map(|(service, why)| (service, why.to_owned())))
-        .unwrap_or_else(|| (Service::MongoDb, "nothing says otherwise".to_owned()));
+    let (flavor, recognised_by) = by_name
+        .or_else(|| Flavor::of_hello(&hello).map(|(flavor, why)| (flavor, why.to_owned())))
+        .unwrap_or_else(|| (Flavor::MongoDb, "nothing says otherwise".to_owned()));
     let wire_version = number(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     Ok(ServerFacts {
         version: build.get_str("version").unwrap_or("unknown").to_owned(),
-        service,
+        flavor,
         recognised_by,
-        capabilities: service.capabilities(wire_version),
+        capabilities: flavor.capabilities(wire_version),
         wire_version,
         topology: match (&set_name, hello.get_str("msg")) {
             (Some(_), _) => Topology::ReplicaSet,

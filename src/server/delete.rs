@@ -9,7 +9,7 @@ use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
 use super::{Deployment, error};
-use crate::plan::{Selection, time_series};
+use crate::plan::{Selection, buckets};
 
 /// The members did not confirm in the time that the write concern gives them.
 const WRITE_CONCERN_TIMEOUT: i32 = 64;
@@ -139,7 +139,7 @@ pub async fn delete(
             let overload = error::overload(&cause);
             let why = error::explain(&cause);
             let why = match error::code(&cause) {
-                Some(13) if selection.is_buckets() => format!("{why}; {}", time_series::grant(&selection.namespace)),
+                Some(13) if selection.is_buckets() => format!("{why}; {}", buckets::grant(&selection.namespace)),
                 Some(13) => format!("{why}; the user needs `remove` on this collection"),
                 _ => why,
             };

@@ -9,10 +9,10 @@ use mongodb::error::{Error, Result};
 use super::connect::number;
 use super::{Deployment, error};
 use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts, Topology};
-use crate::plan::time_series;
+use crate::flavor::ShardKeys;
+use crate::plan::buckets;
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
-use crate::service::ShardKeys;
 
 /// Collections that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -181,7 +181,7 @@ async fn look_behind(deployment: &Deployment, namespace: &Namespace, listed: Tim
     };
     match look_at_buckets(deployment, namespace, &buckets).await {
         Ok(facts) => Seen::TimeSeries(TimeSeriesFacts { buckets: Some(facts), ..listed }),
-        Err(cause) if error::code(&cause) == Some(13) => unreadable(&cause, format!("; {}", time_series::grant(&buckets))),
+        Err(cause) if error::code(&cause) == Some(13) => unreadable(&cause, format!("; {}", buckets::grant(&buckets))),
         Err(cause) => unreadable(&cause, String::new()),
     }
 }

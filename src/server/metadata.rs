@@ -6,8 +6,8 @@ use futures_util::TryStreamExt;
 use mongodb::error::Result;
 
 use super::{Deployment, error};
-use crate::digest;
 use crate::policy::namespace::Namespace;
+use crate::text;
 
 /// Canonical Extended JSON with `options`, `indexes`, `uuid`, `collectionName` and `type`.
 ///
@@ -32,7 +32,7 @@ pub async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<String
     if let Some(Bson::Binary(uuid)) = entry.get_document("info").ok().and_then(|info| info.get("uuid"))
         && uuid.subtype == BinarySubtype::Uuid
     {
-        metadata.insert("uuid", digest::hex(&uuid.bytes));
+        metadata.insert("uuid", text::hex(&uuid.bytes));
     }
     metadata.insert("collectionName", &namespace.collection);
     metadata.insert("type", entry.get_str("type").unwrap_or("collection"));

@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 use mongodb::error::Result;
 
 use super::Deployment;
-use crate::plan::{PlannedRule, Selection, time_series};
+use crate::plan::{PlannedRule, Selection, buckets};
 use crate::policy::namespace::Namespace;
 
 /// What a sweep of a collection needs.
@@ -33,7 +33,7 @@ impl Privileges {
         }
         let buckets = &selection.namespace;
         let lacking: Vec<&str> = ["find", "remove"].into_iter().filter(|action| !self.allows(buckets, action)).collect();
-        let grant = time_series::grant(buckets);
+        let grant = buckets::grant(buckets);
         (!lacking.is_empty()).then(|| format!("the user lacks {} on `{buckets}`; {grant}", lacking.join(", ")))
     }
 

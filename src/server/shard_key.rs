@@ -2,12 +2,12 @@
 
 use bson::{Bson, Document, doc};
 
-use super::path;
+use crate::values;
 
 /// What documents have at the paths of a shard key.
 pub fn of(document: &Document, paths: &[String]) -> Document {
     // A condition for null is met by documents without the key as well.
-    paths.iter().map(|path| (path.clone(), path::at(document, path).cloned().unwrap_or(Bson::Null))).collect()
+    paths.iter().map(|path| (path.clone(), values::at(document, path).cloned().unwrap_or(Bson::Null))).collect()
 }
 
 /// A condition for documents with any of these keys: every value that there is at a path.

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
-use crate::index::IndexChoice;
+use crate::plan::index::IndexChoice;
 use crate::server::delete::Restriction;
 use crate::server::retries::Retries;
 use crate::server::{count, error, shard_key};

@@ -10,7 +10,7 @@ use super::Job;
 use super::candidates::Candidates;
 use super::source::{Taken, explain, explain_find, find, plan_has};
 use crate::server::delete::Restriction;
-use crate::server::path;
+use crate::values;
 
 pub struct DateSlices<'a> {
     job: &'a Job<'a>,
@@ -113,7 +113,7 @@ impl<'a> DateSlices<'a> {
 
 /// The value at a path; `None` where it is a list, or behind one.
 fn at_path(document: &Document, path: &str) -> Option<Bson> {
-    path::at(document, path).filter(|value| value.as_array().is_none()).cloned()
+    values::at(document, path).filter(|value| value.as_array().is_none()).cloned()
 }
 
 /// Whether two keys can be one to the server, as numbers of different types can. Where it is not sure they count as one, which only costs

@@ -4,8 +4,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{History, RecordedRun, trend};
 use crate::report::markdown::escape;
-use crate::report::text::{clean, compact, count, duration, fold, plural};
 use crate::report::{Format, json};
+use crate::text::{clean, compact, count, duration, fold, plural};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 

@@ -8,7 +8,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::text::{clean, count};
+use crate::text::{clean, count};
 
 /// Of every chart, in pixels: what fits a phone, and three times beside each other on a desk.
 const WIDTH: i32 = 360;

@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use super::RuleReport;
 use super::charts::{self, Bar};
 use super::rule::next_days;
-use super::text::{count, plural};
 use super::words::{age, at, code, id, measured, name, scrolling, unmeasured};
 use crate::audit::ranges::merged;
 use crate::report::audit::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::text::{count, plural};
 
 /// A backlog of more months than this is shown by years.
 const MOST_MONTHS: usize = 36;
@@ -55,7 +55,7 @@ fn exactness(rule: &RuleReport, sampling: Option<&Sampling>) -> String {
         None => "Every document was looked at.".to_owned(),
         Some(sampling) => format!(
             "Ages, forecast and backlog of {} are projected from {} of {}; 95 % of the shares are within {} percentage points.",
-            super::text::clean(&rule.namespace),
+            crate::text::clean(&rule.namespace),
             plural(sampling.documents, "document"),
             count(sampling.of),
             sampling.margin_percent
@@ -111,7 +111,7 @@ fn forecast(days: &[ForecastDay]) -> (Markup, String, Markup) {
     let says = format!("{} in all{}", count(days.iter().map(|day| day.count).sum()), most.unwrap_or_default());
     (
         charts::columns(&bars),
-        super::text::clean(&says),
+        crate::text::clean(&says),
         counts("24 hours from", days.iter().map(|day| (at(&day.from), day.count))),
     )
 }
@@ -137,7 +137,7 @@ fn backlog(months: &[BacklogMonth]) -> (Markup, String, Markup) {
     };
     let says = format!("{} {ends}", count(months.iter().map(|month| month.count).sum()));
     let table = counts(if by_years { "year" } else { "month" }, by_period.iter().map(|(period, number)| (name(period), *number)));
-    (charts::columns(&bars), super::text::clean(&says), table)
+    (charts::columns(&bars), crate::text::clean(&says), table)
 }
 
 fn counts(head: &str, rows: impl Iterator<Item = (Markup, u64)>) -> Markup {

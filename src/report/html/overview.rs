@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::lines::{last, title as rule_title};
-use super::text::{bytes, clean, count, duration, plural};
 use super::words::{at, code, measured, name};
 use super::{Command, Report, RuleReport, Status, status};
+use crate::text::{bytes, clean, count, duration, plural};
 
 /// More rules than this that need a person are named by their number.
 const MOST_URGENT: usize = 20;

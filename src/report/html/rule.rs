@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::overview::{deleted, is_counted, rule_name, swept, why};
-use super::text::{bytes, count, duration, plural};
 use super::words::{age, at, code, measured, name, share, unmeasured};
 use super::{Command, Report, RuleReport, Status, detail, status};
 use crate::report::PausedMs;
 use crate::report::audit::AuditReport;
+use crate::text::{bytes, count, duration, plural};
 
 /// The rule with this index; `full`: with its charts, tables and samples.
 pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {

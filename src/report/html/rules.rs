@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::overview::{deleted, is_counted, link, rule_name, swept, why};
 use super::rule::{found_by, next_days};
-use super::text::{clean, duration, plural};
 use super::words::{about, code, name, number_cell, scrolling, share};
 use super::{Command, Report, RuleReport, Status, status};
+use crate::text::{clean, duration, plural};
 
 /// All rules in a table; those without anything to say in one of their own, folded.
 pub fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::report::text::{self, clean, count};
+use crate::text::{self, clean, count};
 
 /// Longer `_id`s are shown by their beginning.
 const MOST_ID: usize = 160;

@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, RawDocument, doc};
 
-use crate::server::path;
+use crate::values;
 
 /// The index along which documents were read.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +32,7 @@ impl From<Key> for Bson {
 
 impl Along {
     pub fn key(&self, document: &RawDocument) -> Option<Key> {
-        match path::at_raw(document, &self.field)? {
+        match values::at_raw(document, &self.field)? {
             RawBsonRef::DateTime(date) => Some(Key::Date(date)),
             RawBsonRef::ObjectId(id) => Some(Key::Id(id)),
             _ => None,

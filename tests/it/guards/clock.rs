@@ -4,19 +4,19 @@ use crate::support::shim::Shim;
 use crate::support::sweeper::{Case, Report, id_set, run};
 use mongodb::bson::{Bson, DateTime, doc};
 use ttl_sweeper::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, Topology};
+use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::plan::{Decision, RunFacts, plan};
 use ttl_sweeper::policy::Expect;
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::parse::parse;
-use ttl_sweeper::service::Service;
 
 const NOW: i64 = 1_800_000_000_000;
 
 fn server(clock_skew_ms: i64) -> ServerFacts {
     ServerFacts {
-        service: Service::MongoDb,
+        flavor: Flavor::MongoDb,
         recognised_by: String::new(),
-        capabilities: Service::MongoDb.capabilities(17),
+        capabilities: Flavor::MongoDb.capabilities(17),
         version: "6.0.5".into(),
         wire_version: 17,
         topology: Topology::Standalone,

@@ -3,19 +3,19 @@
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
 use ttl_sweeper::facts::{IndexFacts, ServerFacts, Topology};
+use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::native::import::{self, Imported, Source};
 use ttl_sweeper::native::{Catalog, Collection, Kind};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{Policy, parse};
-use ttl_sweeper::service::Service;
 
 /// The policy of one TTL index.
 fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
     let facts = ServerFacts {
         version: "6.0.5".into(),
-        service: Service::MongoDb,
+        flavor: Flavor::MongoDb,
         recognised_by: String::new(),
-        capabilities: Service::MongoDb.capabilities(17),
+        capabilities: Flavor::MongoDb.capabilities(17),
         wire_version: 17,
         topology: Topology::Standalone,
         set_name: None,

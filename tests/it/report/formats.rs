@@ -120,7 +120,7 @@ async fn every_format_shows_the_same_values() {
         ] {
             assert!(text.contains(value), "{value} is not in:\n{text}");
         }
-        assert!(text.contains(&ttl_sweeper::report::text::count(expected)), "{text}");
+        assert!(text.contains(&ttl_sweeper::text::count(expected)), "{text}");
         assert!(text.contains("nothing was deleted (dry run)"), "{text}");
     }
     let widest = texts[3].lines().map(|line| line.chars().count()).max();

@@ -3,7 +3,7 @@
 use crate::support::page::{all, audit, page, text, texts};
 use scraper::{ElementRef, Html};
 use serde_json::{Value, json};
-use ttl_sweeper::report::text::clean;
+use ttl_sweeper::text::clean;
 
 /// Replaces every text of a report but those that a program gives the meaning.
 fn replace(value: &mut Value, key: &str, with: &str) {

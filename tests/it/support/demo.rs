@@ -11,7 +11,7 @@ use mongodb::bson::{DateTime, Document, doc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use ttl_sweeper::cli::Cli;
-use ttl_sweeper::{log, run};
+use ttl_sweeper::{commands, log};
 
 const POLICY: &str = r#"version: 1
 defaults: {maxDeletePercent: 90}
@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
         println!("{}\n{title}\n", "-".repeat(80));
         let policy = policy.to_string_lossy();
         let cli = Cli::try_parse_from(["sweeper", "sweep", option, "--policy", &policy, "--uri", &mongod.uri()])?;
-        let code = run::run(cli).await?;
+        let code = commands::run(cli).await?;
         println!("\nexit code {code}\n");
     }
 

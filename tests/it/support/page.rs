@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use scraper::{ElementRef, Selector};
 use serde_json::Value;
-use ttl_sweeper::report::text::count;
 use ttl_sweeper::report::{Format, Report, render};
+use ttl_sweeper::text::count;
 
 /// A report of an audit.
 pub fn audit() -> Value {

@@ -8,15 +8,15 @@ use super::load;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
+use crate::flavor::Flavor;
 use crate::native::Catalog;
 use crate::native::import::{self, Source};
-use crate::only::Only;
-use crate::policy::Flavor;
 use crate::policy::namespace::NamespacePattern;
+use crate::policy::only::Only;
 use crate::policy::parse::MAX_BYTES;
-use crate::report::text::plural;
 use crate::server::{connect, error, native, uri};
 use crate::stop::Stop;
+use crate::text::plural;
 
 /// Writes the policy to standard output or the file of `--output`. Gives the exit code: 3 where something could not be looked at.
 ///
@@ -34,7 +34,7 @@ pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
 }
 
 /// The text of the policy, and whether everything could be looked at.
-async fn read(common: &Common, given: &str, flavor: Flavor, run_id: &str) -> anyhow::Result<(String, bool)> {
+async fn read(common: &Common, given: &str, flavor: Option<Flavor>, run_id: &str) -> anyhow::Result<(String, bool)> {
     let deployment = connect::connect(given, flavor, run_id).await?;
     let everything = [NamespacePattern { database: "*".into(), collection: "*".into() }];
     let mut catalog: Catalog = native::catalog(&deployment, &everything)

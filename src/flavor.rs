@@ -1,12 +1,10 @@
-//! Which service a deployment is, and what it can do. The rest of the program asks for the capability and never for the product.
+//! The flavor of a deployment and its capabilities. The rest of the program asks for a capability and never for the product.
 
 use bson::{Bson, Document};
 
-use crate::policy::Flavor;
-
-/// What answers behind a connection string.
+/// The product behind a connection string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub enum Flavor {
     MongoDb,
     /// Azure Cosmos DB for MongoDB, billed by request units.
     CosmosRu,
@@ -14,27 +12,17 @@ pub enum Service {
     DocumentDb,
 }
 
-impl Service {
-    /// As the policy and the report write it.
+impl Flavor {
+    /// Returns the name by which the policy and the report call it.
     pub fn name(self) -> &'static str {
         match self {
-            Service::MongoDb => "mongodb",
-            Service::CosmosRu => "cosmosRu",
-            Service::DocumentDb => "documentDb",
+            Flavor::MongoDb => "mongodb",
+            Flavor::CosmosRu => "cosmosRu",
+            Flavor::DocumentDb => "documentDb",
         }
     }
 
-    /// What the policy names, where it does not leave it open.
-    pub fn of_flavor(flavor: Flavor) -> Option<Self> {
-        match flavor {
-            Flavor::Auto => None,
-            Flavor::MongoDb => Some(Service::MongoDb),
-            Flavor::CosmosRu => Some(Service::CosmosRu),
-            Flavor::DocumentDb => Some(Service::DocumentDb),
-        }
-    }
-
-    /// What a host name says by itself, before anything was sent.
+    /// Recognises a flavor by a host name, before anything is sent.
     ///
     /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds' private DNS zones.
     pub fn of_host(host: &str) -> Option<Self> {
@@ -44,32 +32,32 @@ impl Service {
         let host = host.to_ascii_lowercase();
         let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name).trim_end_matches('.');
         if VCORE.iter().any(|suffix| host.ends_with(suffix)) {
-            Some(Service::DocumentDb)
+            Some(Flavor::DocumentDb)
         } else if RU.iter().any(|suffix| host.ends_with(suffix)) {
-            Some(Service::CosmosRu)
+            Some(Flavor::CosmosRu)
         } else {
             None
         }
     }
 
-    /// What the answer to `hello` says. The DocumentDB engine calls itself a mongos as well, but describes itself under `internal`
+    /// Recognises a flavor by the reply to `hello`. The DocumentDB engine calls itself a mongos as well, but describes itself under `internal`
     /// (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of their own.
     pub fn of_hello(hello: &Document) -> Option<(Self, &'static str)> {
         if matches!(hello.get("internal"), Some(Bson::Document(_))) {
-            Some((Service::DocumentDb, "`internal` in its hello"))
+            Some((Flavor::DocumentDb, "`internal` in its hello"))
         } else if hello.get_str("_t").is_ok_and(|name| name == "IsMasterResponse" || name == "HelloResponse") {
-            Some((Service::CosmosRu, "the type of its hello"))
+            Some((Flavor::CosmosRu, "the type of its hello"))
         } else if hello.get_str("setName").is_ok_and(|name| name == "globaldb") {
-            Some((Service::CosmosRu, "the replica set `globaldb`"))
+            Some((Flavor::CosmosRu, "the replica set `globaldb`"))
         } else {
             None
         }
     }
 
-    /// What a server of this service and wire version can do; 8 is the version of MongoDB 4.2, 9 of 4.4.
+    /// Returns the capabilities of a server of this flavor and wire version; 8 is the version of MongoDB 4.2, 9 of 4.4.
     pub fn capabilities(self, wire_version: i32) -> Capabilities {
         match self {
-            Service::MongoDb => Capabilities {
+            Flavor::MongoDb => Capabilities {
                 read_hints: true,
                 delete_hints: wire_version >= 9,
                 comments: wire_version >= 9,
@@ -88,7 +76,7 @@ impl Service {
                 largest_batch: 100_000,
             },
             // Hints, collations, `$expr` and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
-            Service::CosmosRu => Capabilities {
+            Flavor::CosmosRu => Capabilities {
                 read_hints: false,
                 delete_hints: false,
                 comments: false,
@@ -107,7 +95,7 @@ impl Service {
             },
             // `pg_documentdb`, `delete.c`: hints are passed over, collations refused, and one command is one transaction; sorts are done
             // in memory.
-            Service::DocumentDb => Capabilities {
+            Flavor::DocumentDb => Capabilities {
                 read_hints: false,
                 delete_hints: false,
                 comments: true,
@@ -129,7 +117,7 @@ impl Service {
     }
 }
 
-/// What a deployment can do, as far as a sweep depends on it.
+/// The abilities of a deployment that a sweep depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
     /// Reads follow `hint`, and `explain` shows what came of it.
@@ -180,37 +168,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_known_by_their_hosts() {
-        for (host, service) in [
-            ("acct.mongo.cosmos.azure.com:10255", Some(Service::CosmosRu)),
-            ("ACCT.documents.azure.com", Some(Service::CosmosRu)),
-            ("acct.mongo.cosmos.azure.us:10255", Some(Service::CosmosRu)),
-            ("c.mongocluster.cosmos.azure.com", Some(Service::DocumentDb)),
-            ("c.global.mongocluster.cosmos.azure.com.", Some(Service::DocumentDb)),
+    fn flavors_are_known_by_their_hosts() {
+        for (host, flavor) in [
+            ("acct.mongo.cosmos.azure.com:10255", Some(Flavor::CosmosRu)),
+            ("ACCT.documents.azure.com", Some(Flavor::CosmosRu)),
+            ("acct.mongo.cosmos.azure.us:10255", Some(Flavor::CosmosRu)),
+            ("c.mongocluster.cosmos.azure.com", Some(Flavor::DocumentDb)),
+            ("c.global.mongocluster.cosmos.azure.com.", Some(Flavor::DocumentDb)),
             ("db1.example.com:27017", None),
             ("cosmos.azure.com.example.com", None),
             ("localhost", None),
         ] {
-            assert_eq!(Service::of_host(host), service, "{host}");
+            assert_eq!(Flavor::of_host(host), flavor, "{host}");
         }
     }
 
     #[test]
     fn mongodb_takes_hints_in_deletes_later_than_in_reads() {
         let hints = |wire_version| {
-            let capabilities = Service::MongoDb.capabilities(wire_version);
+            let capabilities = Flavor::MongoDb.capabilities(wire_version);
             (capabilities.read_hints, capabilities.delete_hints, capabilities.comments)
         };
         assert_eq!([8, 9].map(hints), [(true, false, false), (true, true, true)]);
     }
 
     #[test]
-    fn services_are_known_by_their_hello() {
-        let of = |hello: Document| Service::of_hello(&hello).map(|(service, _)| service);
+    fn flavors_are_known_by_their_hello() {
+        let of = |hello: Document| Flavor::of_hello(&hello).map(|(flavor, _)| flavor);
         assert_eq!(of(doc! { "msg": "isdbgrid" }), None);
-        assert_eq!(of(doc! { "msg": "isdbgrid", "internal": { "kind": "x" } }), Some(Service::DocumentDb));
-        assert_eq!(of(doc! { "_t": "IsMasterResponse", "setName": "rs" }), Some(Service::CosmosRu));
-        assert_eq!(of(doc! { "setName": "globaldb" }), Some(Service::CosmosRu));
+        assert_eq!(of(doc! { "msg": "isdbgrid", "internal": { "kind": "x" } }), Some(Flavor::DocumentDb));
+        assert_eq!(of(doc! { "_t": "IsMasterResponse", "setName": "rs" }), Some(Flavor::CosmosRu));
+        assert_eq!(of(doc! { "setName": "globaldb" }), Some(Flavor::CosmosRu));
         assert_eq!(of(doc! { "setName": "rs0" }), None);
     }
 }

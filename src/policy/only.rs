@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::policy::namespace::{Namespace, glob};
 use crate::policy::{Policy, Rule, nearest};
-use crate::report::text::clean;
+use crate::text::clean;
 
 /// The patterns of `--only`; none selects everything.
 pub struct Only<'a>(pub &'a [String]);

@@ -13,14 +13,14 @@ use crate::cli::{Common, RestoreArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::instant::millis;
-use crate::only::Only;
 use crate::policy::namespace::{Namespace, NamespacePattern};
+use crate::policy::only::Only;
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
-use crate::report::text::{clean, plural};
 use crate::report::{Format, SCHEMA_VERSION, json};
 use crate::server::insert::{self, Present, Put};
 use crate::server::{Deployment, connect, error};
 use crate::stop::Stop;
+use crate::text::{clean, plural};
 
 /// Documents, and bytes of them, that are looked up and inserted at a time.
 const AT_ONCE: usize = 1000;

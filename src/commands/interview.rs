@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::init::{DateField, Draft, date_fields};
 use crate::instant::rfc3339;
 use crate::native::{Collection, Kind, NativeTtl};
-use crate::policy::{DateFormat, Flavor, duration};
-use crate::report::text::{clean, count, fold, plural};
+use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted};
 use crate::server::{Deployment, connect, error};
+use crate::text::{clean, count, fold, plural};
 
 /// A person waits for the first question no longer than this.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
@@ -98,8 +98,7 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
 async fn look(common: &Common) -> Option<Look> {
     let uri = common.uri.as_ref().filter(|uri| !uri.is_empty())?;
     let looked = timeout(LONGEST_LOOK, async {
-        let deployment =
-            connect::connect(uri, Flavor::Auto, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
+        let deployment = connect::connect(uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
         let collections = sample::collections(&deployment).await.map_err(|cause| error::explain(&cause))?;
         Ok::<_, String>(Look { deployment, collections })
     });

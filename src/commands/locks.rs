@@ -21,9 +21,9 @@ use crate::lock::lease::{HEARTBEAT, Held, LEASE, Lease, Leases, Moment, Term};
 use crate::lock::{HELD, Holder, named};
 use crate::plan::{Decision, Plan, Refusal};
 use crate::policy::namespace::Namespace;
-use crate::report::text::duration;
 use crate::server::lease::{Attempt, LeaseStore};
 use crate::server::{Deployment, error};
+use crate::text::duration;
 
 /// How often a lock is tried that another run has.
 const TRY_EVERY: Duration = Duration::from_millis(500);

@@ -4,8 +4,9 @@ use std::io::{ErrorKind, Read};
 
 use crate::cli::Common;
 use crate::failure::Failure;
+use crate::flavor::Flavor;
 use crate::policy::parse::MAX_BYTES;
-use crate::policy::{Flavor, Policy, parse};
+use crate::policy::{Policy, parse};
 
 /// The connection string, where there is one.
 pub struct Uri {
@@ -45,9 +46,9 @@ pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
 }
 
 /// The connection string and the flavor: from the command line, or from the policy where there is one.
-pub fn connection(common: &Common) -> anyhow::Result<(String, Flavor)> {
+pub fn connection(common: &Common) -> anyhow::Result<(String, Option<Flavor>)> {
     if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
-        return Ok((uri, Flavor::Auto));
+        return Ok((uri, None));
     }
     if common.policy.as_os_str() != "-" && !common.policy.exists() {
         let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";

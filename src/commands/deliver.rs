@@ -9,8 +9,8 @@ use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::{self, Target};
-use crate::report::text::plural;
 use crate::report::{self, Format, Report};
+use crate::text::plural;
 
 /// One place of the report and the form that it takes there.
 pub struct Output {

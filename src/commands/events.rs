@@ -3,8 +3,8 @@
 use tracing::{error, info, warn};
 
 use crate::log::RUN;
-use crate::report::text::{clean, plural};
 use crate::report::{self, Report, RuleReport, Status};
+use crate::text::{clean, plural};
 
 /// A rule begins to delete.
 pub fn rule_begins(rule: &RuleReport) {

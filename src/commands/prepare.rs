@@ -9,8 +9,8 @@ use crate::approval::Approval;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
-use crate::only::Only;
 use crate::plan::{self, Plan, RunFacts};
+use crate::policy::only::Only;
 use crate::server::{Deployment, connect, error, inspect};
 
 /// What the command line says of time.

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
-use crate::report::text::{clean, count, plural};
 use crate::report::{RuleReport, Status};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
+use crate::text::{clean, count, plural};
 
 /// Whether there is somebody to ask.
 pub fn can_ask(yes: bool) -> bool {

@@ -1,8 +1,9 @@
-//! Numbers, durations and names as a person reads them.
+//! Numbers, durations, names and checksums as text.
 
 use bson::Bson;
 use indicatif::{BinaryBytes, HumanCount};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 /// Groups digits: `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -82,6 +83,24 @@ pub fn id(canonical: &Value) -> String {
         Err(_) => canonical.to_string(),
     };
     clean(&text)
+}
+
+/// Returns the share of a whole in percent; a part greater than the whole is 100 %. `None` if both are 0.
+pub fn percent(part: u64, whole: u64) -> Option<f64> {
+    match whole.max(part) {
+        0 => None,
+        whole => Some(part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// Returns the SHA-256 of some bytes in hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Returns bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

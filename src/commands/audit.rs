@@ -15,14 +15,14 @@ use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::instant::{millis, rfc3339};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
-use crate::only::Only;
 use crate::plan::{self, Decision, Plan, PlannedRule, Selection, guard};
+use crate::policy::only::Only;
 use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined};
-use crate::report::text::duration;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::{Deployment, Reading, audit as ask, count, error, native};
 use crate::sweep::StopReason;
+use crate::text::duration;
 
 /// MaxTimeMSExpired.
 const OUT_OF_TIME: i32 = 50;

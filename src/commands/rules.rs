@@ -14,13 +14,13 @@ use super::measure::{LONGEST_COUNT, not_begun, note_unseen_field};
 use crate::instant::millis;
 use crate::plan::{Decision, Plan, PlannedRule, Selection};
 use crate::progress::{LINE_EVERY, Progress, Show};
-use crate::report::text::plural;
 use crate::report::{PausedMs, RuleReport, Status};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
 use crate::server::{Deployment, count, exact};
 use crate::sweep::{self, Archived, End, Job, Limits, Outcome, RunBudget, StopReason};
+use crate::text::plural;
 
 /// What all rules of one sweep share.
 struct Sweeping<'a> {

@@ -11,11 +11,11 @@ use crate::instant::rfc3339;
 use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
-use crate::only::Only;
 use crate::plan::guard;
-use crate::report::text::plural;
+use crate::policy::only::Only;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json};
 use crate::server::{Deployment, error, native};
+use crate::text::plural;
 
 /// Runs the command and writes its report. Gives the exit code.
 pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
