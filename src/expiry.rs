@@ -4,10 +4,10 @@ pub mod classes;
 mod earliest;
 pub mod shape;
 
-use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use crate::policy::DateFormat;
+use crate::values::last_object_id;
 
 /// Epoch numbers below this magnitude are seconds, from it on milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
 const SECONDS_OR_MILLIS: i64 = 100_000_000_000;
@@ -227,11 +227,4 @@ fn element_types(format: DateFormat) -> &'static [&'static str] {
         DateFormat::EpochSeconds | DateFormat::EpochMillis => &["int", "long", "double"],
         DateFormat::ObjectId => &["objectId"],
     }
-}
-
-/// The greatest ObjectId made in a second.
-fn last_object_id(seconds: u32) -> ObjectId {
-    let mut bytes = [0xff; 12];
-    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
-    ObjectId::from_bytes(bytes)
 }

@@ -14,6 +14,7 @@ use bson::{Bson, Document};
 
 use crate::facts::IndexFacts;
 use crate::policy::namespace::Namespace;
+use crate::values::integer;
 
 /// Where Azure Cosmos DB (RU) keeps the time of a document's last change. Source: Microsoft, "Time to live" of Azure Cosmos DB for MongoDB.
 pub const LAST_CHANGE: &str = "_ts";
@@ -95,7 +96,7 @@ impl NativeTtl {
             Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) => &self.expire_after_seconds,
             _ => return Err("its expireAfterSeconds is no number".to_owned()),
         };
-        match truncated(shown) {
+        match integer(shown) {
             Some(seconds) if (0..INACTIVE).contains(&seconds) => {
                 u32::try_from(seconds).map_err(|_| format!("its expireAfterSeconds is {shown}"))
             }
@@ -104,17 +105,6 @@ impl NativeTtl {
             }
             _ => Err(format!("its expireAfterSeconds is {shown}: the server deletes nothing by it")),
         }
-    }
-}
-
-/// A number without its fraction, as the server reads expireAfterSeconds; `None` for NaN and what is no number.
-pub fn truncated(value: &Bson) -> Option<i64> {
-    match value {
-        Bson::Int32(n) => Some(i64::from(*n)),
-        Bson::Int64(n) => Some(*n),
-        // A cast from float truncates and saturates.
-        Bson::Double(n) if !n.is_nan() => Some(*n as i64),
-        _ => None,
     }
 }
 
@@ -163,7 +153,7 @@ fn of_index(index: &IndexFacts) -> Option<NativeTtl> {
 /// The field of an index by which the server can delete: on one field, in ascending or descending order, neither `_id` nor a wildcard.
 pub fn single_field(index: &IndexFacts) -> Option<&str> {
     match index.key.as_slice() {
-        [(field, direction)] if field != "_id" && !field.ends_with("$**") => truncated(direction).map(|_| field.as_str()),
+        [(field, direction)] if field != "_id" && !field.ends_with("$**") => integer(direction).map(|_| field.as_str()),
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS};
 use crate::instant::rfc3339;
 use crate::report::RuleReport;
 use crate::report::audit::{AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::values::integer;
 
 /// `_id`s that are shown for each reason at most.
 const SAMPLES: usize = 5;
@@ -183,16 +184,6 @@ fn place(group: &Document) -> Option<usize> {
 
 fn whole(group: &Document, key: &str) -> u64 {
     group.get(key).and_then(integer).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
-}
-
-fn integer(value: &Bson) -> Option<i64> {
-    match value {
-        Bson::Int32(n) => Some(i64::from(*n)),
-        Bson::Int64(n) => Some(*n),
-        // A cast from float saturates.
-        Bson::Double(n) => Some(*n as i64),
-        _ => None,
-    }
 }
 
 fn month_name(month: i64) -> String {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::change::{self, Change, is_same_filter};
 use super::possible::{Wanted, wanted};
-use super::{Catalog, Collection, NativeTtl, Scope, truncated};
+use super::{Catalog, Collection, NativeTtl, Scope};
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
+use crate::values::integer;
 
 /// How a rule and the native settings of one collection stand to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +142,7 @@ fn is_place_of(native: &NativeTtl, wanted: &Wanted) -> bool {
 }
 
 fn has_value(native: &NativeTtl, wanted: &Wanted) -> bool {
-    wanted.seconds.is_some_and(|seconds| truncated(&native.expire_after_seconds) == Some(seconds))
+    wanted.seconds.is_some_and(|seconds| integer(&native.expire_after_seconds) == Some(seconds))
 }
 
 fn compare(

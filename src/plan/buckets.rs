@@ -12,6 +12,7 @@ use crate::expiry::Expiry;
 use crate::facts::TimeSeriesFacts;
 use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Rule};
+use crate::values::last_object_id;
 
 /// What expires in a time-series collection, and how it is found.
 ///
@@ -84,9 +85,7 @@ fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
     let threshold = as_of.timestamp_millis().div_euclid(1000) - expire_after_seconds.map_or(0, i64::from);
     // Before 1970 nothing is swept: not even the bucket with the least `_id` of all.
     let Ok(seconds) = u32::try_from(threshold.min(i64::from(u32::MAX))) else { return ObjectId::from_bytes([0; 12]) };
-    let mut bytes = [0xff; 12];
-    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
-    ObjectId::from_bytes(bytes)
+    last_object_id(seconds)
 }
 
 /// A filter on the metaField as the buckets hold it, under `meta`.

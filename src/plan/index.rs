@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use crate::facts::{CollectionFacts, IndexFacts};
 use crate::policy::Rule;
+use crate::values::float;
 
 /// An index that serves the rule's predicate.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +65,7 @@ pub fn choose(rule: &Rule, field: &str, facts: &CollectionFacts) -> Result<Optio
 
 fn choice(index: &IndexFacts, rule: &Rule, field: &str) -> IndexChoice {
     let first = index.key.first();
-    let ascending = |(name, direction): &(String, Bson)| *name == field && number(direction).is_some_and(|n| n >= 0.0);
+    let ascending = |(name, direction): &(String, Bson)| *name == field && float(direction).is_some_and(|n| n >= 0.0);
     let terms = rule.filter.as_ref().map(terms).unwrap_or_default();
     let asked_for = |(name, _): &(String, Bson)| *name == field || terms.iter().any(|(key, _)| *key == name);
     IndexChoice { name: index.name.clone(), oldest_first: first.is_some_and(ascending), bounded: first.is_some_and(asked_for) }
@@ -116,20 +117,11 @@ fn spelled_out(collation: Option<&Document>) -> Option<Document> {
     all.remove("version");
     // Keys in one order, whole numbers of one type, so that documents can be compared.
     let sorted: BTreeMap<_, _> = all.into_iter().collect();
-    Some(sorted.into_iter().map(|(key, value)| (key, number(&value).map_or(value, Bson::Double))).collect())
+    Some(sorted.into_iter().map(|(key, value)| (key, float(&value).map_or(value, Bson::Double))).collect())
 }
 
 fn is_number(direction: &Bson) -> bool {
-    number(direction).is_some()
-}
-
-fn number(direction: &Bson) -> Option<f64> {
-    match direction {
-        Bson::Int32(n) => Some(f64::from(*n)),
-        Bson::Int64(n) => Some(*n as f64),
-        Bson::Double(n) => Some(*n),
-        _ => None,
-    }
+    float(direction).is_some()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use bson::Bson;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{CollectionFacts, IndexFacts, Seen, TimeSeriesFacts};
-use crate::native::truncated;
+use crate::values::integer;
 
 /// A TTL setting of the deployment itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub fn settings(seen: &Seen) -> Option<Vec<NativeSetting>> {
                 Some(NativeSetting {
                     index: Some(index.name.clone()),
                     field: fields.join(", "),
-                    expire_after_seconds: truncated(index.expire_after_seconds.as_ref()?),
+                    expire_after_seconds: integer(index.expire_after_seconds.as_ref()?),
                 })
             });
             Some(of_collection.map(own_setting).into_iter().chain(of_indexes).collect())

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::SCHEMA_VERSION;
 use crate::instant::rfc3339;
 use crate::policy::namespace::glob;
+use crate::values::count_in;
 
 pub use document::document;
 pub use render::render;
@@ -67,17 +68,17 @@ impl History {
 
 impl RecordedRun {
     fn read(document: &Document, only: &[String]) -> Option<Self> {
-        let duration_ms = number(document, "durationMs")?;
+        let duration_ms = count_in(document, "durationMs")?;
         let totals = document.get_document("totals").ok()?;
         let mut run = Self {
             run_id: document.get_str("_id").ok()?.to_owned(),
             started_at: rfc3339(*document.get_datetime("startedAt").ok()?),
             duration_ms,
-            exit_code: u8::try_from(number(document, "exitCode")?).ok()?,
+            exit_code: u8::try_from(count_in(document, "exitCode")?).ok()?,
             status: document.get_str("status").ok()?.to_owned(),
-            expired_count: number(totals, "expiredCount"),
-            deleted_count: number(totals, "deletedCount")?,
-            remaining_count: number(totals, "remainingCount"),
+            expired_count: count_in(totals, "expiredCount"),
+            deleted_count: count_in(totals, "deletedCount")?,
+            remaining_count: count_in(totals, "remainingCount"),
             deleted_per_second: None,
             error: document.get_str("error").ok().map(str::to_owned),
         };
@@ -93,9 +94,9 @@ impl RecordedRun {
     fn narrow(&mut self, rules: &[&Document]) -> Option<()> {
         let worst = rules.iter().filter_map(|rule| rule.get_str("status").ok()).max_by_key(|status| severity(status))?;
         worst.clone_into(&mut self.status);
-        self.deleted_count = rules.iter().filter_map(|rule| number(rule, "deletedCount")).sum();
-        self.expired_count = rules.iter().map(|rule| number(rule, "expiredCount")).sum();
-        self.remaining_count = rules.iter().map(|rule| number(rule, "remainingCount")).sum();
+        self.deleted_count = rules.iter().filter_map(|rule| count_in(rule, "deletedCount")).sum();
+        self.expired_count = rules.iter().map(|rule| count_in(rule, "expiredCount")).sum();
+        self.remaining_count = rules.iter().map(|rule| count_in(rule, "remainingCount")).sum();
         Some(())
     }
 }
@@ -107,13 +108,4 @@ fn is_meant(rule: &Document, only: &[String]) -> bool {
 
 fn severity(status: &str) -> usize {
     ["skipped", "complete", "partial", "refused", "failed"].iter().position(|known| *known == status).unwrap_or(0)
-}
-
-fn number(document: &Document, key: &str) -> Option<u64> {
-    u64::try_from(match document.get(key)? {
-        Bson::Int32(n) => i64::from(*n),
-        Bson::Int64(n) => *n,
-        _ => return None,
-    })
-    .ok()
 }

@@ -4,12 +4,13 @@ use bson::{Bson, Document, doc};
 use mongodb::error::Result;
 use mongodb::options::SelectionCriteria;
 
+use super::Deployment;
 use super::count::{as_options, documents, in_bucket};
-use super::{Deployment, connect::number};
 use crate::audit::distribution::Distribution;
 use crate::audit::{ranges, sample};
 use crate::plan::{PlannedRule, Selection, Storage};
 use crate::report::audit::{Examined, Sample};
+use crate::values::integer_in;
 
 /// Expired documents that are shown.
 const SAMPLES: i64 = 10;
@@ -47,7 +48,7 @@ pub async fn distribution(
     let whole = Selection { index: None, ..selection.clone() };
     let found = documents(deployment, &whole, stages).await?.into_iter().next().unwrap_or_default();
     let drawn = found.get_array("drawn").ok().and_then(|counts| counts.first()?.as_document());
-    let drawn = drawn.and_then(|count| number(count, "n")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let drawn = drawn.and_then(|count| integer_in(count, "n")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
     Ok((Distribution::read(&planned.expiry, &found), sample.map(|_| drawn)))
 }
 
@@ -77,7 +78,7 @@ pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<
     let database = deployment.database(&selection.namespace);
     let plan = database.run_command(explain).selection_criteria(criteria).await?;
     let stats = plan.get("executionStats").and_then(Bson::as_document);
-    let stat = |key| stats.and_then(|stats| number(stats, key)).and_then(|n| u64::try_from(n).ok());
+    let stat = |key| stats.and_then(|stats| integer_in(stats, key)).and_then(|n| u64::try_from(n).ok());
     let all = (stat("totalDocsExamined"), stat("totalKeysExamined"), stat("nReturned"));
     let (Some(documents), Some(keys), Some(returned)) = all else { return Ok(None) };
     Ok(Some(Examined { documents, keys, returned }))

@@ -16,6 +16,7 @@ use super::{Deployment, Reading, answer, error, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
+use crate::values::integer_in;
 
 /// Connects, checks that the server answers and is one this version can sweep.
 ///
@@ -102,7 +103,7 @@ async fn ask(
     let (flavor, recognised_by) = by_name
         .or_else(|| Flavor::of_hello(&hello).map(|(flavor, why)| (flavor, why.to_owned())))
         .unwrap_or_else(|| (Flavor::MongoDb, "nothing says otherwise".to_owned()));
-    let wire_version = number(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
+    let wire_version = integer_in(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     Ok(ServerFacts {
         version: build.get_str("version").unwrap_or("unknown").to_owned(),
         flavor,
@@ -132,17 +133,6 @@ pub async fn hello(admin: &Database) -> mongodb::error::Result<Document> {
 
 fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_str)
-}
-
-/// A whole number of a server's reply, whichever numeric type it came in.
-pub fn number(document: &Document, key: &str) -> Option<i64> {
-    match document.get(key)? {
-        Bson::Int32(n) => Some(i64::from(*n)),
-        Bson::Int64(n) => Some(*n),
-        // A cast from float saturates.
-        Bson::Double(n) => Some(*n as i64),
-        _ => None,
-    }
 }
 
 /// The write concern that every delete carries: majority where the connection string names none.

@@ -8,10 +8,10 @@ use futures_util::TryStreamExt;
 use mongodb::error::Result;
 use mongodb::options::{Hint, SelectionCriteria};
 
-use super::connect::number;
 use super::retries::Retries;
 use super::{Deployment, Reading, error};
 use crate::plan::{PlannedRule, Selection, Storage};
+use crate::values::integer_in;
 
 /// Documents at the head of a collection in which a field is looked for.
 const FIELD_SAMPLE: i64 = 1000;
@@ -96,9 +96,9 @@ fn first(planned: &PlannedRule, selection: &Selection) -> Vec<Document> {
 }
 
 fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
-    let count = found.and_then(|found| number(found, "count")).and_then(|count| u64::try_from(count).ok());
+    let count = found.and_then(|found| integer_in(found, "count")).and_then(|count| u64::try_from(count).ok());
     let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| planned.expiry.instant(oldest));
-    let measurements = found.and_then(|found| number(found, "measurements")).and_then(|count| u64::try_from(count).ok());
+    let measurements = found.and_then(|found| integer_in(found, "measurements")).and_then(|count| u64::try_from(count).ok());
     Expired { count: count.unwrap_or(0), oldest, measurements }
 }
 

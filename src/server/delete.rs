@@ -3,13 +3,13 @@
 use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 
-use super::connect::number;
 use super::exact::{self, Along, Exact};
 use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
 use super::{Deployment, error};
 use crate::plan::{Selection, buckets};
+use crate::values::{count_in, integer_in};
 
 /// The members did not confirm in the time that the write concern gives them.
 const WRITE_CONCERN_TIMEOUT: i32 = 64;
@@ -249,11 +249,11 @@ fn these(ids: &RawArrayBuf, selection: &Selection) -> RawDocumentBuf {
 
 /// Reads `n` whatever else the reply says: a command of which a statement failed has carried out those before.
 pub fn read(reply: &Document) -> Reply {
-    let deleted = number(reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let deleted = count_in(reply, "n").unwrap_or(0);
     let concern = reply.get_document("writeConcernError").ok();
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()).and_then(Bson::as_document);
     let trouble = if let Some(write) = first {
-        let code = number(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let code = integer_in(write, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let message = write.get_str("errmsg").unwrap_or("write error");
         let why = error::coded(message, code, write.get_str("codeName").unwrap_or_default());
         let overload = overload::read(code, message);
@@ -262,7 +262,7 @@ pub fn read(reply: &Document) -> Reply {
         let trouble = Trouble { why, retryable: error::is_retryable_code(code), reply_lost, unconfirmed: false, overload: None };
         Some(trouble.overloaded(overload))
     } else if let Some(concern) = concern {
-        let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let code = integer_in(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = error::coded(
             concern.get_str("errmsg").unwrap_or("write concern error"),
             code,

@@ -8,10 +8,10 @@ use futures_util::TryStreamExt;
 use mongodb::error::Result;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
-use super::connect::number;
 use super::exact::Exact;
 use super::{Deployment, error};
 use crate::policy::namespace::Namespace;
+use crate::values::{count_in, integer_in};
 
 /// What to do with documents of which the `_id` is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,15 +246,15 @@ async fn write(
     }
     let reply: Document = deployment.database(namespace).run_raw_command(command).await?;
     if let Ok(concern) = reply.get_document("writeConcernError") {
-        let code = number(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let code = integer_in(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let why = concern.get_str("errmsg").unwrap_or("write concern error");
         put.unconfirmed = Some(error::coded(why, code, concern.get_str("codeName").unwrap_or_default()));
     }
     let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document).map(|failed| {
-        let code = number(failed, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let index = number(failed, "index").and_then(|index| usize::try_from(index).ok()).unwrap_or(0);
+        let code = integer_in(failed, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let index = integer_in(failed, "index").and_then(|index| usize::try_from(index).ok()).unwrap_or(0);
         let message = failed.get_str("errmsg").unwrap_or("write error");
         (index, code, error::coded(message, code, failed.get_str("codeName").unwrap_or_default()))
     });
-    Ok((number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0), errors.collect()))
+    Ok((count_in(&reply, "n").unwrap_or(0), errors.collect()))
 }

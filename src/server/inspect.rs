@@ -6,13 +6,13 @@ use bson::{Bson, Document, doc};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use mongodb::error::{Error, Result};
 
-use super::connect::number;
 use super::{Deployment, error};
 use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts, Topology};
 use crate::flavor::ShardKeys;
 use crate::plan::buckets;
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::values::{count_in, integer_in};
 
 /// Collections that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -140,7 +140,7 @@ fn listed_as(kind: &str, options: &Document, has_buckets: bool) -> Seen {
             Seen::TimeSeries(TimeSeriesFacts {
                 time_field: settings.get_str("timeField").unwrap_or_default().to_owned(),
                 meta_field: settings.get_str("metaField").ok().map(str::to_owned),
-                expire_after_seconds: number(options, "expireAfterSeconds"),
+                expire_after_seconds: integer_in(options, "expireAfterSeconds"),
                 buckets: has_buckets.then(CollectionFacts::default),
             })
         }
@@ -148,7 +148,7 @@ fn listed_as(kind: &str, options: &Document, has_buckets: bool) -> Seen {
             capped: options.get_bool("capped").unwrap_or(false),
             // `true` on servers that show it as a flag, a document with the key on the others.
             clustered: !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))),
-            expire_after_seconds: number(options, "expireAfterSeconds"),
+            expire_after_seconds: integer_in(options, "expireAfterSeconds"),
             collation: options.get_document("collation").ok().cloned(),
             ..CollectionFacts::default()
         }),
@@ -189,7 +189,7 @@ async fn look_behind(deployment: &Deployment, namespace: &Namespace, listed: Tim
 async fn look_at_buckets(deployment: &Deployment, namespace: &Namespace, buckets: &Namespace) -> Result<CollectionFacts> {
     let document_count = count(deployment, buckets).await?;
     let average_bytes = if document_count == 0 { None } else { stats(deployment, namespace).await? };
-    let of_buckets = |stats: &Document| number(stats.get_document("timeseries").ok()?, "avgBucketSize");
+    let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
     let average_bytes = average_bytes.as_ref().and_then(of_buckets).map(|n| n as f64);
     Ok(CollectionFacts { document_count, average_bytes, ..CollectionFacts::default() })
 }
@@ -201,7 +201,7 @@ async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: Col
     let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
     let document_count = count(deployment, namespace).await?;
     let stats = if document_count == 0 { None } else { stats(deployment, namespace).await? };
-    let average_bytes = stats.and_then(|stats| number(&stats, "avgObjSize")).map(|n| n as f64);
+    let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);
     let shard_key = shard_key(deployment, namespace).await?;
     let indexes = indexes.iter().filter_map(index).collect();
     Ok(CollectionFacts { document_count, average_bytes, indexes, shard_key, ..listed })
@@ -237,7 +237,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
 pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
     let count = deployment.marked(doc! { "count": &namespace.collection });
     let reply = deployment.database(namespace).run_command(count).await?;
-    Ok(number(&reply, "n").and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+    Ok(count_in(&reply, "n").unwrap_or(0))
 }
 
 /// What collStats says; `None` where the user may not ask.

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::connect::number;
 use super::{Deployment, error};
 use crate::facts::Topology;
+use crate::values::integer_in;
 
 /// Time between two looks. Members tell each other where they are at least every two seconds.
 const EVERY: Duration = Duration::from_secs(1);
@@ -136,11 +136,11 @@ fn slowest(config: &Document, status: &Document) -> Lag {
     let config = config.get_document("config").cloned().unwrap_or_default();
     let left_out: Vec<i64> = documents(&config, "members")
         .filter(|member| {
-            let delay = number(member, "secondaryDelaySecs").or(number(member, "slaveDelay")).unwrap_or(0);
+            let delay = integer_in(member, "secondaryDelaySecs").or(integer_in(member, "slaveDelay")).unwrap_or(0);
             let is = |key| member.get_bool(key).unwrap_or(false);
             is("arbiterOnly") || is("hidden") || delay > 0
         })
-        .filter_map(|member| number(member, "_id"))
+        .filter_map(|member| integer_in(member, "_id"))
         .collect();
     let members: Vec<&Document> = documents(status, "members").collect();
     let date = |member: &Document| member.get_datetime("optimeDate").ok().map(|date| date.timestamp_millis());
@@ -149,7 +149,7 @@ fn slowest(config: &Document, status: &Document) -> Lag {
     };
     let mut slowest = Lag::NoSecondary;
     for member in members {
-        let counts = number(member, "_id").is_some_and(|id| !left_out.contains(&id));
+        let counts = integer_in(member, "_id").is_some_and(|id| !left_out.contains(&id));
         if !counts || state(member) == "PRIMARY" {
             continue;
         }
@@ -168,7 +168,7 @@ fn slowest(config: &Document, status: &Document) -> Lag {
 
 fn state(member: &Document) -> &str {
     // The state of a member that does not answer is its last one for a while.
-    if number(member, "health") == Some(0) {
+    if integer_in(member, "health") == Some(0) {
         return "unreachable";
     }
     member.get_str("stateStr").unwrap_or("in no known state")

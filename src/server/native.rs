@@ -5,7 +5,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use mongodb::error::{Error, Result};
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
-use super::connect::number;
 use super::count::as_options;
 use super::{Deployment, error, inspect};
 use crate::expiry::Expiry;
@@ -15,6 +14,7 @@ use crate::native::possible::Wanted;
 use crate::native::{Catalog, Collection, Kind, Scope};
 use crate::policy::DateFormat;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::values::integer_in;
 
 /// Collections that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -96,7 +96,7 @@ fn kind(listed: &str, options: &Document) -> Kind {
         ("view", _) => Kind::View,
         ("timeseries", Ok(series)) => Kind::TimeSeries {
             time_field: series.get_str("timeField").unwrap_or_default().to_owned(),
-            bucket_max_span_seconds: number(series, "bucketMaxSpanSeconds"),
+            bucket_max_span_seconds: integer_in(series, "bucketMaxSpanSeconds"),
         },
         _ if options.get_bool("capped").unwrap_or(false) => Kind::Capped,
         _ if !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))) => Kind::Clustered,
@@ -149,7 +149,7 @@ pub async fn at_once(deployment: &Deployment, namespace: &Namespace, wanted: &Wa
     }
     let expired = count.await?;
     let all = deployment.marked(doc! { "count": &namespace.collection });
-    let documents = number(&deployment.database(namespace).run_command(all).await?, "n").and_then(|n| u64::try_from(n).ok());
+    let documents = integer_in(&deployment.database(namespace).run_command(all).await?, "n").and_then(|n| u64::try_from(n).ok());
     Ok(Some(AtOnce { expired, documents: documents.unwrap_or(expired) }))
 }
 
