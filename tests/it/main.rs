@@ -24,6 +24,13 @@ mod connection {
     mod users;
 }
 
+mod docs {
+    mod commands;
+    mod examples;
+    mod links;
+    mod pages;
+}
+
 mod expiry {
     mod boundary;
     mod epoch_and_object_id;

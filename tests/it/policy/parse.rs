@@ -42,20 +42,6 @@ fn the_example_is_valid_and_has_every_key() {
 }
 
 #[test]
-fn the_policies_of_the_readme_are_valid() {
-    let readme = include_str!("../../../README.md");
-    let env = |name: &str| (name == "MONGODB_URI").then(|| "mongodb://localhost".to_owned());
-    let fenced = readme.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
-    let policies: Vec<&str> = fenced.filter(|text| text.starts_with("version:")).collect();
-    assert_eq!(policies.len(), 2);
-    for text in policies {
-        if let Err(error) = parse::parse("README.md", text, &env, false) {
-            panic!("{error}");
-        }
-    }
-}
-
-#[test]
 fn all_problems_are_reported_at_once_with_line_rule_found_and_expected() {
     let text = "\
 version: 2

@@ -1,0 +1,154 @@
+//! The documentation holds together: links lead somewhere, tables agree with the code, nothing is said twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use clap::CommandFactory;
+use ttl_sweeper::cli::Cli;
+
+use super::pages::{self, root};
+
+#[test]
+fn every_link_leads_to_a_file_and_an_anchor_that_exist() {
+    let mut seen = 0;
+    for page in pages::all() {
+        let folder = Path::new(&page.name).parent().expect("a folder");
+        for (place, target) in page.links() {
+            seen += 1;
+            assert!(!target.contains("://"), "{place}: {target}: links lead to files of this repository");
+            let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
+            let name = if file.is_empty() { page.name.clone() } else { normalized(&folder.join(file)) };
+            assert!(root().join(&name).is_file(), "{place}: {target}: there is no {name}");
+            if let Some(anchor) = anchor {
+                let anchors = pages::one(&name).anchors();
+                assert!(anchors.iter().any(|known| known == anchor), "{place}: {target}: {anchors:?}");
+            }
+        }
+        let anchors = page.anchors();
+        assert_eq!(anchors.iter().collect::<BTreeSet<_>>().len(), anchors.len(), "{}: {anchors:?}", page.name);
+    }
+    assert!(seen > 30, "{seen}");
+}
+
+/// Takes `docs/../README.md` for `README.md`.
+fn normalized(path: &Path) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()) {
+        match part.as_str() {
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+#[test]
+fn the_readme_is_short_and_leads_to_every_page() {
+    let text = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let lines = text.lines().count();
+    assert!(lines <= 200, "{lines} lines");
+    for page in pages::all().iter().filter(|page| page.name != "README.md") {
+        assert!(text.contains(&format!("]({}", page.name)), "{} is not linked", page.name);
+    }
+}
+
+#[test]
+fn every_page_leads_with_an_example() {
+    for page in pages::all().iter().filter(|page| page.name != "README.md" && page.name != "docs/troubleshooting.md") {
+        let before = page.prose().take_while(|(_, line)| !line.starts_with("## ")).map(|(_, line)| line);
+        let example =
+            page.blocks(&["yaml", "sh", "console", "cron"]).first().map(|block| block.place.clone()).unwrap_or_default();
+        let line: usize = example.rsplit_once(':').and_then(|(_, line)| line.parse().ok()).unwrap_or(usize::MAX);
+        assert!(line <= 8, "{}: the first example begins in line {line}, after {:?}", page.name, before.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn no_sentence_stands_in_two_places() {
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for page in pages::all() {
+        // Paragraphs are wrapped: a sentence may go over several lines.
+        let text: Vec<&str> = page.prose().map(|(_, line)| line).filter(|line| !line.starts_with(['|', '#'])).collect();
+        for sentence in text.join(" ").split(['.', ':', ';']).map(str::trim).filter(|sentence| sentence.len() > 60) {
+            if let Some(other) = places.insert(sentence.to_owned(), page.name.clone()) {
+                panic!("{other} and {}: {sentence}", page.name);
+            }
+        }
+    }
+    assert!(places.len() > 50, "{}", places.len());
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_code_and_of_the_help() {
+    let code = include_str!("../../../src/exit.rs");
+    let numbers: BTreeSet<u8> = code
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(": u8 = ")?.1.strip_suffix(';')?.parse().ok())
+        .collect();
+    assert!(numbers.len() >= 9, "{numbers:?}");
+
+    let help = Cli::command().get_after_help().expect("examples and exit codes").to_string();
+    let help = help.split("Exit codes:\n").nth(1).expect("exit codes");
+    let mut of_help: BTreeMap<u8, String> = BTreeMap::new();
+    let mut last = None;
+    for line in help.lines() {
+        match line.trim().split_once("  ") {
+            Some((number, meaning)) if number.parse::<u8>().is_ok() => {
+                last = number.parse().ok();
+                of_help.insert(last.expect("a number"), meaning.trim().to_owned());
+            }
+            _ if line.starts_with("       ") => {
+                let meaning = last.and_then(|number| of_help.get_mut(&number)).expect("a meaning that goes on");
+                meaning.push(' ');
+                meaning.push_str(line.trim());
+            }
+            _ => {}
+        }
+    }
+    let readme = pages::one("README.md");
+    let of_readme: BTreeMap<u8, String> = readme
+        .prose()
+        .filter_map(|(_, line)| {
+            let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
+            Some((cells.next()?.parse().ok()?, cells.next()?.replace('`', "")))
+        })
+        .collect();
+    assert_eq!(of_readme.keys().copied().collect::<BTreeSet<_>>(), numbers);
+    assert_eq!(of_readme, of_help);
+}
+
+/// The code of the tool as one text, with strings that go over several lines put together.
+fn code() -> String {
+    fn read(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).expect("a folder of src/") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                read(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).expect("a file of src/"));
+            }
+        }
+    }
+    let mut text = String::new();
+    read(&root().join("src"), &mut text);
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |text, line| text + line.trim_start())
+}
+
+#[test]
+fn the_messages_of_the_troubleshooting_page_are_those_of_the_code() {
+    let code = code();
+    let page = pages::one("docs/troubleshooting.md");
+    let mut seen = 0;
+    for (place, line) in page.prose().filter(|(_, line)| line.starts_with("| `")) {
+        let cell = line.split(" | ").next().expect("a first column");
+        for message in pages::code_in(cell) {
+            seen += 1;
+            for part in message.split('…').filter(|part| !part.trim().is_empty()) {
+                assert!(code.contains(part), "{place}: no message has `{part}`");
+            }
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
