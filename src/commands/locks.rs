@@ -187,7 +187,7 @@ impl Keeper {
 
     async fn renew_all(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(HEARTBEAT).await;
+            tokio::time::sleep(*HEARTBEAT).await;
             let namespaces = self.namespaces();
             let mut said = false;
             while !namespaces.is_empty() {

@@ -10,7 +10,7 @@
 //! is, and one's own is written shorter.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use bson::{DateTime, Document, doc};
@@ -19,15 +19,24 @@ use tokio::sync::watch;
 use super::Holder;
 use crate::policy::namespace::Namespace;
 
-/// How long a lease lasts that nobody renews.
-pub const LEASE: Duration = Duration::from_secs(60);
+/// Duration of a lease that is not renewed.
+pub static LEASE: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(lease_seconds()));
 
-/// How long its holder relies on it: less, so that what was sent just before arrives in time, and members of a set may have clocks that
-/// differ by the rest.
-const RELIED_ON: Duration = Duration::from_secs(50);
+/// Duration for which its holder relies on it: less, so that commands that were sent just before arrive in time, and the clocks of a set's
+/// members may differ by the rest.
+static RELIED_ON: LazyLock<Duration> = LazyLock::new(|| *LEASE * 5 / 6);
 
-/// How often it is renewed.
-pub const HEARTBEAT: Duration = Duration::from_secs(20);
+/// Time between two renewals.
+pub static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
+
+/// Returns the seconds of a lease: a minute, or in debug builds what a test that waits for the end of one asks for.
+fn lease_seconds() -> u64 {
+    #[cfg(debug_assertions)]
+    if let Some(seconds) = std::env::var("SWEEPER_TEST_LEASE_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
+        return seconds;
+    }
+    60
+}
 
 /// A wait for the end of a lease looks at the clocks this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +75,7 @@ pub struct Reading {
 
 impl Reading {
     fn end_of_lease(&self) -> DateTime {
-        DateTime::from_millis(self.server.timestamp_millis().saturating_add(millis(LEASE)))
+        DateTime::from_millis(self.server.timestamp_millis().saturating_add(millis(*LEASE)))
     }
 }
 
@@ -226,8 +235,8 @@ mod tests {
     fn a_lease_is_relied_on_for_less_than_it_lasts_by_whichever_clock_says_more() {
         let asked = Moment::now();
         let left = |monotonic, wall| Term::From(asked).left(later(asked, monotonic, wall));
-        assert_eq!(left(Duration::ZERO, Duration::ZERO), RELIED_ON);
-        assert!(RELIED_ON < LEASE && HEARTBEAT * 2 < RELIED_ON);
+        assert_eq!((*LEASE, *RELIED_ON, *HEARTBEAT), (60 * S, 50 * S, 20 * S));
+        assert_eq!(left(Duration::ZERO, Duration::ZERO), 50 * S);
         assert_eq!(left(49 * S, 49 * S), S);
         assert_eq!(left(50 * S, 50 * S), Duration::ZERO);
         // The machine slept, or its clock was set forward: both look the same.

@@ -1,11 +1,11 @@
 //! Leases on services that speak MongoDB's protocol, and on a replica set: the same commands everywhere.
 
 use crate::support::faults::{dated, days};
-use crate::support::mongod::ReplicaSet;
 use crate::support::proxied::Proxied;
 use crate::support::proxy::Service;
 use crate::support::proxy::cosmos::CosmosRu;
 use crate::support::proxy::document_db::DocumentDb;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::site::Site;
 use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::{DateTime, doc};
