@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::faults::{Stopped, end, start};
 use crate::support::filled::{Filled, LIVE, Way, until_whole};
-use crate::support::mongod::ReplicaSet;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::site::Site;
 use crate::support::sweeper::{Report, sweeper};
 use mongodb::Client;
@@ -77,7 +77,7 @@ impl Schedule {
             _ => {
                 let length = Duration::from_millis(self.random.random_range(100..3000));
                 self.tell(format!("member {any} says nothing for {length:?}"));
-                let stopped = Stopped::new(set.members[any].pid());
+                let stopped = Stopped::new(set.members[any].child.id());
                 tokio::time::sleep(length).await;
                 drop(stopped);
             }
@@ -173,7 +173,7 @@ impl Drop for Schedule {
 }
 
 #[tokio::test]
-#[ignore = "takes a quarter of an hour; cargo test --test schedules -- --ignored"]
+#[ignore = "takes a quarter of an hour; cargo test --test it -- --ignored"]
 async fn whatever_happens_the_work_is_done_and_the_counts_are_honest() {
     let mut set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
     let watchful = format!("{}&heartbeatFrequencyMS=500&connectTimeoutMS=1000", set.uri());
