@@ -5,8 +5,10 @@
 
 #![allow(clippy::print_stdout)]
 
-#[path = "../../tests/it/support/mongod.rs"]
+#[path = "../../tests/it/support/mongod/mod.rs"]
 mod mongod;
+#[path = "../../tests/it/support/replica_set.rs"]
+mod replica_set;
 
 mod archive;
 mod collections;

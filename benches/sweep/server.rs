@@ -6,8 +6,8 @@ use std::time::Duration;
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::{Client, Collection, Database};
 
-use crate::mongod::ReplicaSet;
 use crate::process;
+use crate::replica_set::ReplicaSet;
 
 /// The instant that every peer takes for now, as sweeper takes it.
 pub const NOW: &str = "2026-01-01T00:00:00Z";
@@ -61,7 +61,7 @@ impl Server {
 
     /// Processor time of the server since its start; in steps of 10 ms.
     pub fn cpu(&self) -> Duration {
-        process::cpu(self.set.members[0].pid())
+        process::cpu(self.set.members[0].child.id())
     }
 
     /// Writes out what is still to be written: what filling left to do is not to be paid for by the first that deletes.

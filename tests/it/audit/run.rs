@@ -4,10 +4,10 @@ use crate::support::audit::{audit, read, sum, warnings};
 use crate::support::faults::{
     alone, dated, days, end, every_logged, fail_commands, heal, logged, signal, slow_down, start, until_running,
 };
-use crate::support::mongod::ReplicaSet;
 use crate::support::proxied::Proxied;
 use crate::support::proxy::Service;
 use crate::support::proxy::cosmos::CosmosRu;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::site::{Site, secured};
 use crate::support::sweeper::{Case, id_set};
 use crate::support::terminal::Terminal;

@@ -233,7 +233,7 @@ async fn a_server_that_says_nothing_at_all_is_given_up() {
     pause_deletes(&case.client).await;
     let child = start(case.command(RULE, &["sweep", "--format", "json"]));
     until_running(&case.client, "delete").await;
-    let stopped = Stopped::new(mongod.pid());
+    let stopped = Stopped::new(mongod.child.id());
     let begun = Instant::now();
     let ran = end(child).await;
     assert!(begun.elapsed() < Duration::from_secs(60), "{ran:?}");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::faults::{Stopped, end, fail_commands, pause_deletes, slow_down, start, until_running};
 use crate::support::filled::{Filled, Way, until_whole};
-use crate::support::mongod::{Mongod, ReplicaSet};
+use crate::support::mongod::Mongod;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::site::Site;
 use crate::support::sweeper::{Report, sweeper};
 use mongodb::Client;
@@ -130,7 +131,7 @@ async fn a_primary_that_says_nothing_more() {
         let sweep = Sweep::begin(&set, &client, way, options).await;
         let primary = set.primary(&client).await;
         until_running(&client, "delete").await;
-        let stopped = Stopped::new(set.members[primary].pid());
+        let stopped = Stopped::new(set.members[primary].child.id());
         let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
         assert_went_on(&report);
         assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
@@ -142,7 +143,7 @@ async fn a_secondary_that_says_nothing_leaves_a_majority() {
     let (mut set, client) = set_of_three().await;
     let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
     let secondary = (set.primary(&client).await + 1) % 3;
-    let stopped = Stopped::new(set.members[secondary].pid());
+    let stopped = Stopped::new(set.members[secondary].child.id());
     let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
     assert_eq!((report.ran.code, report.rule(0, "uncertain")), (Some(0), &false.into()), "{report:?}");
 }
@@ -152,7 +153,7 @@ async fn a_majority_that_is_away_for_a_while_is_waited_for() {
     let (mut set, client) = set_of_three().await;
     let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
     let primary = set.primary(&client).await;
-    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].pid())).collect();
+    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].child.id())).collect();
     // Long enough for the primary to notice, and to step down.
     tokio::time::sleep(Duration::from_secs(6)).await;
     drop(stopped);
@@ -166,7 +167,7 @@ async fn a_majority_that_stays_away_fails_the_sweep_in_bounded_time() {
     let options = WATCHFUL.replace("=20000", "=2000");
     let sweep = Sweep::begin(&set, &client, Way::Ids, &options).await;
     let primary = set.primary(&client).await;
-    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].pid())).collect();
+    let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].child.id())).collect();
     let report = sweep.end(&mut set, &client, async |_| drop(stopped)).await;
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{report:?}");
     assert!(unconfirmed(&report) > 0, "{report:?}");

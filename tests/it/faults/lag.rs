@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::faults::{end, signal, start};
-use crate::support::mongod::{Mongod, ReplicaSet};
+use crate::support::mongod::Mongod;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Report, id_set, ids, sweeper};
 use mongodb::Client;
 use mongodb::bson::{DateTime, Document, doc};

@@ -1,11 +1,13 @@
 //! A replica set of three: what the report says of it, and sweeps through a stopped secondary, a lag and a change of the primary.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::faults::{Stopped, send};
-use crate::support::mongod::{Mongod, ReplicaSet};
+use crate::support::mongod::Mongod;
+use crate::support::replica_set::ReplicaSet;
+use crate::support::shared::Shared;
 use crate::support::site::Site;
 use crate::support::sweeper::{id_set, ids};
 use mongodb::bson::{DateTime, Document, doc};
@@ -15,16 +17,11 @@ use serde_json::Value;
 
 const DAY: i64 = 86_400_000;
 
-/// The set that the tests of this file share, one after the other. It ends with the last test that waits for it.
+/// Returns the set that the tests of this file share, one after the other.
 fn shared() -> Arc<tokio::sync::Mutex<ReplicaSet>> {
-    static SHARED: Mutex<Weak<tokio::sync::Mutex<ReplicaSet>>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let log = ["--setParameter", "logComponentVerbosity={command: {verbosity: 1}}"];
-        let set = Arc::new(tokio::sync::Mutex::new(ReplicaSet::start(3, &log)));
-        *shared = Arc::downgrade(&set);
-        set
-    })
+    static SHARED: Shared<tokio::sync::Mutex<ReplicaSet>> = Shared::new();
+    let log = ["--setParameter", "logComponentVerbosity={command: {verbosity: 1}}"];
+    SHARED.get(|| tokio::sync::Mutex::new(ReplicaSet::start(3, &log)))
 }
 
 fn date(id: i32) -> DateTime {
@@ -112,7 +109,7 @@ async fn a_secondary_that_does_not_answer_does_not_stop_a_sweep() {
     let client = set.client().await;
     let (c, rules) = filled(&client, "stopped", 20).await;
     let (primary, secondaries) = members(&set, &client).await;
-    let stopped = Stopped::new(secondaries[0].pid());
+    let stopped = Stopped::new(secondaries[0].child.id());
     // Once with the silent member as the first one that is asked.
     let silent_first = format!("mongodb://127.0.0.1:{},127.0.0.1:{}/?replicaSet=rs0", secondaries[0].port, primary.port);
     let dry = site.report(&silent_first, &rules, &["--dry-run"]).await;
@@ -168,7 +165,7 @@ async fn through_a_change(set: &ReplicaSet, name: &str, trouble: Trouble) {
                 let step_down = doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 10 };
                 admin(primary, step_down).await;
             }
-            Trouble::Dies => send(primary.pid(), "KILL"),
+            Trouble::Dies => send(primary.child.id(), "KILL"),
         }
     };
     let (report, ()) = tokio::join!(site.report(&uri, &rules, &["--rate", "1000"]), change);

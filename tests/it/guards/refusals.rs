@@ -1,7 +1,7 @@
 //! Guards that refuse a rule before its first delete: share, deployment, instant, kind of collection, size without index.
 
 use crate::support::faults::{alone, dated, days, fail_commands, fill_many};
-use crate::support::mongod::ReplicaSet;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
 

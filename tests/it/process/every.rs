@@ -204,14 +204,14 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     case.fill("c", dated(0..2, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     case.fill("d", dated(0..2, days(-3))).await;
-    case.policy("  - {namespace: DB.d, field: at}\n");
+    case.replace_policy("  - {namespace: DB.d, field: at}\n");
     signal(&child, "HUP");
     until_heard(&lines, "neither `expireAfterSeconds` nor `expireAfter`").await;
     until_heard(&lines, "by the policy from before").await;
     case.fill("c", dated(2..4, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     assert_eq!(case.ids("d").await, id_set(0..2));
-    case.policy("  - {namespace: DB.d, field: at, expireAfter: 1d}\n");
+    case.replace_policy("  - {namespace: DB.d, field: at, expireAfter: 1d}\n");
     signal(&child, "HUP");
     until_heard(&lines, "read anew").await;
     until_swept(&case, "d", &mut child).await;

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::faults::{dated, days};
-use crate::support::mongod::ReplicaSet;
 use crate::support::native::{command, index, ttl};
+use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
 use crate::support::terminal::Terminal;
 use mongodb::Client;

@@ -1,7 +1,5 @@
 //! Archives that runs of a test write, and what is in them.
 
-#![allow(dead_code)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

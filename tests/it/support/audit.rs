@@ -1,7 +1,5 @@
 //! What an audit must say, worked out document by document from the documented tables.
 
-#![allow(dead_code)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use mongodb::bson::{Bson, DateTime, Document};

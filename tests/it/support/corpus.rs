@@ -1,7 +1,5 @@
 //! Documents of every shape around a field path, the same ones in every run.
 
-#![allow(dead_code)]
-
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, Regex, Timestamp, doc};

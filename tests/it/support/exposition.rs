@@ -2,8 +2,6 @@
 //!
 //! Source: Prometheus, "Exposition formats", text-based format.
 
-#![allow(dead_code)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 pub type Labels = BTreeMap<String, String>;

@@ -1,7 +1,5 @@
 //! What a test does to a server or a run from outside: fail points, the server's log of commands, signals.
 
-#![allow(dead_code)]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +9,8 @@ use mongodb::Client;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::Value;
 
-use super::mongod::Mongod;
+use super::mongod::{Mongod, launch};
+use super::replica_set::ReplicaSet;
 use super::sweeper::{Case, Ran};
 
 /// A case on a server of its own: fail points and log levels hold for a whole server.
@@ -19,11 +18,34 @@ pub async fn alone() -> (Mongod, Case) {
     let verbose = "logComponentVerbosity={command: {verbosity: 1}, write: {verbosity: 1}}";
     let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
     let mongod = tokio::task::spawn_blocking(move || Mongod::start(&args)).await.expect("a server");
-    let mut case = Case::new().await;
-    case.uri = mongod.uri();
-    case.client = mongod.client().await;
-    case.db = case.client.database("t");
+    let case = Case::on(&mongod, "t").await;
     (mongod, case)
+}
+
+impl Mongod {
+    /// Ends the server as a crash would, where it runs, and starts it again: same data, same port, and no fail points.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.child = launch(self.dir.path(), self.port, &self.extra);
+        assert!(self.listens(), "no second start: {}", self.last_words());
+    }
+}
+
+impl ReplicaSet {
+    /// Which of the members is the primary, once one is.
+    pub async fn primary(&self, client: &Client) -> usize {
+        for _ in 0..300 {
+            // Fails where the last primary is gone and no other is known yet.
+            let hello = client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap_or_default();
+            let primary = hello.get_str("primary").unwrap_or_default();
+            let is_primary = |member: &Mongod| primary.ends_with(&format!(":{}", member.port));
+            if let Some(index) = self.members.iter().position(is_primary) {
+                return index;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("no primary within the time of the test");
+    }
 }
 
 /// Waits until a run has deleted from a collection that had so many documents.

@@ -1,7 +1,5 @@
 //! Collections on a replica set that are swept while its members fail, and of which it is known what has to be left.
 
-#![allow(dead_code)]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use mongodb::error::Result;
 use mongodb::options::{Acknowledgment, ReadConcern, WriteConcern};
 use mongodb::{Client, Collection};
 
-use super::mongod::ReplicaSet;
+use super::replica_set::ReplicaSet;
 
 /// Live documents after the expired ones.
 pub const LIVE: i32 = 50;

@@ -1,8 +1,4 @@
 //! What the server tests share: a real mongod, and the real `sweeper` as a process.
-
-// Each test file uses its own part of this.
-#![allow(dead_code)]
-
 pub mod archives;
 pub mod audit;
 pub mod corpus;
@@ -16,6 +12,8 @@ pub mod page;
 pub mod proxied;
 pub mod proxy;
 pub mod reference;
+pub mod replica_set;
+pub mod shared;
 pub mod shim;
 pub mod site;
 pub mod sweeper;

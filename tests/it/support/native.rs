@@ -1,7 +1,5 @@
 //! Collections with native TTL settings, and what `sweeper native` says of them.
 
-#![allow(dead_code)]
-
 use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};

@@ -1,9 +1,7 @@
 //! A mongod whose own TTL monitor works every second, and `sweeper` beside it.
 
-#![allow(dead_code)]
-
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
@@ -12,7 +10,8 @@ use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::sweeper::{Report, ids, run, sweeper};
+use super::shared::Shared;
+use super::sweeper::{Report, ids, policy_file, run, sweeper};
 
 /// A database of its own on the server whose monitor works.
 pub struct Oracle {
@@ -93,9 +92,8 @@ impl Oracle {
 
     /// Runs `sweeper sweep` with further arguments to the exit code that is expected.
     pub async fn sweep_with(&self, rules: &str, args: &[&str], code: i32) -> Report {
-        let policy = self.dir.path().join("policy.yaml");
         let rules = rules.replace("DB.", &format!("{}.", self.db.name()));
-        std::fs::write(&policy, format!("version: 1\ncollections:\n{rules}")).expect("the policy is written");
+        let policy = policy_file(self.dir.path(), &format!("version: 1\ncollections:\n{rules}"));
         let mut command = sweeper(&["sweep", "--format", "json", "--uri", &self.mongod.uri(), "--policy"]);
         command.arg(policy).args(args);
         let ran = run(command).await;
@@ -109,18 +107,16 @@ impl Oracle {
     }
 }
 
-/// The server that the tests of one file share. It ends with the last test that holds it.
+/// Returns the server of all these tests.
 fn monitored() -> Arc<Mongod> {
-    static SHARED: Mutex<Weak<Mongod>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let mongod = Arc::new(Mongod::start(&["--setParameter", "ttlMonitorSleepSecs=1"]));
+    static MONITORED: Shared<Mongod> = Shared::new();
+    MONITORED.get(|| {
+        let mongod = Mongod::start(&["--setParameter", "ttlMonitorSleepSecs=1"]);
         block_on(async {
             let admin = mongod.client().await.database("admin");
             let on = doc! { "setParameter": 1, "ttlMonitorEnabled": true };
             admin.run_command(on).await.expect("the monitor is switched on");
         });
-        *shared = Arc::downgrade(&mongod);
         mongod
     })
 }

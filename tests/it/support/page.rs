@@ -1,7 +1,5 @@
 //! Reads the HTML report with a parser.
 
-#![allow(dead_code)]
-
 use std::collections::BTreeMap;
 
 use scraper::{ElementRef, Selector};

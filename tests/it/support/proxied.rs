@@ -1,14 +1,12 @@
 //! A case on the shared server, reached through the proxy that plays one of Azure's services.
 
-#![allow(dead_code)]
-
 use mongodb::Client;
 use mongodb::bson::Document;
 use mongodb::error::{Error, ErrorKind};
 
 use super::faults::{dated, days};
-use super::mongod::shared;
 use super::proxy::{Proxy, Service};
+use super::shared;
 use super::sweeper::Case;
 
 /// A case whose `uri` leads through the proxy, so that `sweeper` goes that way. Its own client does not.
@@ -28,7 +26,7 @@ impl Proxied {
     }
 
     pub async fn behind(service: Service, mut case: Case) -> Self {
-        let mongod = tokio::task::spawn_blocking(shared).await.expect("the shared server");
+        let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
         let proxy = Proxy::start(mongod.port, service).await;
         case.uri = proxy.uri();
         let client = Client::with_uri_str(proxy.uri()).await.expect("a client");

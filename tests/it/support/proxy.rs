@@ -1,8 +1,6 @@
 //! A wire-protocol proxy in front of a real mongod. It plays services that speak MongoDB's protocol and are none: Azure Cosmos DB for
 //! MongoDB (RU), and the engine of Azure DocumentDB. The documents, and what deletes do to them, are mongod's own.
 
-#![allow(dead_code)]
-
 pub mod bucket;
 pub mod cosmos;
 pub mod document_db;

@@ -1,7 +1,5 @@
 //! A slow and obvious account of what has expired, written from the documented tables and not from the tool's code.
 
-#![allow(dead_code)]
-
 use mongodb::bson::{Bson, DateTime, Document};
 
 /// One step on the way to a value.

@@ -1,7 +1,5 @@
 //! A wrong clock for one process.
 
-#![allow(dead_code)]
-
 use std::path::PathBuf;
 use std::process::Command;
 

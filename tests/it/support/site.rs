@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::sweeper::{Ran, Report, run, sweeper};
+use super::shared::Shared;
+use super::sweeper::{Ran, Report, policy_file, run, sweeper};
 
 /// A directory for policies, beside a server that belongs to the test.
 pub struct Site {
@@ -23,9 +24,7 @@ impl Site {
 
     /// A policy with the given YAML under `collections`, and lines before it.
     pub fn policy(&self, head: &str, collections: &str) -> PathBuf {
-        let path = self.dir.path().join("policy.yaml");
-        std::fs::write(&path, format!("version: 1\n{head}collections:\n{collections}")).expect("a policy");
-        path
+        policy_file(self.dir.path(), &format!("version: 1\n{head}collections:\n{collections}"))
     }
 
     /// Runs `sweeper` with a connection string to its end.
@@ -91,15 +90,10 @@ impl Secured {
     }
 }
 
-/// The server with users that the tests of one file share. It ends with the last test that holds it.
+/// Returns the server with users of all tests that need none of their own.
 pub fn secured() -> Arc<Secured> {
-    static SHARED: Mutex<Weak<Secured>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let secured = Arc::new(Secured::start(&[], ""));
-        *shared = Arc::downgrade(&secured);
-        secured
-    })
+    static SECURED: Shared<Secured> = Shared::new();
+    SECURED.get(|| Secured::start(&[], ""))
 }
 
 /// Percent-encodes all but letters and digits.

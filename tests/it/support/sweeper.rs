@@ -1,9 +1,7 @@
 //! Runs the real `sweeper` against a database of its own.
 
-#![allow(dead_code)]
-
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,24 +11,37 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
-use super::mongod::{Mongod, shared};
+use super::mongod::Mongod;
+use super::shared;
 
-/// A database on the shared server and a directory for policies and reports.
+/// A database and a directory for policies and reports.
 pub struct Case {
-    _mongod: Arc<Mongod>,
     pub uri: String,
     pub client: Client,
     pub db: Database,
     pub dir: TempDir,
+    /// The shared server; `None` on a server that the test itself holds.
+    _shared: Option<Arc<Mongod>>,
 }
 
 impl Case {
+    /// Makes a case with a database of its own on the shared server.
     pub async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let mongod = tokio::task::spawn_blocking(shared).await.expect("the shared server");
+        Self::named(&format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))).await
+    }
+
+    /// Makes a case with a database on the shared server that no other test uses.
+    pub async fn named(database: &str) -> Self {
+        let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
+        Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
+    }
+
+    /// Makes a case on a server that the test holds.
+    pub async fn on(mongod: &Mongod, database: &str) -> Self {
         let client = mongod.client().await;
-        let db = client.database(&format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)));
-        Self { uri: mongod.uri(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _mongod: mongod }
+        let db = client.database(database);
+        Self { uri: mongod.uri(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _shared: None }
     }
 
     pub fn collection(&self, name: &str) -> Collection<Document> {
@@ -47,14 +58,20 @@ impl Case {
 
     /// A policy whose `collections` are the given YAML; `DB` in it stands for the database of the case.
     pub fn policy(&self, collections: &str) -> PathBuf {
-        let text = format!("version: 1\ncollections:\n{}", collections.replace("DB.", &format!("{}.", self.db.name())));
-        self.file("policy.yaml", &text)
+        policy_file(self.dir.path(), &self.policy_text(collections))
+    }
+
+    /// Puts another policy in the place of the first one, for a process that reads it anew.
+    pub fn replace_policy(&self, collections: &str) {
+        self.file("policy.yaml", &self.policy_text(collections));
+    }
+
+    fn policy_text(&self, collections: &str) -> String {
+        format!("version: 1\ncollections:\n{}", collections.replace("DB.", &format!("{}.", self.db.name())))
     }
 
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
-        std::fs::write(&path, text).expect("a file in the case's directory");
-        path
+        write_whole(self.dir.path(), name, text)
     }
 
     /// `sweeper` with a policy whose `collections` are the given YAML, and the arguments.
@@ -96,6 +113,29 @@ pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
 /// The canonical extended JSON of some `_id`s, to compare with [`ids`].
 pub fn id_set<T: Into<Bson>>(ids: impl IntoIterator<Item = T>) -> BTreeSet<String> {
     ids.into_iter().map(|id| id.into().into_canonical_extjson().to_string()).collect()
+}
+
+/// Writes a policy to `policy.yaml`, or, where another one is there already, to a file of its own: a process that was started just before
+/// may still have to read that one.
+pub fn policy_file(dir: &Path, text: &str) -> PathBuf {
+    let names = std::iter::once("policy.yaml".to_owned()).chain((2..).map(|n| format!("policy-{n}.yaml")));
+    for name in names {
+        match std::fs::read_to_string(dir.join(&name)) {
+            Ok(there) if there == text => return dir.join(name),
+            Ok(_) => {}
+            Err(_) => return write_whole(dir, &name, text),
+        }
+    }
+    unreachable!("there are enough numbers")
+}
+
+/// Writes a file so that nobody ever reads a part of it.
+fn write_whole(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::io::Write::write_all(&mut file, text.as_bytes()).expect("a file");
+    file.persist(&path).expect("a rename");
+    path
 }
 
 /// `sweeper` without anything of the caller's environment that it would read.

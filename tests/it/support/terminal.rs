@@ -1,7 +1,5 @@
 //! A terminal to run `sweeper` on.
 
-#![allow(dead_code)]
-
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 

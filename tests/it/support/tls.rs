@@ -1,7 +1,5 @@
 //! Certificates for the TLS tests: an authority of their own, one server and one client.
 
-#![allow(dead_code)]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

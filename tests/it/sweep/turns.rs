@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::support::faults::{alone, dated, days, end, fill_many, heal, removed, running, slow_down, start};
-use crate::support::mongod::ReplicaSet;
+use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::{DateTime, Document, doc};
 

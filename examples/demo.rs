@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout)]
 
+#[path = "../tests/it/support/mongod/mod.rs"]
 mod mongod;
 
 use clap::Parser;

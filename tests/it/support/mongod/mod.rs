@@ -1,0 +1,140 @@
+//! A real mongod for a test, the demo or a benchmark. Server tests are never skipped: where none can be had, they fail and say what to do.
+
+mod binary;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use mongodb::Client;
+use mongodb::bson::doc;
+use tempfile::TempDir;
+
+/// A mongod on a free loopback port with a temporary directory; both go away with the value.
+pub struct Mongod {
+    pub child: Child,
+    pub port: u16,
+    pub dir: TempDir,
+    /// Options of its connection string, such as `tls=true`.
+    pub options: String,
+    /// Arguments in addition to those of every server.
+    pub extra: Vec<String>,
+}
+
+impl Mongod {
+    /// Starts a standalone server that does no TTL work of its own and takes fail points.
+    pub fn start(extra: &[&str]) -> Self {
+        let mongod = Self::spawn(extra);
+        let uri = mongod.uri();
+        block_on(async move {
+            let client = Client::with_uri_str(&uri).await.expect("a client");
+            client.database("admin").run_command(doc! { "ping": 1 }).await.expect("mongod answers");
+        });
+        mongod
+    }
+
+    /// Starts a server without waiting for it to answer: for one that asks for a certificate or a user.
+    pub fn spawn(extra: &[&str]) -> Self {
+        let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut failures = Vec::new();
+        for _ in 0..5 {
+            let dir = tempfile::Builder::new().prefix("sweeper-mongod-").tempdir().expect("a temporary directory");
+            let port = free_port();
+            let child = launch(dir.path(), port, &extra);
+            let mut mongod = Self { child, port, dir, options: String::new(), extra: extra.clone() };
+            if mongod.listens() {
+                return mongod;
+            }
+            failures.push(mongod.last_words());
+        }
+        panic!("mongod did not start in five tries:\n{}", failures.join("\n"));
+    }
+
+    /// Waits until the port is open; false where the process ended first, or nothing happened for a minute.
+    pub fn listens(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return true;
+            }
+            if self.child.try_wait().expect("the child's state").is_some() {
+                return false;
+            }
+            sleep(Duration::from_millis(50));
+        }
+        false
+    }
+
+    /// Returns the end of the log, with what tells this server from others.
+    pub fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(5).collect();
+        format!("mongod {:?} on port {}, the latest first:\n{}", self.extra, self.port, lines.join("\n"))
+    }
+
+    pub fn uri(&self) -> String {
+        let options = if self.options.is_empty() { String::new() } else { format!("&{}", self.options) };
+        format!("mongodb://127.0.0.1:{}/?directConnection=true{options}", self.port)
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::with_uri_str(self.uri()).await.expect("a client")
+    }
+
+    /// Ends the server at once, as a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Mongod {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Returns a port that is free and that this process has not given out before: another server may be on its way to such a one.
+fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("the address of a listener").port();
+        if given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// Starts the process of a server.
+pub fn launch(dir: &Path, port: u16, extra: &[String]) -> Child {
+    let binary = binary::path();
+    Command::new(&binary)
+        .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string(), "--dbpath"])
+        .arg(dir)
+        .args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--logappend", "--logpath"])
+        .arg(dir.join("log"))
+        .args(["--setParameter", "enableTestCommands=1"])
+        .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
+        .args(["--setParameter", "ttlMonitorEnabled=false"])
+        .args(extra)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|cause| panic!("starting {}: {cause}\n{}", binary.display(), binary::HELP))
+}
+
+/// Runs a future to its end on a runtime of its own, also from within another one.
+pub fn block_on<F: Future<Output: Send> + Send>(future: F) -> F::Output {
+    std::thread::scope(|scope| {
+        let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
+        scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
