@@ -7,7 +7,7 @@ use bson::DateTime;
 use crate::facts::ServerFacts;
 use crate::instant::{self, rfc3339};
 use crate::plan::guard::CLOCK_SKEW_GUARD_MS;
-use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection};
+use crate::plan::{Approved, Decision, Plan, Refusal, SkipReason, SweepRule};
 use crate::policy::Policy;
 use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
 use crate::text::count;
@@ -25,15 +25,6 @@ pub struct Approval {
     report: Report,
     as_of: DateTime,
     saved_at: DateTime,
-}
-
-/// What a plan allows one rule in one namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Approved {
-    /// Documents that had expired when the plan was saved.
-    pub count: u64,
-    /// Documents that may be deleted: the tolerance is in it.
-    pub most: u64,
 }
 
 impl Approved {
@@ -89,20 +80,20 @@ impl Approval {
     pub fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
         let drift = self.drift(policy, server, most_age);
         for planned in &mut plan.rules {
-            let (Decision::Sweep(selection) | Decision::Refuse { countable: Some(selection), .. }) = &planned.decision else {
+            let (Decision::Sweep(sweep) | Decision::Refuse { countable: Some(sweep), .. }) = &mut planned.decision else {
                 continue;
             };
             let answer = match &drift {
                 Some(reason) => Answer::Refused(reason.clone()),
-                None => self.answer(planned, selection),
+                None => self.answer(sweep),
             };
             match answer {
                 Answer::Approved(approved) => {
-                    planned.rule.max_deletes =
-                        Some(planned.rule.max_deletes.map_or(approved.most, |most| most.min(approved.most)));
-                    planned.approved = Some(approved);
+                    let of_rule = sweep.limits.max_deletes;
+                    sweep.limits.max_deletes = Some(of_rule.map_or(approved.most, |most| most.min(approved.most)));
+                    sweep.approved = Some(approved);
                 }
-                Answer::NotAsked => planned.decision = Decision::Skip("not in the plan".into()),
+                Answer::NotAsked => planned.decision = Decision::Skip(SkipReason::NotInPlan),
                 Answer::Refused(reason) => {
                     planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
                 }
@@ -142,16 +133,16 @@ impl Approval {
     }
 
     /// What the plan says of a rule that could be swept.
-    fn answer(&self, planned: &PlannedRule, selection: &Selection) -> Answer {
-        let namespace = planned.namespace.to_string();
-        let is_meant = |rule: &&RuleReport| rule.name == planned.rule.name && rule.namespace == namespace;
+    fn answer(&self, sweep: &SweepRule) -> Answer {
+        let namespace = sweep.namespace.to_string();
+        let is_meant = |rule: &&RuleReport| rule.name == sweep.name && rule.namespace == namespace;
         let Some(rule) = self.report.rules.iter().find(is_meant) else { return Answer::NotAsked };
         if rule.status != Status::Complete {
             let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
             return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status.word()));
         }
         // What a variable stands for is not part of the policy's hash.
-        if rule.predicate != Some(predicate_json(selection)) {
+        if rule.predicate != Some(predicate_json(&sweep.selection)) {
             return Answer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
         }
         match rule.expired_count {

@@ -35,14 +35,14 @@ pub struct Expiry {
 }
 
 impl Expiry {
-    /// The instant at or before which a date counts as expired for documents without a ttl of their own; `None` where those never expire.
+    /// Returns the threshold of documents without a ttl of their own; `None` if those never expire.
     pub fn threshold(&self) -> Option<DateTime> {
-        self.expire_after_seconds.map(|seconds| self.minus_seconds(i64::from(seconds)))
+        threshold(self.as_of, self.expire_after_seconds)
     }
 
     /// The latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of its own.
     pub fn latest(&self) -> DateTime {
-        let own = self.ttl_field.as_ref().map(|_| self.minus_seconds(1));
+        let own = self.ttl_field.as_ref().map(|_| minus_seconds(self.as_of, 1));
         // Without either the rule expires nothing; the policy does not allow it.
         self.threshold().max(own).unwrap_or(DateTime::MIN)
     }
@@ -194,10 +194,15 @@ impl Expiry {
             } },
         } }
     }
+}
 
-    fn minus_seconds(&self, seconds: i64) -> DateTime {
-        DateTime::from_millis(self.as_of.timestamp_millis().saturating_sub(seconds.saturating_mul(1000)))
-    }
+/// Returns the instant at or before which a date counts as expired; `None` if `expire_after_seconds` is (documents then need a ttl of their own).
+pub fn threshold(as_of: DateTime, expire_after_seconds: Option<u32>) -> Option<DateTime> {
+    expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))
+}
+
+fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
+    DateTime::from_millis(instant.timestamp_millis().saturating_sub(i64::from(seconds) * 1000))
 }
 
 /// The value if it is a whole number that fits int32 (int32, int64 or double), else null.

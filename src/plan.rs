@@ -1,24 +1,27 @@
-//! Facts to decisions: what each rule will do in each namespace, or why it does nothing there. The same plan serves sweep, dry run and check.
+//! Turns facts into decisions: for each rule and namespace, to sweep it or why not. Sweep, dry run, audit and check share one plan.
 
 mod archive;
 pub mod buckets;
+mod collection;
 pub mod guard;
 pub mod index;
 mod native;
+
+use std::time::Duration;
 
 use bson::{DateTime, Document};
 
 pub use guard::Refusal;
 pub use native::NativeSetting;
 
-use crate::approval::Approved;
-use crate::expiry::Expiry;
-use crate::facts::{CollectionFacts, Seen, ServerFacts, Target};
-use crate::policy::namespace::Namespace;
-use crate::policy::{DateFormat, Expect, Rule};
-use index::IndexChoice;
-
+use crate::expiry::{self, Expiry};
+use crate::facts::{Seen, ServerFacts, Target};
 use crate::flavor::Capabilities;
+use crate::policy::archive::ArchiveTo;
+use crate::policy::namespace::Namespace;
+use crate::policy::window::Window;
+use crate::policy::{Expect, Rule};
+use index::IndexChoice;
 
 /// All decisions of one run.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,49 +36,156 @@ pub struct Plan {
 pub struct PlannedRule {
     pub rule: Rule,
     pub namespace: Namespace,
-    /// The TTL settings that the deployment itself has there; `None` where they were not looked at.
+    /// The TTL settings that the deployment itself has there; `None` if they were not looked at.
     pub native_ttl: Option<Vec<NativeSetting>>,
-    /// The field with the date; `None` where the rule leaves it to a time-series collection, and none was seen.
+    /// The field with the date; `None` if the rule leaves it to a time-series collection, and none was seen.
     pub field: Option<String>,
-    pub expiry: Expiry,
+    /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
+    pub threshold: Option<DateTime>,
     pub decision: Decision,
-    /// What a saved plan allows; `None` where the sweep goes by none.
-    pub approved: Option<Approved>,
-    /// Whatever a person should know that does not keep the rule from running.
+    /// Remarks for a person that do not keep the rule from running.
     pub warnings: Vec<String>,
 }
 
+/// The plan's verdict on one rule in one namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    Sweep(Selection),
-    /// Nothing to do here; says why.
-    Skip(String),
-    /// A guard stands in the way; says which and what to do. Where the namespace can be counted all the same, a dry run does.
-    Refuse {
-        refusal: Refusal,
-        countable: Option<Selection>,
-    },
-    /// The namespace could not be looked at.
-    Fail {
-        error: String,
-    },
+    /// The rule may delete.
+    Sweep(SweepRule),
+    /// Nothing to do here.
+    Skip(SkipReason),
+    /// A guard forbids the sweep. A dry run still counts a `countable` namespace.
+    Refuse { refusal: Refusal, countable: Option<SweepRule> },
+    /// The namespace could not be examined; says why.
+    Fail(String),
 }
 
-/// How the documents of a rule are found and deleted.
+impl Decision {
+    /// Returns the rule to count: one that may be swept, or one that a guard refuses although its documents can be counted.
+    pub fn countable(&self) -> Option<&SweepRule> {
+        match self {
+            Self::Sweep(rule) => Some(rule),
+            Self::Refuse { countable, .. } => countable.as_ref(),
+            Self::Skip(_) | Self::Fail(_) => None,
+        }
+    }
+}
+
+/// A reason to leave a namespace alone that is no cause for concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkipReason {
+    /// The policy has `enabled: false`.
+    Disabled,
+    /// The namespace does not exist.
+    NoSuchNamespace,
+    /// A saved plan approves the run, and the rule is not in it.
+    NotInPlan,
+}
+
+impl SkipReason {
+    /// Returns the words of the report.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled in the policy",
+            Self::NoSuchNamespace => "no such namespace",
+            Self::NotInPlan => "not in the plan",
+        }
+    }
+}
+
+/// A rule bound to one namespace: all that counting and sweeping need.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepRule {
+    /// The rule's name in the policy.
+    pub name: String,
+    /// The namespace as the policy names it; the documents lie in that of the selection.
+    pub namespace: Namespace,
+    pub selection: Selection,
+    pub expiry: Expiry,
+    pub limits: RuleLimits,
+    /// The destination of documents before they are deleted; `None` if they are not archived.
+    pub archive: Option<ArchiveTo>,
+    /// The allowance of a saved plan; `None` if no saved plan approves the run.
+    pub approved: Option<Approved>,
+}
+
+impl SweepRule {
+    fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection) -> Self {
+        Self {
+            name: rule.name.clone(),
+            namespace: namespace.clone(),
+            selection,
+            expiry,
+            limits: RuleLimits::of(rule),
+            archive: rule.archive.clone(),
+            approved: None,
+        }
+    }
+}
+
+/// The limits of one rule in one namespace; `None` is no limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RuleLimits {
+    /// Documents per delete command at most.
+    pub batch_size: u32,
+    /// The latency of a delete command that batches grow and shrink towards.
+    pub target_batch: Duration,
+    /// Delete commands in flight at most; `None` is the default of the deployment's flavor.
+    pub concurrency: Option<u32>,
+    /// Documents per second at most.
+    pub rate: Option<u32>,
+    /// Request units per second at most, on services that bill them.
+    pub max_request_units: Option<u32>,
+    /// The replication lag above which the sweep pauses.
+    pub max_lag: Option<Duration>,
+    /// Deletes at most: the rule's own limit, or the approved number if that is less.
+    pub max_deletes: Option<u64>,
+    /// The share of the collection in percent above which the rule is refused.
+    pub max_delete_percent: Option<f64>,
+    /// The hours in which the rule may delete.
+    pub window: Option<Window>,
+}
+
+impl RuleLimits {
+    fn of(rule: &Rule) -> Self {
+        Self {
+            batch_size: rule.batch_size,
+            target_batch: rule.target_batch,
+            concurrency: rule.concurrency,
+            rate: rule.rate,
+            max_request_units: rule.max_request_units,
+            max_lag: rule.max_lag,
+            max_deletes: rule.max_deletes,
+            max_delete_percent: rule.max_delete_percent,
+            window: rule.window.clone(),
+        }
+    }
+}
+
+/// The number of documents that a saved plan allows one rule in one namespace to delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Approved {
+    /// Documents that had expired when the plan was saved.
+    pub count: u64,
+    /// Documents that may be deleted, including the tolerance.
+    pub most: u64,
+}
+
+/// The documents of a rule, and the way to find them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     pub predicate: Document,
-    /// The part of the predicate that says which documents the rule is about at all, expired or not: the rule's filter.
+    /// The rule's filter: the part of the predicate that says which documents the rule is about, expired or not.
     pub filter: Option<Document>,
     pub collation: Option<Document>,
-    /// Whether that collation is not the collection's own, so that it would loosen comparisons of string `_id`s.
+    /// Whether that collation differs from the collection's own, so that it would loosen comparisons of string `_id`s.
     pub folds_ids: bool,
     /// `None`: every document of the collection is looked at, once.
     pub index: Option<IndexChoice>,
-    /// Where the documents lie: the rule's namespace, or the buckets behind it.
+    /// The namespace with the documents: the rule's own, or the buckets behind it.
     pub namespace: Namespace,
     pub storage: Storage,
-    /// Paths of the shard key, which deletes by `_id` name so that they go to the shards that have the documents.
+    /// Paths of the shard key. Deletes by `_id` name them, which routes each delete to the shards that have its documents.
     pub shard_key: Vec<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
@@ -88,7 +198,7 @@ impl Selection {
     }
 }
 
-/// How a collection keeps its documents.
+/// The order in which a collection stores its documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Storage {
     Plain,
@@ -101,7 +211,7 @@ pub enum Storage {
     },
 }
 
-/// What holds for the whole run.
+/// Facts and options that hold for the whole run.
 pub struct RunFacts<'a> {
     pub server: &'a ServerFacts,
     pub expect: &'a Expect,
@@ -109,128 +219,70 @@ pub struct RunFacts<'a> {
     pub allow_clock_skew: bool,
 }
 
-/// Decides everything that can be decided without counting expired documents.
+/// Decides everything that can be decided without counting expired documents. Keeps the order of the targets.
 pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
-    let run_guard = guard::of_run(run);
-    let rules = targets.into_iter().map(|target| plan_rule(run, target, run_guard.as_ref())).collect();
+    let run_refusal = guard::of_run(run);
+    let rules = targets.into_iter().map(|target| plan_rule(run, target, run_refusal.as_ref())).collect();
     Plan { as_of: run.as_of, rules }
 }
 
-fn plan_rule(run: &RunFacts, target: Target, run_guard: Option<&Refusal>) -> PlannedRule {
+fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
+    let decision = decide(run, &target, run_refusal);
+    let warnings = warnings(run, &target, &decision);
     let Target { rule, namespace, seen } = target;
-    let mut warnings = Vec::new();
-    let mut field = rule.field.clone();
-    let mut expiry = expiry(run, &rule, &seen);
-    let decision = match &seen {
-        Seen::NotLookedFor => Decision::Skip("disabled in the policy".into()),
-        Seen::Missing => {
-            warnings.push(format!("no such namespace: `{namespace}`"));
-            Decision::Skip("no such namespace".into())
-        }
-        Seen::View => {
-            refuse("view", "a view holds no documents of its own; name the collection behind it, or put it under `exclude`")
-        }
-        Seen::TimeSeries(facts) => {
-            field = Some(facts.time_field.clone());
-            match buckets::select(&rule, &namespace, facts, run.as_of) {
-                Err(refusal) => Decision::Refuse { refusal, countable: None },
-                Ok((of_buckets, selection)) => {
-                    expiry = of_buckets;
-                    warnings.extend(unused(&rule, &run.server.capabilities));
-                    warnings.extend(native::time_series_warning(facts));
-                    match run_guard {
-                        Some(refusal) => Decision::Refuse { refusal: refusal.clone(), countable: Some(selection) },
-                        None => Decision::Sweep(selection),
-                    }
-                }
-            }
-        }
-        Seen::Unreadable { error } => Decision::Fail { error: error.clone() },
-        Seen::Collection(facts) if facts.capped => {
-            refuse("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`")
-        }
-        Seen::Collection(_) if rule.field.is_none() => {
-            refuse("field", "only time-series collections have a field of their own for the date; name it with `field`")
-        }
-        Seen::Collection(_) if rule.collation.is_some() && !run.server.capabilities.collations => {
-            refuse("collation", "deletes compare by no collation on this service; leave `collation` out")
-        }
-        Seen::Collection(facts) => {
-            warnings.extend(unused(&rule, &run.server.capabilities));
-            plan_collection(&rule, &namespace, &expiry, facts, run_guard, &mut warnings)
-        }
-    };
-    let decision = match (decision, archive::refusal(&rule, &seen, &run.server.capabilities)) {
-        (Decision::Sweep(selection), Some(refusal)) => Decision::Refuse { refusal, countable: Some(selection) },
-        (decision, _) => decision,
-    };
-    PlannedRule { rule, namespace, native_ttl: native::settings(&seen), field, expiry, decision, approved: None, warnings }
-}
-
-fn expiry(run: &RunFacts, rule: &Rule, seen: &Seen) -> Expiry {
-    let clustered = matches!(seen, Seen::Collection(facts) if facts.clustered);
-    let is_id = rule.field.as_deref() == Some("_id");
-    Expiry {
-        field: rule.field.clone().unwrap_or_default(),
-        format: rule.date_format.unwrap_or(if is_id && !clustered { DateFormat::ObjectId } else { DateFormat::Date }),
-        expire_after_seconds: rule.expire_after_seconds,
-        ttl_field: rule.ttl_field.clone(),
-        not_before_1970: is_id && clustered && run.server.clustered_keeps_before_1970(),
-        filter: rule.filter.clone(),
-        as_of: run.as_of,
+    PlannedRule {
+        native_ttl: native::settings(&seen),
+        field: match seen {
+            Seen::TimeSeries(facts) => Some(facts.time_field),
+            _ => rule.field.clone(),
+        },
+        threshold: expiry::threshold(run.as_of, rule.expire_after_seconds),
+        rule,
+        namespace,
+        decision,
+        warnings,
     }
 }
 
-fn refuse(guard: &'static str, detail: &str) -> Decision {
-    Decision::Refuse { refusal: Refusal::new(guard, detail), countable: None }
-}
-
-fn plan_collection(
-    rule: &Rule,
-    namespace: &Namespace,
-    expiry: &Expiry,
-    facts: &CollectionFacts,
-    run_guard: Option<&Refusal>,
-    warnings: &mut Vec<String>,
-) -> Decision {
-    let field = &expiry.field;
-    if facts.document_count > 0 {
-        warnings.extend(native::warning(field, facts));
-    }
-    let selection = |index| Selection {
-        predicate: expiry.predicate(),
-        filter: rule.filter.clone(),
-        collation: rule.collation.clone(),
-        folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
-        index,
-        namespace: namespace.clone(),
-        shard_key: facts.shard_key.clone(),
-        storage: if facts.clustered { Storage::Clustered } else { Storage::Plain },
-        document_count: facts.document_count,
-        average_bytes: facts.average_bytes,
+/// Decides on one namespace. What holds no documents of its own is not even counted; otherwise the first guard that objects decides.
+fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
+    let Target { rule, namespace, seen } = target;
+    let bound = match seen {
+        Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
+        Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
+        Seen::Unreadable { error } => return Decision::Fail(error.clone()),
+        Seen::View => Err(Refusal::new(
+            "view",
+            "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
+        )),
+        Seen::TimeSeries(facts) => buckets::select(rule, namespace, facts, run.as_of)
+            .map(|(expiry, selection)| (SweepRule::new(rule, namespace, expiry, selection), run_refusal.cloned())),
+        Seen::Collection(facts) => collection::bind(run, rule, namespace, facts, run_refusal),
     };
-    let index = match index::choose(rule, field, facts) {
-        Ok(index) => index,
-        Err(reason) => {
-            return Decision::Refuse { refusal: Refusal::new("hint", reason), countable: Some(selection(None)) };
-        }
+    match bound {
+        Err(refusal) => Decision::Refuse { refusal, countable: None },
+        Ok((sweep, refusal)) => match refusal.or_else(|| archive::refusal(rule, seen, &run.server.capabilities)) {
+            Some(refusal) => Decision::Refuse { refusal, countable: Some(sweep) },
+            None => Decision::Sweep(sweep),
+        },
+    }
+}
+
+/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too, or that
+/// a key of the rule has no effect.
+fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
+    let Target { rule, namespace, seen } = target;
+    let native = match (seen, decision.countable()) {
+        (Seen::Missing, _) => return vec![format!("no such namespace: `{namespace}`")],
+        (Seen::Collection(facts), Some(sweep)) if facts.document_count > 0 => native::warning(&sweep.expiry.field, facts),
+        (Seen::TimeSeries(facts), Some(_)) => native::time_series_warning(facts),
+        (_, Some(_)) => None,
+        (_, None) => return Vec::new(),
     };
-    if let Some(refusal) = run_guard {
-        return Decision::Refuse { refusal: refusal.clone(), countable: Some(selection(index)) };
-    }
-    if let Some(refusal) = guard::scan(rule, namespace, field, index.as_ref(), facts) {
-        return Decision::Refuse { refusal, countable: Some(selection(None)) };
-    }
-    Decision::Sweep(selection(index))
+    unused(rule, &run.server.capabilities).into_iter().chain(native).collect()
 }
 
-/// The command of mongosh that makes the index that serves a field.
-pub fn create_index(namespace: &Namespace, field: &str) -> String {
-    let Namespace { database, collection } = namespace;
-    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}})")
-}
-
-/// Warns of what the rule asks for and this deployment does not have.
+/// Warns of the keys of a rule that have no effect on this deployment.
 fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     let mut unused = Vec::new();
     if rule.max_request_units.is_some() && !capabilities.request_charge {
@@ -246,4 +298,10 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
         ));
     }
     unused
+}
+
+/// Returns the command of mongosh that creates the index that serves a field.
+pub fn create_index(namespace: &Namespace, field: &str) -> String {
+    let Namespace { database, collection } = namespace;
+    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}})")
 }

@@ -19,7 +19,7 @@ pub use archived::{Archived, RuleArchive};
 pub use budget::{Limits, RunBudget, Turn};
 use engine::Engine;
 
-use crate::plan::{PlannedRule, Selection};
+use crate::plan::SweepRule;
 use crate::progress::RuleProgress;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
@@ -100,8 +100,7 @@ impl StopReason {
 /// What a sweep of one rule works with.
 pub struct Job<'a> {
     pub deployment: &'a Deployment,
-    pub planned: &'a PlannedRule,
-    pub selection: &'a Selection,
+    pub rule: &'a SweepRule,
     pub grant: &'a Arc<DeleteGrant>,
     pub charges: &'a Charges,
     /// Shared with the other rules of the run.
@@ -122,14 +121,14 @@ pub async fn sweep(job: &Job<'_>, turn: Turn) -> Outcome {
 }
 
 /// Why a rule may not begin or go on now; `None` where it may.
-pub fn stop_reason(planned: &PlannedRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
-    if budget.leases().is_over(&planned.namespace) {
+pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
+    if budget.leases().is_over(&rule.namespace) {
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
         Some(StopReason::asked(stop))
     } else if budget.is_out_of_time() {
         Some(StopReason::MaxDuration)
-    } else if is_window_closed(planned) {
+    } else if is_window_closed(rule) {
         Some(StopReason::Window)
     } else {
         None
@@ -137,21 +136,21 @@ pub fn stop_reason(planned: &PlannedRule, budget: &RunBudget, stop: &Stop) -> Op
 }
 
 /// Ends when the rule may not go on.
-pub async fn stopped(planned: &PlannedRule, budget: &RunBudget, stop: &Stop) -> StopReason {
+pub async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
         // The clock may be set, and the machine may sleep: it is asked again and again.
-        while !is_window_closed(planned) {
+        while !is_window_closed(rule) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::select! {
-        () = budget.leases().over(&planned.namespace) => StopReason::LockLost,
+        () = budget.leases().over(&rule.namespace) => StopReason::LockLost,
         () = stop.asked() => StopReason::asked(stop),
         () = budget.out_of_time() => StopReason::MaxDuration,
         () = window_closes => StopReason::Window,
     }
 }
 
-fn is_window_closed(planned: &PlannedRule) -> bool {
-    planned.rule.window.as_ref().is_some_and(|window| !window.contains(chrono::Utc::now()))
+fn is_window_closed(rule: &SweepRule) -> bool {
+    rule.limits.window.as_ref().is_some_and(|window| !window.contains(chrono::Utc::now()))
 }

@@ -10,7 +10,7 @@ use super::Run;
 use crate::archive::directory;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
-use crate::plan::{Decision, Plan, PlannedRule};
+use crate::plan::{Decision, Plan, SweepRule};
 use crate::policy::archive::ArchiveTo;
 use crate::report::RuleReport;
 use crate::sweep::RuleArchive;
@@ -20,7 +20,7 @@ use crate::sweep::RuleArchive;
 pub fn try_directories(plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
-        let (Some(to), Decision::Sweep(_)) = (&mut planned.rule.archive, &planned.decision) else { continue };
+        let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
         // By one name, however it is written: a run has one archive in each.
         to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
@@ -36,7 +36,7 @@ pub fn try_directories(plan: &mut Plan) {
         });
         tried.insert(to.directory.clone(), result.clone());
         if let Err(why) = result {
-            planned.decision = Decision::Fail { error: format!("{why}; nothing was deleted there") };
+            planned.decision = Decision::Fail(format!("{why}; nothing was deleted there"));
         }
     }
 }
@@ -45,25 +45,25 @@ pub fn try_directories(plan: &mut Plan) {
 pub struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 
 impl Archives {
-    pub fn new<'a>(run: &Run, rules: impl Iterator<Item = &'a PlannedRule>) -> Self {
-        let directories: BTreeSet<_> = rules.filter_map(|planned| Some(&planned.rule.archive.as_ref()?.directory)).collect();
+    pub fn new<'a>(run: &Run, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
+        let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
         let archive = |directory: &PathBuf| Arc::new(Archive::new(directory, &run.id, run.started_at));
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 
     /// Where a rule is to write.
-    pub fn of(&self, planned: &PlannedRule) -> Option<Arc<RuleArchive>> {
-        let to: &ArchiveTo = planned.rule.archive.as_ref()?;
+    pub fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
+        let to: &ArchiveTo = rule.archive.as_ref()?;
         let archive = self.0.get(&to.directory)?.clone();
-        Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: planned.rule.name.clone() }))
+        Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
     }
 
     /// Writes the manifests, when all rules have ended.
-    pub fn end(self, reports: &mut [(&PlannedRule, &mut RuleReport)]) {
+    pub fn end(self, reports: &mut [(&SweepRule, &mut RuleReport)]) {
         for (directory, archive) in self.0 {
             let mut rules = reports
                 .iter_mut()
-                .filter(|(planned, _)| planned.rule.archive.as_ref().is_some_and(|to| to.directory == directory))
+                .filter(|(rule, _)| rule.archive.as_ref().is_some_and(|to| to.directory == directory))
                 .map(|(_, report)| &mut **report)
                 .collect::<Vec<_>>();
             let totals = rules.iter().map(|report| RuleTotals {

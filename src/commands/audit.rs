@@ -15,10 +15,10 @@ use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::instant::{millis, rfc3339};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
-use crate::plan::{self, Decision, Plan, PlannedRule, Selection, guard};
+use crate::plan::{self, Plan, SweepRule, guard};
 use crate::policy::only::Only;
 use crate::progress::looking::Looking;
-use crate::report::audit::{AuditReport, Examined};
+use crate::report::audit::{AuditReport, Examined, NativeComparison};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::{Deployment, Reading, audit as ask, count, error, native};
 use crate::sweep::StopReason;
@@ -77,18 +77,13 @@ impl Auditing<'_> {
         let mut reports = Vec::new();
         for (number, planned) in plan.rules.iter().enumerate() {
             let mut report = begin(planned);
-            let selection = match &planned.decision {
-                Decision::Sweep(selection) => Some(selection),
-                Decision::Refuse { countable, .. } => countable.as_ref(),
-                Decision::Skip(_) | Decision::Fail { .. } => None,
-            };
-            if let Some(selection) = selection {
+            if let Some(rule) = planned.decision.countable() {
                 if let Some(why) = &gone {
                     not_begun(&mut report, why);
                 } else {
                     let begun = Instant::now();
-                    let one = One { auditing: self, number, planned, selection };
-                    gone = one.audit(&differences, &mut report).await;
+                    let one = One { auditing: self, number, rule };
+                    gone = one.audit(verdict::verdict(planned, &differences), &mut report).await;
                     report.duration_ms = millis(begun.elapsed());
                 }
             }
@@ -116,13 +111,12 @@ impl Auditing<'_> {
 struct One<'a> {
     auditing: &'a Auditing<'a>,
     number: usize,
-    planned: &'a PlannedRule,
-    selection: &'a Selection,
+    rule: &'a SweepRule,
 }
 
 impl One<'_> {
     /// Measures everything and enters it into the report. Gives why no server is left, where that was found out.
-    async fn audit(&self, differences: &[Difference], report: &mut RuleReport) -> Option<String> {
+    async fn audit(&self, native_comparison: Option<NativeComparison>, report: &mut RuleReport) -> Option<String> {
         let mut audit = AuditReport {
             sampling: None,
             newest_expired: None,
@@ -132,8 +126,8 @@ impl One<'_> {
             never_expires_samples: Default::default(),
             samples: Vec::new(),
             examined: None,
-            create_index: create_index(self.planned, self.selection),
-            native_comparison: verdict::verdict(self.planned, differences),
+            create_index: create_index(self.rule),
+            native_comparison,
         };
         let measured = tokio::select! {
             measured = self.measure(report, &mut audit) => Some(measured),
@@ -158,7 +152,8 @@ impl One<'_> {
     }
 
     async fn measure(&self, report: &mut RuleReport, audit: &mut AuditReport) -> Result<()> {
-        let Self { planned, selection, .. } = *self;
+        let rule = self.rule;
+        let selection = &rule.selection;
         let deployment = self.auditing.deployment;
         if selection.index.is_some() {
             self.count(report).await?;
@@ -169,11 +164,11 @@ impl One<'_> {
             self.count(report).await?;
         }
         if report.never_expires.is_none() && !selection.is_buckets() {
-            let kept = count::never_expires(deployment, planned, selection);
+            let kept = count::never_expires(deployment, rule);
             report.never_expires = self.beside("documents that never expire", kept, report).await?.flatten();
         }
         if report.expired_count != Some(0) {
-            let samples = ask::samples(deployment, planned, selection);
+            let samples = ask::samples(deployment, rule);
             audit.samples = self.beside("samples", samples, report).await?.unwrap_or_default();
         }
         audit.examined = match (&selection.index, report.expired_count, report.document_count) {
@@ -186,8 +181,7 @@ impl One<'_> {
 
     /// Counts what has expired, as a dry run does.
     async fn count(&self, report: &mut RuleReport) -> Result<()> {
-        let Self { planned, selection, .. } = *self;
-        let expired = count::expired(self.auditing.deployment, planned, selection);
+        let expired = count::expired(self.auditing.deployment, self.rule);
         self.look("expired documents");
         match expired.await {
             Ok(expired) => {
@@ -199,10 +193,11 @@ impl One<'_> {
     }
 
     fn enter_expired(&self, expired: count::Expired, report: &mut RuleReport) {
-        report.set_expired(expired.count, self.selection.average_bytes);
+        report.set_expired(expired.count, self.rule.selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
         report.expired_measurements = expired.measurements;
-        if let Some(refusal) = guard::share(&self.planned.rule, expired.count, self.selection.document_count)
+        if let Some(refusal) =
+            guard::share(self.rule.limits.max_delete_percent, expired.count, self.rule.selection.document_count)
             && report.status == Status::Complete
         {
             refuse(report, &refusal);
@@ -211,7 +206,7 @@ impl One<'_> {
 
     /// Puts all documents into their classes, or those of a sample. Gives whether all were looked at; what has expired is then counted too.
     async fn distribute(&self, report: &mut RuleReport, audit: &mut AuditReport) -> Result<bool> {
-        let Self { planned, selection, .. } = *self;
+        let SweepRule { selection, expiry, .. } = self.rule;
         let deployment = self.auditing.deployment;
         if deployment.facts.capabilities.request_charge && !self.auditing.exact {
             let why = "the ages of the documents are left out: this service bills every document that is looked at; `--exact` asks for them";
@@ -220,10 +215,10 @@ impl One<'_> {
         }
         let all = self.auditing.exact || !deployment.facts.capabilities.sample_rate;
         let sample = sample_rate(selection.document_count, all);
-        let asked = ask::distribution(deployment, planned, selection, sample);
+        let asked = ask::distribution(deployment, self.rule, sample);
         let Some((found, drawn)) = self.beside("ages of the documents", asked, report).await? else { return Ok(false) };
-        found.enter(&planned.expiry, selection.is_buckets(), drawn.map(|drawn| (drawn, selection.document_count)), report, audit);
-        report.warnings.extend(doubts::doubts(&planned.expiry, &found, drawn.is_some()));
+        found.enter(expiry, selection.is_buckets(), drawn.map(|drawn| (drawn, selection.document_count)), report, audit);
+        report.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some()));
         if drawn.is_none() && selection.index.is_none() {
             let expired = count::Expired { count: found.expired(), oldest: found.oldest, measurements: found.measurements };
             self.enter_expired(expired, report);
@@ -256,16 +251,17 @@ impl One<'_> {
     }
 
     fn look(&self, what: &str) {
-        self.auditing.looking.at(self.number, &self.planned.namespace.to_string(), what);
+        self.auditing.looking.at(self.number, &self.rule.namespace.to_string(), what);
     }
 }
 
 /// The command that makes an index on the rule's field, where none serves it.
-fn create_index(planned: &PlannedRule, selection: &Selection) -> Option<String> {
+fn create_index(rule: &SweepRule) -> Option<String> {
+    let SweepRule { selection, expiry, namespace, .. } = rule;
     let serves = selection.index.as_ref().is_some_and(|index| index.bounded);
     // Buckets, and documents whose `_id` is the date, are found by it.
-    if serves || selection.is_buckets() || planned.expiry.field == "_id" {
+    if serves || selection.is_buckets() || expiry.field == "_id" {
         return None;
     }
-    Some(plan::create_index(&planned.namespace, &planned.expiry.field))
+    Some(plan::create_index(namespace, &expiry.field))
 }

@@ -6,12 +6,11 @@ use super::Run;
 use super::measure::begin;
 use super::prepare::{self, At};
 use crate::cli::{CheckArgs, Common};
-use crate::expiry::Expiry;
 use crate::failure::Failure;
-use crate::plan::{Decision, PlannedRule};
+use crate::plan::{Decision, PlannedRule, SkipReason};
+use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 use crate::policy::only::Only;
-use crate::policy::{DateFormat, Rule};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::{error, privileges};
 
@@ -23,21 +22,10 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         if rule.field.is_none() {
             warnings.push("no `field`: only a time-series collection can do without".to_owned());
         }
-        let expiry = Expiry {
-            field: rule.field.clone().unwrap_or_default(),
-            format: rule.date_format.unwrap_or(DateFormat::Date),
-            expire_after_seconds: rule.expire_after_seconds,
-            ttl_field: rule.ttl_field.clone(),
-            not_before_1970: false,
-            filter: None,
-            as_of: run.started_at,
-        };
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
-        let decision = Decision::Skip(String::new());
-        let field = rule.field.clone();
-        let planned =
-            PlannedRule { rule: rule.clone(), namespace, native_ttl: None, field, expiry, decision, approved: None, warnings };
-        RuleReport { threshold: None, ..RuleReport::new(&planned) }
+        let (rule, field) = (rule.clone(), rule.field.clone());
+        let decision = Decision::Skip(SkipReason::NoSuchNamespace);
+        RuleReport::new(&PlannedRule { rule, namespace, native_ttl: None, field, threshold: None, decision, warnings })
     });
     let rules = rules.collect();
     Ok(Report::new(run.record(Command::Check), rules))
@@ -60,8 +48,8 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     let reports = plan.rules.iter().map(|planned| {
         let mut report = begin(planned);
         report.warnings.extend(advice(&planned.rule));
-        if let Decision::Sweep(selection) = &planned.decision
-            && let Some(missing) = granted.missing(planned, selection).or_else(|| for_leases.clone())
+        if let Decision::Sweep(rule) = &planned.decision
+            && let Some(missing) = granted.missing(rule).or_else(|| for_leases.clone())
         {
             report.status = Status::Failed;
             report.error = Some(missing);

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use super::Run;
 use crate::instant::{millis, rfc3339};
-use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection, Storage, guard};
+use crate::plan::{Decision, Plan, PlannedRule, Refusal, Selection, Storage, SweepRule, guard};
 use crate::report::{RuleReport, Status, predicate_json};
 use crate::server::{Deployment, count, error};
 use crate::sweep::StopReason;
@@ -25,18 +25,17 @@ pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all:
     stream::iter(&plan.rules)
         .map(|planned| async move {
             let mut report = begin(planned);
-            let selection = match &planned.decision {
-                Decision::Sweep(selection) => Some(selection),
-                Decision::Refuse { countable, .. } => countable.as_ref().filter(|_| count_all),
-                _ => None,
+            let rule = match &planned.decision {
+                Decision::Sweep(rule) => Some(rule),
+                decision => decision.countable().filter(|_| count_all),
             };
             let known = gone.borrow().clone();
-            if let (Some(_), Some(why)) = (selection, known) {
+            if let (Some(_), Some(why)) = (rule, known) {
                 not_begun(&mut report, &why);
-            } else if let Some(selection) = selection {
+            } else if let Some(rule) = rule {
                 let begun = Instant::now();
                 tokio::select! {
-                    counted = count(deployment, planned, selection, count_all, &mut report) => {
+                    counted = count(deployment, rule, count_all, &mut report) => {
                         if let Err(cause) = counted {
                             let why = error::explain(&cause);
                             report.status = Status::Failed;
@@ -62,21 +61,21 @@ pub async fn measure(run: &Run, deployment: &Deployment, plan: &Plan, count_all:
 pub fn begin(planned: &PlannedRule) -> RuleReport {
     let mut report = RuleReport::new(planned);
     match &planned.decision {
-        Decision::Sweep(selection) => {
-            describe(&mut report, selection);
-            report.archive = planned.rule.archive.as_ref().map(|to| to.directory.display().to_string());
+        Decision::Sweep(rule) => {
+            describe(&mut report, &rule.selection);
+            report.archive = rule.archive.as_ref().map(|to| to.directory.display().to_string());
         }
         Decision::Skip(reason) => {
             report.status = Status::Skipped;
-            report.reason = Some(reason.clone());
+            report.reason = Some(reason.text().to_owned());
         }
         Decision::Refuse { refusal, countable } => {
             refuse(&mut report, refusal);
-            if let Some(selection) = countable {
-                describe(&mut report, selection);
+            if let Some(rule) = countable {
+                describe(&mut report, &rule.selection);
             }
         }
-        Decision::Fail { error } => {
+        Decision::Fail(error) => {
             report.status = Status::Failed;
             report.error = Some(error.clone());
         }
@@ -105,28 +104,27 @@ pub fn refuse(report: &mut RuleReport, refusal: &Refusal) {
 /// Counts what has expired where the run needs it: always in a dry run or before a question, and for the share guard.
 async fn count(
     deployment: &Deployment,
-    planned: &PlannedRule,
-    selection: &Selection,
+    rule: &SweepRule,
     count_all: bool,
     report: &mut RuleReport,
 ) -> mongodb::error::Result<()> {
-    if count_all || planned.rule.max_delete_percent.is_some() || planned.approved.is_some() {
-        let expired = count::expired(deployment, planned, selection).await?;
-        report.set_expired(expired.count, selection.average_bytes);
+    if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
+        let expired = count::expired(deployment, rule).await?;
+        report.set_expired(expired.count, rule.selection.average_bytes);
         report.oldest_expired = expired.oldest.map(rfc3339);
         report.expired_measurements = expired.measurements;
-        let share = guard::share(&planned.rule, expired.count, selection.document_count);
-        if let Some(refusal) = share.or_else(|| planned.approved?.guard(expired.count))
+        let share = guard::share(rule.limits.max_delete_percent, expired.count, rule.selection.document_count);
+        if let Some(refusal) = share.or_else(|| rule.approved?.guard(expired.count))
             && report.status == Status::Complete
         {
             refuse(report, &refusal);
         }
-        if expired.count == 0 && selection.document_count > 0 && count_all {
-            note_unseen_field(report, planned, count::has_field(deployment, selection, &planned.expiry.field).await?);
+        if expired.count == 0 && rule.selection.document_count > 0 && count_all {
+            note_unseen_field(report, rule, count::has_field(deployment, rule).await?);
         }
     }
     if count_all {
-        report.never_expires = count::never_expires(deployment, planned, selection).await?;
+        report.never_expires = count::never_expires(deployment, rule).await?;
     }
     Ok(())
 }
@@ -137,10 +135,10 @@ pub fn not_begun(report: &mut RuleReport, why: &str) {
     report.error = Some(format!("not begun: {why}; nothing was deleted there"));
 }
 
-pub fn note_unseen_field(report: &mut RuleReport, planned: &PlannedRule, seen: bool) {
+pub fn note_unseen_field(report: &mut RuleReport, rule: &SweepRule, seen: bool) {
     if !seen {
         report
             .warnings
-            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", planned.expiry.field));
+            .push(format!("none of the first 1000 documents has the field `{}`; is its name right?", rule.expiry.field));
     }
 }

@@ -99,14 +99,16 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 let why = format!("counting expired documents: {}; nothing was changed there", error::explain(cause));
                 (ChangeStatus::Failed, Some(why))
             }
-            Ok(counted) => match counted.and_then(|at_once| guard::share(rule, at_once.expired, at_once.documents)) {
-                Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
-                None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
-                    let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
-                    (ChangeStatus::Refused, Some(why.to_owned()))
+            Ok(counted) => {
+                match counted.and_then(|at_once| guard::share(rule.max_delete_percent, at_once.expired, at_once.documents)) {
+                    Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
+                    None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
+                        let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
+                        (ChangeStatus::Refused, Some(why.to_owned()))
+                    }
+                    None => (ChangeStatus::Planned, None),
                 }
-                None => (ChangeStatus::Planned, None),
-            },
+            }
         };
         let counted = counted.ok().flatten();
         row.change = Some(ChangeReport {

@@ -48,11 +48,11 @@ fn derive(report: &mut RuleReport, dry_run: bool) {
 }
 
 async fn measure(deployment: &Deployment, planned: &PlannedRule, report: &mut RuleReport) {
-    let Decision::Sweep(selection) = &planned.decision else { return };
-    let Some(remaining) = count::expired_within(deployment, planned, selection, LONGEST_COUNT).await else { return };
+    let Decision::Sweep(rule) = &planned.decision else { return };
+    let Some(remaining) = count::expired_within(deployment, rule, LONGEST_COUNT).await else { return };
     report.remaining_count = Some(remaining);
     if remaining > 0 {
-        let oldest = count::oldest_within(deployment, planned, selection, LONGEST_COUNT).await;
+        let oldest = count::oldest_within(deployment, rule, LONGEST_COUNT).await;
         report.oldest_remaining = oldest.map(rfc3339);
     }
 }

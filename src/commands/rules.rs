@@ -12,7 +12,7 @@ use super::archive::Archives;
 use super::events;
 use super::measure::{LONGEST_COUNT, not_begun, note_unseen_field};
 use crate::instant::millis;
-use crate::plan::{Decision, Plan, PlannedRule, Selection};
+use crate::plan::{Decision, Plan, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
 use crate::report::{PausedMs, RuleReport, Status};
 use crate::server::grant::DeleteGrant;
@@ -50,14 +50,13 @@ pub async fn sweep(
         .iter()
         .zip(reports)
         .filter_map(|(planned, report)| match &planned.decision {
-            Decision::Sweep(selection) if report.status == Status::Complete => Some((planned, selection, report)),
+            Decision::Sweep(rule) if report.status == Status::Complete => Some((rule, report)),
             _ => None,
         })
         .collect();
-    let most =
-        ready.iter().map(|(planned, ..)| planned.rule.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
+    let most = ready.iter().map(|(rule, _)| rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
-    let lag = if ready.iter().any(|(planned, ..)| planned.rule.max_lag.is_some()) {
+    let lag = if ready.iter().any(|(rule, _)| rule.limits.max_lag.is_some()) {
         tokio::select! {
             lag = LagSource::open(deployment) => lag,
             // Each rule finds out by itself that it is to stop.
@@ -66,7 +65,7 @@ pub async fn sweep(
     } else {
         LagSource::Nobody
     };
-    let expected = ready.iter().map(|(_, _, report)| report.expired_count).sum();
+    let expected = ready.iter().map(|(_, report)| report.expired_count).sum();
     let sweeping = Sweeping {
         run,
         deployment,
@@ -75,10 +74,10 @@ pub async fn sweep(
         lag,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
-        archives: Archives::new(run, ready.iter().map(|(planned, ..)| *planned)),
+        archives: Archives::new(run, ready.iter().map(|(rule, _)| *rule)),
     };
-    let rules = join_all(ready.iter_mut().map(async |(planned, selection, report)| {
-        sweeping.one(planned, selection, report).await;
+    let rules = join_all(ready.iter_mut().map(async |(rule, report)| {
+        sweeping.one(rule, report).await;
         events::rule_ended(report);
     }));
     let lines = async {
@@ -92,74 +91,73 @@ pub async fn sweep(
         () = lines => {}
     }
     sweeping.progress.end();
-    let mut reports: Vec<_> = ready.into_iter().map(|(planned, _, report)| (planned, report)).collect();
-    sweeping.archives.end(&mut reports);
+    sweeping.archives.end(&mut ready);
 }
 
 impl Sweeping<'_> {
-    async fn one(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
+    async fn one(&self, rule: &SweepRule, report: &mut RuleReport) {
         let Run { stop, .. } = self.run;
         let turn = tokio::select! {
             turn = self.budget.turn() => turn,
-            reason = sweep::stopped(planned, &self.budget, stop) => return self.end_early(report, planned, reason),
+            reason = sweep::stopped(rule, &self.budget, stop) => return self.end_early(report, rule, reason),
         };
         if let Some(why) = self.gone.borrow().as_ref() {
             return not_begun(report, why);
         }
         let begun = Instant::now();
         let mut expected = report.expired_count;
-        if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(planned, &self.budget, stop).is_none() {
-            expected = count::expired_within(self.deployment, planned, selection, LONGEST_COUNT).await;
+        if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(rule, &self.budget, stop).is_none() {
+            expected = count::expired_within(self.deployment, rule, LONGEST_COUNT).await;
         }
         events::rule_begins(report);
         let progress = &self.progress.begin(&report.namespace, expected);
         let Self { deployment, grant, budget, lag, .. } = self;
         let charges = &Charges::default();
-        let archive = self.archives.of(planned);
+        let archive = self.archives.of(rule);
         let archive = archive.as_ref();
-        let job = Job { deployment, planned, selection, grant, charges, budget, lag, archive, progress, stop };
+        let job = Job { deployment, rule, grant, charges, budget, lag, archive, progress, stop };
         let outcome = sweep::sweep(&job, turn).await;
         if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
             let gone = deployment.unreachable().await;
             self.gone.replace(gone);
         }
-        if let (LagSource::Majority(why), true) = (lag, planned.rule.max_lag.is_some()) {
+        if let (LagSource::Majority(why), true) = (lag, rule.limits.max_lag.is_some()) {
             report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
         }
         enter_archived(report, &outcome, archive.map(|archive| archive.archive.path()));
-        self.enter(report, planned, outcome);
-        self.count_kept(planned, selection, report).await;
-        self.warn_if_field_unseen(planned, selection, report).await;
+        self.enter(report, rule, outcome);
+        self.count_kept(rule, report).await;
+        self.warn_if_field_unseen(rule, report).await;
         report.duration_ms += millis(begun.elapsed());
     }
 
     /// Counts what the rule leaves alone for ever. After the sweep: what has expired is then out of the way, and nobody waits.
-    async fn count_kept(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
+    async fn count_kept(&self, rule: &SweepRule, report: &mut RuleReport) {
         let is_over = report.status == Status::Complete || report.reason.as_deref() == Some(StopReason::MaxDeletes.word());
         if report.never_expires.is_some() || !is_over {
             return;
         }
         tokio::select! {
             // A question that cannot be answered is not worth an error: the sweep is over.
-            kept = count::never_expires(self.deployment, planned, selection) => report.never_expires = kept.unwrap_or(None),
-            _ = sweep::stopped(planned, &self.budget, &self.run.stop) => {}
+            kept = count::never_expires(self.deployment, rule) => report.never_expires = kept.unwrap_or(None),
+            _ = sweep::stopped(rule, &self.budget, &self.run.stop) => {}
         }
     }
 
     /// A rule that deletes nothing may name a field that does not exist.
-    async fn warn_if_field_unseen(&self, planned: &PlannedRule, selection: &Selection, report: &mut RuleReport) {
+    async fn warn_if_field_unseen(&self, rule: &SweepRule, report: &mut RuleReport) {
         let has_documents = report.document_count.is_some_and(|count| count > 0);
         let idle = report.status == Status::Complete && report.deleted_count == 0 && has_documents;
         if idle && report.expired_count.is_none() {
             // The sweep is over; a question that cannot be answered is not worth an error.
-            if let Ok(seen) = count::has_field(self.deployment, selection, &planned.expiry.field).await {
-                note_unseen_field(report, planned, seen);
+            if let Ok(seen) = count::has_field(self.deployment, rule).await {
+                note_unseen_field(report, rule, seen);
             }
         }
     }
 
     /// Enters what a sweep came to.
-    fn enter(&self, report: &mut RuleReport, planned: &PlannedRule, outcome: Outcome) {
+    fn enter(&self, report: &mut RuleReport, rule: &SweepRule, outcome: Outcome) {
         let paused = outcome.paused;
         report.deleted_count = outcome.deleted;
         report.batches = outcome.batches;
@@ -179,7 +177,7 @@ impl Sweeping<'_> {
         }
         match outcome.end {
             End::Complete => {}
-            End::Partial(reason) => self.end_early(report, planned, reason),
+            End::Partial(reason) => self.end_early(report, rule, reason),
             End::Failed(why) => {
                 report.status = Status::Failed;
                 let least = if outcome.uncertain { "at least " } else { "" };
@@ -188,17 +186,17 @@ impl Sweeping<'_> {
         }
     }
 
-    fn end_early(&self, report: &mut RuleReport, planned: &PlannedRule, reason: StopReason) {
+    fn end_early(&self, report: &mut RuleReport, rule: &SweepRule, reason: StopReason) {
         report.reason = Some(reason.word().to_owned());
         if reason == StopReason::LockLost {
             report.status = Status::Failed;
-            let why = self.budget.leases().why_over(&planned.namespace);
+            let why = self.budget.leases().why_over(&rule.namespace);
             let least = if report.uncertain { "at least " } else { "" };
             report.error = Some(format!("{why}; {least}{} deleted before", plural(report.deleted_count, "document")));
             return;
         }
         report.status = Status::Partial;
-        if let (StopReason::Window, Some(window)) = (reason, &planned.rule.window) {
+        if let (StopReason::Window, Some(window)) = (reason, &rule.limits.window) {
             report.warnings.push(format!("deletes only from {window}"));
         }
     }

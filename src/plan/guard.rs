@@ -80,8 +80,8 @@ pub fn scan(
 /// Refuses a rule whose expired documents are too great a share of the collection.
 ///
 /// `document_count` is the collection's own count; an expired count above it makes the share 100 %.
-pub fn share(rule: &Rule, expired_count: u64, document_count: u64) -> Option<Refusal> {
-    let limit = rule.max_delete_percent?;
+pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64) -> Option<Refusal> {
+    let limit = max_delete_percent?;
     let percent = percent(expired_count, document_count)?;
     (percent > limit).then(|| {
         Refusal::new(

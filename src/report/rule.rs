@@ -95,7 +95,7 @@ impl RuleReport {
             field: planned.field.clone(),
             expire_after_seconds: planned.rule.expire_after_seconds.map_or(-1, i64::from),
             ttl_field: planned.rule.ttl_field.clone(),
-            threshold: planned.expiry.threshold().map(rfc3339),
+            threshold: planned.threshold.map(rfc3339),
             predicate: None,
             status: Status::Complete,
             reason: None,

@@ -8,7 +8,7 @@ use super::Deployment;
 use super::count::{as_options, documents, in_bucket};
 use crate::audit::distribution::Distribution;
 use crate::audit::{ranges, sample};
-use crate::plan::{PlannedRule, Selection, Storage};
+use crate::plan::{Selection, Storage, SweepRule};
 use crate::report::audit::{Examined, Sample};
 use crate::values::integer_in;
 
@@ -20,18 +20,14 @@ const EXPLAINED: i64 = 10_000;
 
 /// Puts every document into its class, in one pass over the collection; where a rate is given, only those of a sample, and gives with it how
 /// many these were.
-pub async fn distribution(
-    deployment: &Deployment,
-    planned: &PlannedRule,
-    selection: &Selection,
-    sample: Option<f64>,
-) -> Result<(Distribution, Option<u64>)> {
+pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Option<f64>) -> Result<(Distribution, Option<u64>)> {
+    let SweepRule { selection, expiry, .. } = rule;
     let mut sums = Document::new();
     if let Storage::Buckets { measurements } = &selection.storage {
         sums.insert("measurements", in_bucket(measurements));
     }
     let filter = selection.filter.as_ref();
-    let classes = |filter| planned.expiry.classes(filter, &ranges::bounds_ms(), &sums);
+    let classes = |filter| expiry.classes(filter, &ranges::bounds_ms(), &sums);
     let stages = match sample {
         // Before the filter: what was drawn stands for the whole collection.
         Some(rate) => {
@@ -49,13 +45,14 @@ pub async fn distribution(
     let found = documents(deployment, &whole, stages).await?.into_iter().next().unwrap_or_default();
     let drawn = found.get_array("drawn").ok().and_then(|counts| counts.first()?.as_document());
     let drawn = drawn.and_then(|count| integer_in(count, "n")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-    Ok((Distribution::read(&planned.expiry, &found), sample.map(|_| drawn)))
+    Ok((Distribution::read(expiry, &found), sample.map(|_| drawn)))
 }
 
 /// Some expired documents: along the index where there is one.
-pub async fn samples(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Vec<Sample>> {
-    let found = documents(deployment, selection, planned.expiry.samples(SAMPLES)).await?;
-    Ok(found.iter().filter_map(|found| sample::read(&planned.expiry, selection.is_buckets(), found)).collect())
+pub async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let found = documents(deployment, selection, expiry.samples(SAMPLES)).await?;
+    Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 
 /// What finding the first 10,000 expired documents along the rule's index costs; `None` where no plan can be read.

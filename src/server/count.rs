@@ -10,7 +10,8 @@ use mongodb::options::{Hint, SelectionCriteria};
 
 use super::retries::Retries;
 use super::{Deployment, Reading, error};
-use crate::plan::{PlannedRule, Selection, Storage};
+use crate::expiry::Expiry;
+use crate::plan::{Selection, Storage, SweepRule};
 use crate::values::integer_in;
 
 /// Documents at the head of a collection in which a field is looked for.
@@ -26,13 +27,14 @@ pub struct Expired {
 }
 
 /// Counts the expired documents of a rule, along its index where it has one, else in one pass over the collection.
-pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: &Selection) -> Result<Expired> {
+pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
+    let SweepRule { selection, expiry, .. } = rule;
     let matching = doc! { "$match": selection.predicate.clone() };
-    let earliest = planned.expiry.earliest();
+    let earliest = expiry.earliest();
     if !deployment.facts.capabilities.sorts {
         let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
         let found = one(deployment, selection, vec![matching, group]).await?;
-        return Ok(read(planned, found.as_ref()));
+        return Ok(read(expiry, found.as_ref()));
     }
     let Some(index) = &selection.index else {
         let mut group = doc! { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } };
@@ -40,48 +42,40 @@ pub async fn expired(deployment: &Deployment, planned: &PlannedRule, selection: 
             group.insert("measurements", doc! { "$sum": in_bucket(measurements) });
         }
         let found = one(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
-        return Ok(read(planned, found.as_ref()));
+        return Ok(read(expiry, found.as_ref()));
     };
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let found = one(deployment, selection, vec![matching.clone(), group]).await?;
-    let mut expired = read(planned, found.as_ref());
+    let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
         // An index in another order has to be gone through.
         let stages = if index.oldest_first {
-            first(planned, selection)
+            first(rule)
         } else {
             vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
         };
         let found = one(deployment, selection, stages).await?;
-        expired.oldest = read(planned, found.as_ref()).oldest;
+        expired.oldest = read(expiry, found.as_ref()).oldest;
     }
     Ok(expired)
 }
 
 /// Counts the expired documents of a rule along its index, if that takes no longer than `most`. `None`: it takes longer, or there is none.
-pub async fn expired_within(
-    deployment: &Deployment,
-    planned: &PlannedRule,
-    selection: &Selection,
-    most: Duration,
-) -> Option<u64> {
+pub async fn expired_within(deployment: &Deployment, rule: &SweepRule, most: Duration) -> Option<u64> {
+    let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
     let found = one(&within(deployment, most), selection, stages).await.ok()?;
-    Some(read(planned, found.as_ref()).count)
+    Some(read(expiry, found.as_ref()).count)
 }
 
 /// The earliest date of any expired document, where the index gives it at once and that takes no longer than `most`.
-pub async fn oldest_within(
-    deployment: &Deployment,
-    planned: &PlannedRule,
-    selection: &Selection,
-    most: Duration,
-) -> Option<DateTime> {
+pub async fn oldest_within(deployment: &Deployment, rule: &SweepRule, most: Duration) -> Option<DateTime> {
+    let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
-    let found = one(&within(deployment, most), selection, first(planned, selection)).await.ok()?;
-    read(planned, found.as_ref()).oldest
+    let found = one(&within(deployment, most), selection, first(rule)).await.ok()?;
+    read(expiry, found.as_ref()).oldest
 }
 
 /// The same deployment for queries that may take so long.
@@ -90,14 +84,14 @@ fn within(deployment: &Deployment, most: Duration) -> Deployment {
 }
 
 /// Along an ascending index the first match has the earliest date of all.
-fn first(planned: &PlannedRule, selection: &Selection) -> Vec<Document> {
-    let project = doc! { "$project": { "_id": 0, "oldest": planned.expiry.earliest() } };
-    vec![doc! { "$match": selection.predicate.clone() }, doc! { "$limit": 1 }, project]
+fn first(rule: &SweepRule) -> Vec<Document> {
+    let project = doc! { "$project": { "_id": 0, "oldest": rule.expiry.earliest() } };
+    vec![doc! { "$match": rule.selection.predicate.clone() }, doc! { "$limit": 1 }, project]
 }
 
-fn read(planned: &PlannedRule, found: Option<&Document>) -> Expired {
+fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
     let count = found.and_then(|found| integer_in(found, "count")).and_then(|count| u64::try_from(count).ok());
-    let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| planned.expiry.instant(oldest));
+    let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| expiry.instant(oldest));
     let measurements = found.and_then(|found| integer_in(found, "measurements")).and_then(|count| u64::try_from(count).ok());
     Expired { count: count.unwrap_or(0), oldest, measurements }
 }
@@ -113,26 +107,24 @@ pub fn in_bucket(dates: &str) -> Document {
 }
 
 /// Counts documents that the rule keeps although something about them says that they were meant to go; `None` for rules that know none.
-pub async fn never_expires(
-    deployment: &Deployment,
-    planned: &PlannedRule,
-    selection: &Selection,
-) -> Result<Option<BTreeMap<String, u64>>> {
-    let expiry = &planned.expiry;
+pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
+    let SweepRule { selection, expiry, .. } = rule;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
         let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
         let found = one(deployment, selection, stages).await?;
-        counts.insert(reason.to_owned(), read(planned, found.as_ref()).count);
+        counts.insert(reason.to_owned(), read(expiry, found.as_ref()).count);
     }
     Ok((!counts.is_empty()).then_some(counts))
 }
 
-/// Whether one of the first documents of the collection has the field.
-pub async fn has_field(deployment: &Deployment, selection: &Selection, field: &str) -> Result<bool> {
-    let stages = vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { field: { "$exists": true } } }, doc! { "$limit": 1 }];
+/// Whether one of the first documents of the collection has the rule's field.
+pub async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let stages =
+        vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$limit": 1 }];
     let plain = Selection { collation: None, index: None, ..selection.clone() };
     Ok(one(deployment, &plain, stages).await?.is_some())
 }

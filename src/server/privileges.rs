@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 use mongodb::error::Result;
 
 use super::Deployment;
-use crate::plan::{PlannedRule, Selection, buckets};
+use crate::plan::{SweepRule, buckets};
 use crate::policy::namespace::Namespace;
 
 /// What a sweep of a collection needs.
@@ -27,11 +27,11 @@ pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
 
 impl Privileges {
     /// The needed actions that the user lacks on the rule's collection, or on the buckets behind it, with the command that grants them.
-    pub fn missing(&self, planned: &PlannedRule, selection: &Selection) -> Option<String> {
-        if !selection.is_buckets() {
-            return self.lacking(&planned.namespace);
+    pub fn missing(&self, rule: &SweepRule) -> Option<String> {
+        if !rule.selection.is_buckets() {
+            return self.lacking(&rule.namespace);
         }
-        let buckets = &selection.namespace;
+        let buckets = &rule.selection.namespace;
         let lacking: Vec<&str> = ["find", "remove"].into_iter().filter(|action| !self.allows(buckets, action)).collect();
         let grant = buckets::grant(buckets);
         (!lacking.is_empty()).then(|| format!("the user lacks {} on `{buckets}`; {grant}", lacking.join(", ")))

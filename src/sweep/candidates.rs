@@ -51,7 +51,7 @@ impl<'a> Candidates<'a> {
     /// `rate` is the lowest limit in documents per second that the rule is under.
     pub fn new(job: &'a Job<'a>, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
-        let fetch = job.planned.rule.batch_size.min(by_rate).max(1);
+        let fetch = job.rule.limits.batch_size.min(by_rate).max(1);
         Self { job, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::default() }
     }
 
@@ -59,8 +59,8 @@ impl<'a> Candidates<'a> {
     ///
     /// Errors: why the pass cannot go on.
     pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
-        let folds = self.job.selection.folds_ids;
-        let paths = &self.job.selection.shard_key;
+        let folds = self.job.rule.selection.folds_ids;
+        let paths = &self.job.rule.selection.shard_key;
         let mut ids = RawArrayBuf::new();
         let mut keys = Vec::new();
         let mut count = 0;
@@ -109,7 +109,7 @@ impl<'a> Candidates<'a> {
                     let Some(wait) = wait else { return Err(explain(&cause)) };
                     // What is already deleted does not match any more: the new pass goes on where the old one ended.
                     let (why, millis) = (error::explain(&cause), wait.as_millis());
-                    let namespace = &self.job.planned.namespace;
+                    let namespace = &self.job.rule.namespace;
                     warn!(%namespace, "{namespace}: reading: {why}; beginning the pass anew in {millis} ms");
                     self.cursor = None;
                     tokio::time::sleep(wait).await;
@@ -121,7 +121,7 @@ impl<'a> Candidates<'a> {
 
     /// A read may take long where it goes through a large collection for few documents: it is not given up, but nobody is left wondering.
     async fn advance_patiently(&mut self) -> Result<Option<Candidate>> {
-        let Job { deployment, planned, .. } = self.job;
+        let Job { deployment, rule, .. } = self.job;
         let advance = self.advance();
         tokio::pin!(advance);
         let begun = Instant::now();
@@ -129,7 +129,7 @@ impl<'a> Candidates<'a> {
             match tokio::time::timeout(deployment.patience, &mut advance).await {
                 Ok(advanced) => return advanced,
                 Err(_) => {
-                    let (namespace, seconds) = (&planned.namespace, begun.elapsed().as_secs());
+                    let (namespace, seconds) = (&rule.namespace, begun.elapsed().as_secs());
                     warn!(%namespace, "{namespace}: reading: no answer for {seconds} s; still waiting");
                 }
             }
@@ -147,7 +147,7 @@ impl<'a> Candidates<'a> {
         let unreadable = |cause: bson::error::Error| Error::custom(cause.to_string());
         let current = cursor.current();
         let Some(id) = current.get("_id").map_err(unreadable)? else { return Ok(None) };
-        let shard_key = match self.job.selection.shard_key.as_slice() {
+        let shard_key = match self.job.rule.selection.shard_key.as_slice() {
             [] => Document::new(),
             paths => shard_key::of(&Document::try_from(current).map_err(unreadable)?, paths),
         };
@@ -155,7 +155,8 @@ impl<'a> Candidates<'a> {
     }
 
     async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
-        let Job { deployment, planned, selection, .. } = self.job;
+        let Job { deployment, rule, .. } = self.job;
+        let selection = &rule.selection;
         let collection = deployment.database(&selection.namespace).collection::<RawDocumentBuf>(&selection.namespace.collection);
         let filter = match &self.only {
             Some(only) => doc! { "$and": [only, &selection.predicate] },
@@ -179,7 +180,7 @@ impl<'a> Candidates<'a> {
             && deployment.facts.capabilities.sorts
             && self.sorts_along(index).await?
         {
-            find = find.sort(doc! { &planned.expiry.field: 1 });
+            find = find.sort(doc! { &rule.expiry.field: 1 });
         }
         if let Some(collation) = &selection.collation {
             find = find.collation(count::as_options(collation)?);
@@ -194,8 +195,8 @@ impl<'a> Candidates<'a> {
     /// with another field: the server would sort everything in memory before the first answer.
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool> {
         let find = doc! {
-            "filter": &self.job.selection.predicate,
-            "sort": { &self.job.planned.expiry.field: 1 },
+            "filter": &self.job.rule.selection.predicate,
+            "sort": { &self.job.rule.expiry.field: 1 },
             "hint": &index.name,
         };
         let plan = explain_find(self.job, find).await?;

@@ -28,7 +28,7 @@ pub struct DateSlices<'a> {
 impl<'a> DateSlices<'a> {
     /// `None` where the index does not allow stretches: it is multikey, or does not begin with the date.
     pub async fn open(job: &'a Job<'a>, rate: Option<u32>) -> Result<Option<Self>> {
-        let Some(index) = &job.selection.index else { return Ok(None) };
+        let Some(index) = &job.rule.selection.index else { return Ok(None) };
         let slices = Self { job, rate, index: &index.name, done: None, tie: None, rest: None, exhausted: false };
         let plan = explain_find(job, slices.keys_after(None)).await?;
         let usable = !plan_has(&plan, "stage", &"SORT".into()) && plan_has(&plan, "isMultiKey", &false.into());
@@ -57,7 +57,7 @@ impl<'a> DateSlices<'a> {
         let mut ends = self.keys_after(self.done.as_ref());
         ends.insert("skip", i64::try_from(most.saturating_sub(1)).unwrap_or(i64::MAX));
         let keys = find(self.job, ends, 2).await?;
-        let field = &self.job.planned.expiry.field;
+        let field = &self.job.rule.expiry.field;
         let keys: Vec<Option<Bson>> = keys.iter().map(|key| at_path(key, field)).collect();
         let (end, next) = match keys.as_slice() {
             [] | [_] => {
@@ -88,18 +88,18 @@ impl<'a> DateSlices<'a> {
     }
 
     fn stretch(&self, end: Option<Document>, most: u64) -> Taken {
-        let end = end.unwrap_or_else(|| doc! { "$lte": self.job.planned.expiry.latest_key() });
+        let end = end.unwrap_or_else(|| doc! { "$lte": self.job.rule.expiry.latest_key() });
         let mut bounds = self.done.as_ref().map(|done| doc! { "$gt": done }).unwrap_or_default();
         bounds.extend(end);
-        let bounds = doc! { &self.job.planned.expiry.field: bounds };
+        let bounds = doc! { &self.job.rule.expiry.field: bounds };
         Taken::Batch { restriction: Box::new(Restriction::Range { bounds, hint: Bson::from(self.index) }), most }
     }
 
     /// A find command for the keys of the index after a date and up to the latest that can have expired.
     fn keys_after(&self, done: Option<&Bson>) -> Document {
-        let field = &self.job.planned.expiry.field;
+        let field = &self.job.rule.expiry.field;
         let mut bounds = done.map(|done| doc! { "$gt": done }).unwrap_or_default();
-        bounds.insert("$lte", self.job.planned.expiry.latest_key());
+        bounds.insert("$lte", self.job.rule.expiry.latest_key());
         // Without the `_id` the index alone answers.
         let in_id = field.split('.').next() == Some("_id");
         let projection = if in_id {

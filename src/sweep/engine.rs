@@ -38,31 +38,31 @@ pub struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub fn new(job: &'a Job<'a>) -> Self {
-        let rule = &job.planned.rule;
+        let limits = &job.rule.limits;
         let capabilities = &job.deployment.facts.capabilities;
-        let lag = rule.max_lag.and_then(|most| LagGate::new(most, job.lag)).map(Arc::new);
+        let lag = limits.max_lag.and_then(|most| LagGate::new(most, job.lag)).map(Arc::new);
         let (going_on, ended) = watch::channel(());
         Self {
             job,
             aim: Arc::new(Aim {
                 deployment: job.deployment.clone(),
-                namespace: job.planned.namespace.clone(),
-                selection: job.selection.clone(),
+                namespace: job.rule.namespace.clone(),
+                selection: job.rule.selection.clone(),
                 write_concern: lag_gate::write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
                 grant: job.grant.clone(),
                 lag,
                 charges: job.charges.clone(),
-                lease: job.budget.leases().of(&job.planned.namespace).cloned(),
+                lease: job.budget.leases().of(&job.rule.namespace).cloned(),
                 archive: job.archive.cloned(),
                 ended,
             }),
             going_on,
-            concurrency: usize::try_from(rule.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
-            pace: Pace::new(capabilities.first_batch, rule.batch_size.min(capabilities.largest_batch), rule.target_batch),
+            concurrency: usize::try_from(limits.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+            pace: Pace::new(capabilities.first_batch, limits.batch_size.min(capabilities.largest_batch), limits.target_batch),
             rests_until: Instant::now(),
-            rate: rule.rate.map(RateLimit::new),
-            units: rule.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
-            allowance: rule.max_deletes,
+            rate: limits.rate.map(RateLimit::new),
+            units: limits.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
+            allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
             outcome: Outcome {
                 deleted: 0,
@@ -103,17 +103,17 @@ impl<'a> Engine<'a> {
     ///
     /// Errors: the end, where it comes before.
     async fn send_all(&mut self, turn: Turn) -> Result<(), End> {
-        let Job { planned, budget, stop, .. } = self.job;
-        let slowest = budget.slowest_rate(planned.rule.rate);
+        let Job { rule, budget, stop, .. } = self.job;
+        let slowest = budget.slowest_rate(rule.limits.rate);
         // Under a limit no document may go that others insert into a stretch while it is being deleted.
         let exact = self.allowance.is_some() || budget.has_delete_limit();
         // Without them every page is paid for, and a service that has no room for a delete has none for a page.
         let has_cursors = self.job.deployment.facts.capabilities.cursors;
-        if let Some(reason) = stop_reason(planned, budget, stop) {
+        if let Some(reason) = stop_reason(rule, budget, stop) {
             return Err(End::Partial(reason));
         }
         // Once it is archived, what a stretch holds may have to be deleted by its `_id`s; they alone do not find the shard.
-        let by_ids = exact || self.job.archive.is_some() && !self.job.selection.shard_key.is_empty();
+        let by_ids = exact || self.job.archive.is_some() && !self.job.rule.selection.shard_key.is_empty();
         let mut source = self.wait(Source::open(self.job, slowest, by_ids)).await?.map_err(End::Failed)?;
         drop(turn);
         loop {
@@ -124,7 +124,7 @@ impl<'a> Engine<'a> {
             let reads_ahead = may_read_ahead && !self.in_flight.is_empty();
             let turn = if reads_ahead { None } else { Some(self.turn().await?) };
             self.wait_for_rate_of_run().await?;
-            if let Some(reason) = stop_reason(planned, budget, stop) {
+            if let Some(reason) = stop_reason(rule, budget, stop) {
                 return Err(End::Partial(reason));
             }
             let most = budget.reserve(self.most());
@@ -163,7 +163,7 @@ impl<'a> Engine<'a> {
     /// Documents that the next batch may take at most.
     fn most(&self) -> u64 {
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
-        let of_archive = self.job.archive.and_then(|_| archived::batch_limit(self.job.selection));
+        let of_archive = self.job.archive.and_then(|_| archived::batch_limit(&self.job.rule.selection));
         let limits = [of_rate, of_archive, self.job.budget.rate_limit(), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
     }
@@ -172,8 +172,8 @@ impl<'a> Engine<'a> {
     ///
     /// Errors: the end, where the rule may not go on.
     async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
-        let Job { planned, budget, stop, .. } = self.job;
-        let stopped = stopped(planned, budget, stop);
+        let Job { rule, budget, stop, .. } = self.job;
+        let stopped = stopped(rule, budget, stop);
         tokio::pin!(future, stopped);
         loop {
             tokio::select! {
@@ -193,10 +193,10 @@ impl<'a> Engine<'a> {
 
     /// Waits for a command to come back; under `maxLag` no longer than until it is time to look at the lag.
     async fn land_next(&mut self) -> Result<(), End> {
-        let Job { planned, budget, stop, .. } = self.job;
+        let Job { rule, budget, stop, .. } = self.job;
         tokio::select! {
             Some(landed) = self.in_flight.join_next() => self.land(landed),
-            reason = stopped(planned, budget, stop) => Err(End::Partial(reason)),
+            reason = stopped(rule, budget, stop) => Err(End::Partial(reason)),
             () = tokio::time::sleep(TRY_GATE), if self.aim.lag.is_some() => Ok(()),
         }
     }

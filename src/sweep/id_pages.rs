@@ -33,7 +33,7 @@ impl<'a> IdPages<'a> {
         if most == 0 {
             return Ok(Taken::More);
         }
-        let paths = &self.job.selection.shard_key;
+        let paths = &self.job.rule.selection.shard_key;
         let mut groups: Vec<(Document, RawArrayBuf)> = Vec::new();
         for document in &page {
             let Some(id) = document.get("_id") else { continue };
@@ -56,10 +56,10 @@ impl<'a> IdPages<'a> {
     /// The first documents after the last `_id`; empty where none is left.
     async fn page(&mut self, most: u64) -> Result<Vec<Document>> {
         let mut projection = doc! { "_id": 1 };
-        projection.extend(self.job.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
+        projection.extend(self.job.rule.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         loop {
-            let mut all = vec![self.job.selection.predicate.clone()];
+            let mut all = vec![self.job.rule.selection.predicate.clone()];
             if let Some(after) = &self.after {
                 all.push(doc! { "_id": { "$gt": after } });
             } else if !self.done.is_empty() {

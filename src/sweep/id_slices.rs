@@ -23,15 +23,15 @@ impl<'a> IdSlices<'a> {
     /// an order that has nothing to do with where the documents lie, and comparisons are between values of one type only.
     pub async fn open(job: &'a Job<'a>) -> Result<Option<Self>> {
         // The same `_id` can be on two shards: a stretch of one document might have no end after its beginning.
-        if job.selection.storage == Storage::Clustered || job.deployment.facts.topology == Topology::Sharded {
+        if job.rule.selection.storage == Storage::Clustered || job.deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
         let mut ends = Vec::new();
         for direction in [1, -1] {
             let mut end = doc! { "projection": { "_id": 1 }, "sort": { "_id": direction }, "hint": { "_id": 1 } };
-            if job.selection.is_buckets() {
+            if job.rule.selection.is_buckets() {
                 // The dates are in the order of the `_id`: before the first that has expired, and after the last, is nothing to be done.
-                end.insert("filter", &job.selection.predicate);
+                end.insert("filter", &job.rule.selection.predicate);
             }
             ends.extend(find(job, end, 1).await?.into_iter().filter_map(|document| document.get("_id").cloned()));
         }

@@ -47,11 +47,11 @@ impl<'a> Source<'a> {
         if !capabilities.cursors {
             return Ok(Self::Pages(IdPages::new(job)));
         }
-        let scans = job.selection.index.is_none() && !job.selection.is_buckets();
+        let scans = job.rule.selection.index.is_none() && !job.rule.selection.is_buckets();
         if exact || (rate.is_some() && scans) || !capabilities.sorts {
             return ids();
         }
-        let opened = match &job.selection.index {
+        let opened = match &job.rule.selection.index {
             Some(_) => DateSlices::open(job, rate).await.map(|slices| slices.map(|slices| Self::Dates(Box::new(slices)))),
             None => IdSlices::open(job).await.map(|slices| slices.map(|slices| Self::Scan(Box::new(slices)))),
         };
@@ -89,20 +89,20 @@ pub fn explain(cause: &Error) -> String {
 pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<Document>> {
     find.insert("limit", limit);
     find.insert("singleBatch", true);
-    let mut command = doc! { "find": &job.selection.namespace.collection };
+    let mut command = doc! { "find": &job.rule.selection.namespace.collection };
     command.extend(job.deployment.marked(find));
     let command = RawDocumentBuf::try_from(&command)?;
-    let reply = persist(job, || job.deployment.charged(&job.selection.namespace, command.clone(), job.charges)).await?;
+    let reply = persist(job, || job.deployment.charged(&job.rule.selection.namespace, command.clone(), job.charges)).await?;
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
     Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
 }
 
 /// Shows how the server would run a find command, without running it.
 pub async fn explain_find(job: &Job<'_>, find: Document) -> Result<Document> {
-    let mut command = doc! { "find": &job.selection.namespace.collection };
+    let mut command = doc! { "find": &job.rule.selection.namespace.collection };
     command.extend(find);
     let explain = doc! { "explain": command, "verbosity": "queryPlanner" };
-    let database = job.deployment.database(&job.selection.namespace);
+    let database = job.deployment.database(&job.rule.selection.namespace);
     persist(job, || async { database.run_command(explain.clone()).await }).await
 }
 
@@ -116,7 +116,7 @@ async fn persist<T, F: Future<Output = Result<T>>>(job: &Job<'_>, ask: impl Fn()
         };
         let Some(wait) = retries.wait(&cause) else { return Err(cause) };
         let why = error::explain(&cause);
-        let namespace = &job.planned.namespace;
+        let namespace = &job.rule.namespace;
         warn!(%namespace, "{namespace}: reading: {why}; trying again in {} ms", wait.as_millis());
         tokio::time::sleep(wait).await;
     }

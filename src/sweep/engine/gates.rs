@@ -32,13 +32,13 @@ impl Engine<'_> {
     async fn hold_back(&mut self) -> Result<(), End> {
         let rest = self.rest();
         if !rest.is_zero() {
-            let why = format!("the server is slower than {} ms per batch", self.job.planned.rule.target_batch.as_millis());
+            let why = format!("the server is slower than {} ms per batch", self.job.rule.limits.target_batch.as_millis());
             self.pause(&why, rest, |paused| &mut paused.latency).await?;
         }
         let mut said = false;
         while let Some(why) = self.behind() {
             if !said {
-                let namespace = &self.job.planned.namespace;
+                let namespace = &self.job.rule.namespace;
                 warn!(%namespace, "{namespace}: waiting: {why}");
                 said = true;
             }

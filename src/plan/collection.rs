@@ -1,0 +1,78 @@
+//! Binds a rule to an ordinary collection: its expiry, its index, and the guards that look at the collection.
+
+use super::index::{self, IndexChoice};
+use super::{Refusal, RunFacts, Selection, Storage, SweepRule, guard};
+use crate::expiry::Expiry;
+use crate::facts::CollectionFacts;
+use crate::policy::namespace::Namespace;
+use crate::policy::{DateFormat, Rule};
+
+/// Returns the rule bound to a collection, and the first guard that forbids to sweep it, if one does.
+///
+/// Errors: the collection, or the rule in it, does not even allow to count.
+pub fn bind(
+    run: &RunFacts,
+    rule: &Rule,
+    namespace: &Namespace,
+    facts: &CollectionFacts,
+    run_refusal: Option<&Refusal>,
+) -> Result<(SweepRule, Option<Refusal>), Refusal> {
+    let expiry = expiry(run, rule, facts)?;
+    let (index, refusal) = match (index::choose(rule, &expiry.field, facts), run_refusal) {
+        (Err(reason), _) => (None, Some(Refusal::new("hint", reason))),
+        (Ok(index), Some(refusal)) => (index, Some(refusal.clone())),
+        (Ok(index), None) => match guard::scan(rule, namespace, &expiry.field, index.as_ref(), facts) {
+            Some(refusal) => (None, Some(refusal)),
+            None => (index, None),
+        },
+    };
+    let selection = selection(rule, namespace, facts, &expiry, index);
+    Ok((SweepRule::new(rule, namespace, expiry, selection), refusal))
+}
+
+/// Returns the expiry of a rule in a collection.
+///
+/// Errors: the guard that refuses a collection or a key in general, whatever the documents are.
+fn expiry(run: &RunFacts, rule: &Rule, facts: &CollectionFacts) -> Result<Expiry, Refusal> {
+    if facts.capped {
+        return Err(Refusal::new("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`"));
+    }
+    let Some(field) = &rule.field else {
+        let detail = "only time-series collections have a field of their own for the date; name it with `field`";
+        return Err(Refusal::new("field", detail));
+    };
+    if rule.collation.is_some() && !run.server.capabilities.collations {
+        return Err(Refusal::new("collation", "deletes compare by no collation on this service; leave `collation` out"));
+    }
+    let is_id = field == "_id";
+    Ok(Expiry {
+        field: field.clone(),
+        format: rule.date_format.unwrap_or(if is_id && !facts.clustered { DateFormat::ObjectId } else { DateFormat::Date }),
+        expire_after_seconds: rule.expire_after_seconds,
+        ttl_field: rule.ttl_field.clone(),
+        not_before_1970: is_id && facts.clustered && run.server.clustered_keeps_before_1970(),
+        filter: rule.filter.clone(),
+        as_of: run.as_of,
+    })
+}
+
+fn selection(
+    rule: &Rule,
+    namespace: &Namespace,
+    facts: &CollectionFacts,
+    expiry: &Expiry,
+    index: Option<IndexChoice>,
+) -> Selection {
+    Selection {
+        predicate: expiry.predicate(),
+        filter: rule.filter.clone(),
+        collation: rule.collation.clone(),
+        folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
+        index,
+        namespace: namespace.clone(),
+        shard_key: facts.shard_key.clone(),
+        storage: if facts.clustered { Storage::Clustered } else { Storage::Plain },
+        document_count: facts.document_count,
+        average_bytes: facts.average_bytes,
+    }
+}
