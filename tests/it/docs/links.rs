@@ -7,6 +7,7 @@ use clap::CommandFactory;
 use ttl_sweeper::cli::Cli;
 
 use super::pages::{self, root};
+use crate::support::sweeper::sweeper;
 
 #[test]
 fn every_link_leads_to_a_file_and_an_anchor_that_exist() {
@@ -151,4 +152,33 @@ fn the_messages_of_the_troubleshooting_page_are_those_of_the_code() {
         }
     }
     assert!(seen > 50, "{seen}");
+}
+
+/// Words of MongoDB in camelCase that sweeper does not use.
+const OF_MONGODB: [&str; 2] = ["deleteMany", "waitQueueTimeoutMS"];
+
+#[test]
+fn names_in_the_text_are_names_of_the_code() {
+    let mut code = code() + include_str!("../../../sweeper.example.yaml");
+    for of in ["policy", "report"] {
+        let schema = sweeper(&["schema", of]).output().expect("sweeper starts");
+        code.push_str(&String::from_utf8(schema.stdout).expect("UTF-8"));
+    }
+    let mut seen = 0;
+    for page in pages::all() {
+        for (place, text) in page.code() {
+            if ["src/", "tests/", ".ci/", "benches/"].iter().any(|folder| text.starts_with(folder)) {
+                assert!(root().join(text).exists(), "{place}: there is no `{text}`");
+                continue;
+            }
+            let is_name = |word: &&str| {
+                word.starts_with(|c: char| c.is_ascii_lowercase()) && word.contains(|c: char| c.is_ascii_uppercase())
+            };
+            for name in text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_name) {
+                seen += 1;
+                assert!(code.contains(name) || OF_MONGODB.contains(&name), "{place}: the code has no `{name}`");
+            }
+        }
+    }
+    assert!(seen > 60, "{seen}");
 }
