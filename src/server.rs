@@ -1,12 +1,14 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
-pub mod answer;
 pub mod audit;
+pub mod codes;
 pub mod connect;
 pub mod count;
 pub mod delete;
+pub mod driver;
 pub mod error;
 pub mod exact;
+pub mod find;
 pub mod grant;
 pub mod history;
 pub mod insert;
@@ -18,78 +20,97 @@ pub mod meter;
 pub mod native;
 pub mod overload;
 pub mod privileges;
-pub mod retries;
+pub mod retry;
 pub mod sample;
 pub mod shard_key;
+pub mod timeout;
+pub mod transport;
 pub mod uri;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use mongodb::options::ReadPreference;
-use mongodb::{Client, Database};
 use tracing::debug;
 
 use crate::facts::ServerFacts;
-use crate::policy::namespace::Namespace;
+use error::ServerError;
 use meter::Meter;
+use transport::{Batches, Command, ReadPreference, Transport};
 
-/// How long the end of a run waits for the server to be told.
-const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Time that the end of a run waits for the server to be told.
+const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
 
-/// How a run reads what it does not delete by.
-#[derive(Debug, Clone)]
-pub struct Reading {
+/// Collections that are looked at at the same time.
+pub const AT_ONCE: usize = 8;
+
+/// Options of the counts and samples of a run.
+///
+/// The default is for guards: a count on a secondary would be compared with a count on the primary.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
     pub preference: ReadPreference,
-    /// How long the server may work on one query; `None`: as long as it takes.
-    pub most: Option<Duration>,
-}
-
-/// A guard that counts on a secondary would compare with what the primary was.
-impl Default for Reading {
-    fn default() -> Self {
-        Self { preference: ReadPreference::Primary, most: None }
-    }
+    /// Time that the server may work on one query; `None` is no limit.
+    pub max_time: Option<Duration>,
 }
 
 /// One connection to one deployment, for one run.
 #[derive(Clone)]
 pub struct Deployment {
-    pub client: Client,
+    pub transport: Arc<dyn Transport>,
     pub facts: ServerFacts,
-    /// What every command carries, so that the server's log and profiler name the run.
+    /// The comment of every command, by which the server's log and profiler name the run.
     pub comment: String,
     /// Write concern of every delete: the connection string's, or majority.
     pub write_concern: Document,
-    /// How long one command of a sweep may stay unanswered.
-    pub patience: Duration,
-    /// How counts and samples are read.
-    pub reading: Reading,
+    /// Read concern of every query, where the connection string names one.
+    pub read_concern: Option<Document>,
+    /// Time limit of one command of a sweep.
+    pub command_timeout: Duration,
+    pub read_options: ReadOptions,
     /// For services that bill each request.
     pub meter: Option<Arc<Meter>>,
 }
 
 impl Deployment {
-    pub fn database(&self, namespace: &Namespace) -> Database {
-        self.client.database(&namespace.database)
+    /// Runs one command on the primary, once, without a time limit. Carries the run's comment where the flavor takes one.
+    pub async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
+        self.send(Command::of(database, &self.marked(command))?).await
     }
 
-    /// Says why the deployment cannot be reached any more, after waiting for it; `None` where it can.
+    /// Runs a command as it is.
+    pub async fn send(&self, command: Command) -> Result<Document, ServerError> {
+        self.transport.run(command).await
+    }
+
+    /// Runs a write command as it is. A statement that failed, or a write concern that was not met, is an error.
+    pub async fn write(&self, command: Command) -> Result<Document, ServerError> {
+        let reply = self.send(command).await?;
+        match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
+            Some(cause) => Err(cause),
+            None => Ok(reply),
+        }
+    }
+
+    /// Runs a command that opens a cursor, as it is.
+    pub async fn open(&self, command: Command) -> Result<Box<dyn Batches>, ServerError> {
+        self.transport.open(command).await
+    }
+
+    /// Waits for the deployment; returns the reason for which it cannot be reached any more, `None` where it can.
     pub async fn unreachable(&self) -> Option<String> {
-        let admin = self.client.database("admin");
-        let ping = answer::within(self.patience, async move { admin.run_command(doc! { "ping": 1 }).await }).await;
-        ping.err().filter(error::is_unreachable).map(|cause| error::explain(&cause))
+        let ping = Command::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
+        self.send(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 
-    /// Ends the sessions on the server. That it cannot is no trouble of the run.
+    /// Ends the sessions on the server. If that fails, the run is none the worse.
     pub async fn close(self) {
-        if tokio::time::timeout(CLOSE_LIMIT, self.client.shutdown()).await.is_err() {
+        if tokio::time::timeout(MAX_CLOSE_TIME, self.transport.close()).await.is_err() {
             debug!("the connection did not close in time");
         }
     }
 
-    /// The command with the run's comment, where the server takes one.
+    /// Returns the command with the run's comment, where the flavor takes one.
     pub fn marked(&self, mut command: Document) -> Document {
         if let Some(comment) = self.comment() {
             command.insert("comment", comment);
@@ -97,7 +118,7 @@ impl Deployment {
         command
     }
 
-    /// The comment for commands, where the server takes one.
+    /// Returns the comment of the run's commands, where the flavor takes one.
     pub fn comment(&self) -> Option<Bson> {
         self.facts.capabilities.comments.then(|| Bson::from(self.comment.clone()))
     }

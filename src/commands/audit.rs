@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use mongodb::error::{Error, Result};
-use mongodb::options::{ReadPreference, ReadPreferenceOptions};
+use crate::server::error::{Result, ServerError as Error};
 use tracing::warn;
 
 use super::Run;
@@ -20,17 +19,15 @@ use crate::policy::only::Only;
 use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined, NativeComparison};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
-use crate::server::{Deployment, Reading, audit as ask, count, error, native};
+use crate::server::transport::ReadPreference;
+use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, error, native};
 use crate::sweep::StopReason;
 use crate::text::duration;
-
-/// MaxTimeMSExpired.
-const OUT_OF_TIME: i32 = 50;
 
 pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> anyhow::Result<Report> {
     let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, approval: None };
     let (mut deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
-    deployment.reading = Reading { preference: preference(args.read_preference), most: Some(args.max_time) };
+    deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
     let looking = Looking::new(show(common), plan.rules.len());
     let auditing = Auditing { run, common, deployment: &deployment, exact: args.exact, looking };
     let mut reports = tokio::select! {
@@ -48,13 +45,12 @@ pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> a
 }
 
 fn preference(from: ReadFrom) -> ReadPreference {
-    let options = Some(ReadPreferenceOptions::default());
     match from {
         ReadFrom::Primary => ReadPreference::Primary,
-        ReadFrom::PrimaryPreferred => ReadPreference::PrimaryPreferred { options },
-        ReadFrom::Secondary => ReadPreference::Secondary { options },
-        ReadFrom::SecondaryPreferred => ReadPreference::SecondaryPreferred { options },
-        ReadFrom::Nearest => ReadPreference::Nearest { options },
+        ReadFrom::PrimaryPreferred => ReadPreference::PrimaryPreferred,
+        ReadFrom::Secondary => ReadPreference::Secondary,
+        ReadFrom::SecondaryPreferred => ReadPreference::SecondaryPreferred,
+        ReadFrom::Nearest => ReadPreference::Nearest,
     }
 }
 
@@ -231,7 +227,7 @@ impl One<'_> {
         self.look(what);
         match asked.await {
             Ok(found) => Ok(Some(found)),
-            Err(cause) if error::code(&cause) == Some(OUT_OF_TIME) => self.out_of_time(what, cause, report).map(|()| None),
+            Err(cause) if error::code(&cause) == Some(codes::MAX_TIME_MS_EXPIRED) => self.out_of_time(what, cause, report).map(|()| None),
             Err(cause) if error::is_unreachable(&cause) => Err(cause),
             Err(cause) => {
                 report.warnings.push(format!("{what}: not measured: {}", error::explain(&cause)));
@@ -242,10 +238,10 @@ impl One<'_> {
 
     /// Errors: any other than that the time is over.
     fn out_of_time(&self, what: &str, cause: Error, report: &mut RuleReport) -> Result<()> {
-        if error::code(&cause) != Some(OUT_OF_TIME) {
+        if error::code(&cause) != Some(codes::MAX_TIME_MS_EXPIRED) {
             return Err(cause);
         }
-        let most = self.auditing.deployment.reading.most.map_or(0, millis);
+        let most = self.auditing.deployment.read_options.max_time.map_or(0, millis);
         report.warnings.push(format!("{what}: not measured: it took longer than {}; `--max-time` allows more", duration(most)));
         Ok(())
     }

@@ -44,7 +44,7 @@ async fn read(run: &Run, common: &Common, args: &HistoryArgs, uri: &str, namespa
     if is_cut {
         warn!(
             "`{namespace}` has more than {} documents, which this service cannot sort: these may not be the newest",
-            history::MOST_READ
+            history::MAX_READ
         );
     }
     let history = History::new(namespace.to_string(), &documents, &common.only);

@@ -22,6 +22,7 @@ use crate::lock::{HELD, Holder, named};
 use crate::plan::{Decision, Plan, Refusal};
 use crate::policy::namespace::Namespace;
 use crate::server::lease::{Attempt, LeaseStore};
+use crate::server::error::ServerError;
 use crate::server::{Deployment, error};
 use crate::text::duration;
 
@@ -229,7 +230,7 @@ fn of_another(namespace: &Namespace, held: &Held) -> String {
     format!("the lease on `{namespace}` is held by {}; {until}", named(held.holder.as_ref()))
 }
 
-fn cannot_take(lock: &Namespace, cause: &mongodb::error::Error) -> Failure {
+fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {
     let failure = Failure::cannot_run(format!(
         "taking a lease in `{lock}` (`lock` of the policy): {}; nothing was deleted",
         error::explain(cause)

@@ -107,7 +107,7 @@ async fn count(
     rule: &SweepRule,
     count_all: bool,
     report: &mut RuleReport,
-) -> mongodb::error::Result<()> {
+) -> error::Result<()> {
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         let expired = count::expired(deployment, rule).await?;
         report.set_expired(expired.count, rule.selection.average_bytes);

@@ -1,11 +1,11 @@
 //! What an audit asks beyond the counts: the distribution of the dates, some documents, and what finding them costs. Reads only.
 
 use bson::{Bson, Document, doc};
-use mongodb::error::Result;
-use mongodb::options::SelectionCriteria;
+use super::error::Result;
 
 use super::Deployment;
-use super::count::{as_options, documents, in_bucket};
+use super::count::{documents, in_bucket};
+use super::find::Query;
 use crate::audit::distribution::Distribution;
 use crate::audit::{ranges, sample};
 use crate::plan::{Selection, Storage, SweepRule};
@@ -16,7 +16,7 @@ use crate::values::integer_in;
 const SAMPLES: i64 = 10;
 
 /// Expired documents after which an explained query ends.
-const EXPLAINED: i64 = 10_000;
+const EXPLAINED: u64 = 10_000;
 
 /// Puts every document into its class, in one pass over the collection; where a rate is given, only those of a sample, and gives with it how
 /// many these were.
@@ -58,22 +58,13 @@ pub async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sa
 /// What finding the first 10,000 expired documents along the rule's index costs; `None` where no plan can be read.
 pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
     let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) else { return Ok(None) };
-    let mut find = doc! {
-        "find": &selection.namespace.collection,
-        "filter": selection.predicate.clone(),
-        "hint": &index.name,
-        "limit": EXPLAINED,
-    };
-    if let Some(collation) = &selection.collation {
-        find.insert("collation", bson::serialize_to_bson(&as_options(collation)?)?);
-    }
-    let mut explain = doc! { "explain": deployment.marked(find), "verbosity": "executionStats" };
-    if let Some(most) = deployment.reading.most {
-        explain.insert("maxTimeMS", i64::try_from(most.as_millis()).unwrap_or(i64::MAX));
-    }
-    let criteria = SelectionCriteria::ReadPreference(deployment.reading.preference.clone());
-    let database = deployment.database(&selection.namespace);
-    let plan = database.run_command(explain).selection_criteria(criteria).await?;
+    let query = Query::find(&selection.namespace, selection.predicate.clone())
+        .hint(Some(index.name.as_str()))
+        .limit(EXPLAINED)
+        .collation(selection.collation.as_ref())
+        .max_time(deployment.read_options.max_time)
+        .read_preference(deployment.read_options.preference);
+    let plan = query.explain(deployment, "executionStats").await?;
     let stats = plan.get("executionStats").and_then(Bson::as_document);
     let stat = |key| stats.and_then(|stats| integer_in(stats, key)).and_then(|n| u64::try_from(n).ok());
     let all = (stat("totalDocsExamined"), stat("totalKeysExamined"), stat("nReturned"));

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, Document, doc};
-use mongodb::error::ErrorKind;
-use mongodb::event::EventHandler;
-use mongodb::event::command::CommandEvent;
 use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcern};
-use mongodb::{Client, Database};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
+use super::driver::Driver;
+use super::error::{Obstacle, ServerError};
 use super::meter::Meter;
-use super::{Deployment, Reading, answer, error, uri};
+use super::transport::{Command, Transport};
+use super::{Deployment, ReadOptions, codes, timeout, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
@@ -33,7 +32,7 @@ pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Resul
             Failure::usage(format!("reading the connection string `{shown}`: `{option}={path}`: {cause}; nothing was contacted"))
         })?;
     }
-    let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause))?;
+    let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
     }
@@ -41,33 +40,39 @@ pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Resul
         // Load balancers in front of cloud services drop connections that are idle for some four minutes.
         options.max_idle_time = Some(Duration::from_secs(120));
     }
-    options.command_event_handler = Some(EventHandler::callback(log_command));
     let write_concern = write_concern(options.write_concern.as_ref())
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
     let by_name = by_name(flavor, &seeds);
     if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb, _))) {
-        // A delete command is never retried by the driver here; Cosmos DB refuses the transaction number that would go with it.
+        // The driver retries no command of this program, and Cosmos DB refuses the transaction number that would go with it.
         options.retry_writes = Some(false);
     }
-    let user = options.credential.clone();
+    let with_user = options.credential.is_some();
+    let read_concern = options.read_concern.as_ref().map(bson::serialize_to_document).transpose();
+    let read_concern = read_concern.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
 
-    let client = Client::with_options(options.clone()).map_err(|cause| unreadable(&shown, given, &cause))?;
-    let facts = ask(&client, seeds, by_name, user.is_none()).await;
-    let facts = facts.map_err(|cause| cannot_connect(&shown, user.is_some(), &cause))?;
+    let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, given, &cause));
+    let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
+    let facts = ask(transport.as_ref(), seeds, by_name, !with_user).await;
+    let facts = facts.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
     info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
     let meter = match facts.capabilities.request_charge {
-        true => Some(Arc::new(Meter::open(options).map_err(|cause| unreadable(&shown, given, &cause))?)),
+        true => {
+            options.max_pool_size = Some(1);
+            options.min_pool_size = None;
+            Some(Arc::new(Meter::new(Arc::new(driver(options)?))))
+        }
         false => None,
     };
-    let patience = prepared.patience.unwrap_or(answer::LONGEST_SILENCE);
     Ok(Deployment {
-        client,
+        transport,
         facts,
         comment: format!("sweeper {run_id}"),
         write_concern,
-        patience,
-        reading: Reading::default(),
+        read_concern,
+        command_timeout: prepared.command_timeout.unwrap_or(timeout::MAX_COMMAND_TIME),
+        read_options: ReadOptions::default(),
         meter,
     })
 }
@@ -81,20 +86,20 @@ fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)>
 }
 
 async fn ask(
-    client: &Client,
+    transport: &dyn Transport,
     seeds: Vec<String>,
     by_name: Option<(Flavor, String)>,
-    anonymous: bool,
-) -> mongodb::error::Result<ServerFacts> {
-    let admin = client.database("admin");
-    // The first command opens the connection; the second one's round trip is what the clocks are compared by.
-    let build = admin.run_command(doc! { "buildInfo": 1 }).await?;
+    is_anonymous: bool,
+) -> Result<ServerFacts, ServerError> {
+    // The first command opens the connection; the clocks are compared by the round trip of the second.
+    let build = transport.run(Command::of("admin", &doc! { "buildInfo": 1 })?).await?;
     let before = SystemTime::now();
-    let hello = hello(&admin).await?;
+    let hello = hello(transport, None).await?;
     let middle = before + before.elapsed().unwrap_or_default() / 2;
-    if anonymous {
+    if is_anonymous {
         // The commands above are open to everybody; this one is not, where the server asks for a user.
-        admin.run_command(doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true }).await?;
+        let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+        transport.run(Command::of("admin", &list)?).await?;
     }
     let local_time = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::from_system_time(middle));
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
@@ -122,11 +127,12 @@ async fn ask(
     })
 }
 
-/// Asks the server who and when it is.
-pub async fn hello(admin: &Database) -> mongodb::error::Result<Document> {
-    match admin.run_command(doc! { "hello": 1 }).await {
+/// Asks the server for its role and its time.
+pub async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
+    let command = |name: &str| Ok::<_, ServerError>(Command { time_limit, ..Command::of("admin", &doc! { name: 1 })? });
+    match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name.
-        Err(cause) if error::code(&cause) == Some(59) => admin.run_command(doc! { "isMaster": 1 }).await,
+        Err(cause) if cause.has_code(codes::COMMAND_NOT_FOUND) => transport.run(command("isMaster")?).await,
         answer => answer,
     }
 }
@@ -156,9 +162,9 @@ fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
     Ok(document)
 }
 
-fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failure {
-    let why = error::explain(cause);
-    if matches!(cause.kind.as_ref(), ErrorKind::DnsResolve { .. }) {
+fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
+    let why = cause.to_string();
+    if cause.is_dns() {
         return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
     }
     // The driver's words may quote the string: they are shown only where they quote none of its values.
@@ -171,36 +177,21 @@ fn unreadable(shown: &str, given: &str, cause: &mongodb::error::Error) -> Failur
     Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted"))
 }
 
-fn cannot_connect(shown: &str, with_user: bool, cause: &mongodb::error::Error) -> Failure {
-    let failure = Failure::cannot_run(format!("connecting to `{shown}`: {}; nothing was deleted", error::explain(cause)));
-    let text = failure.message.clone();
-    if text.contains("wire version") {
-        failure
+fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure {
+    let failure = Failure::cannot_run(format!("connecting to `{shown}`: {cause}; nothing was deleted"));
+    match cause.obstacle() {
+        Some(Obstacle::WireVersion) => failure
             .hint("the server is older than MongoDB 4.2, and so are accounts of Azure Cosmos DB with the API version 3.6 (wire version 6) or 4.0 (7): \
-                   upgrade the account's API version to 4.2 or later, under Features in the Azure portal")
-    } else if text.contains("uthentication failed") || error::code(cause) == Some(18) {
-        failure.hint("check user, password and `authSource` of the connection string")
-    } else if error::code(cause) == Some(13) && !with_user {
-        failure.hint("the server asks for a user; name one in the connection string")
-    } else if text.contains("UnknownIssuer") || text.contains("BadSignature") {
-        failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
-    } else if text.contains("no suitable server answered") {
-        failure.hint("check host and port, that the server runs, and that firewalls and access lists let this machine through")
-    } else {
-        failure
-    }
-}
-
-/// Names each command in the log, without its body: bodies hold filters and documents.
-fn log_command(event: CommandEvent) {
-    match event {
-        CommandEvent::Started(event) => {
-            let target = event.command.get_str(&event.command_name).unwrap_or_default();
-            debug!(target: "sweeper::command", "command {} {}.{target}", event.command_name, event.db);
+                   upgrade the account's API version to 4.2 or later, under Features in the Azure portal"),
+        Some(Obstacle::Authentication) => failure.hint("check user, password and `authSource` of the connection string"),
+        None if cause.is_unauthorized() && !with_user => {
+            failure.hint("the server asks for a user; name one in the connection string")
         }
-        CommandEvent::Failed(event) => {
-            debug!(target: "sweeper::command", "command {} failed: {}", event.command_name, error::explain(&event.failure))
+        Some(Obstacle::Certificate) => {
+            failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
         }
-        _ => {}
+        None if cause.is_unreachable() => failure
+            .hint("check host and port, that the server runs, and that firewalls and access lists let this machine through"),
+        None => failure,
     }
 }

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
-use futures_util::TryStreamExt;
-use mongodb::error::Result;
-use mongodb::options::{Hint, SelectionCriteria};
+use bson::{DateTime, Document, doc};
+use super::error::Result;
 
-use super::retries::Retries;
-use super::{Deployment, Reading, error};
+use super::find::Query;
+use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::values::integer_in;
@@ -80,7 +78,7 @@ pub async fn oldest_within(deployment: &Deployment, rule: &SweepRule, most: Dura
 
 /// The same deployment for queries that may take so long.
 fn within(deployment: &Deployment, most: Duration) -> Deployment {
-    Deployment { reading: Reading { most: Some(most), ..Reading::default() }, ..deployment.clone() }
+    Deployment { read_options: ReadOptions { max_time: Some(most), ..ReadOptions::default() }, ..deployment.clone() }
 }
 
 /// Along an ascending index the first match has the earliest date of all.
@@ -134,42 +132,13 @@ async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Documen
     Ok(documents(deployment, selection, stages).await?.into_iter().next())
 }
 
-/// The few documents that an aggregation gives: no more than fit the first reply of the server.
+/// Returns the few documents that an aggregation yields.
 pub async fn documents(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
-    let namespace = &selection.namespace;
-    let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
-    let mut retries = Retries::default();
-    loop {
-        let criteria = SelectionCriteria::ReadPreference(deployment.reading.preference.clone());
-        let mut aggregate = collection.aggregate(stages.clone()).selection_criteria(criteria);
-        if let Some(most) = deployment.reading.most {
-            aggregate = aggregate.max_time(most);
-        }
-        if let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
-            aggregate = aggregate.hint(Hint::Name(index.name.clone()));
-        }
-        if let Some(collation) = &selection.collation {
-            aggregate = aggregate.collation(as_options(collation)?);
-        }
-        if let Some(comment) = deployment.comment() {
-            aggregate = aggregate.comment(comment);
-        }
-        let found = match aggregate.await {
-            Ok(cursor) => cursor.try_collect().await,
-            Err(cause) => Err(cause),
-        };
-        match found {
-            // Only a service that has no room is asked again: what else can be done about a count is for the caller to say.
-            Err(cause) if error::overload(&cause).is_some() => match retries.wait(&cause) {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(cause),
-            },
-            found => return found,
-        }
-    }
-}
-
-/// The driver's type for a collation.
-pub fn as_options(collation: &Document) -> Result<mongodb::options::Collation> {
-    Ok(bson::deserialize_from_bson(Bson::Document(collation.clone()))?)
+    Query::aggregate(&selection.namespace, stages)
+        .read_preference(deployment.read_options.preference)
+        .max_time(deployment.read_options.max_time)
+        .hint(selection.index.as_ref().map(|index| index.name.as_str()))
+        .collation(selection.collation.as_ref())
+        .all(deployment)
+        .await
 }

@@ -7,6 +7,7 @@ use super::exact::{self, Along, Exact};
 use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
+use super::transport::Command;
 use super::{Deployment, error};
 use crate::plan::{Selection, buckets};
 use crate::values::{count_in, integer_in};
@@ -133,7 +134,7 @@ pub async fn delete(
         Ok(command) => command,
         Err(why) => return failed(format!("building the delete command: {why}"), false, false),
     };
-    match deployment.charged(&selection.namespace, command, charges).await {
+    match deployment.charged(Command::new(&selection.namespace.database, command), charges).await {
         Ok(reply) => read(&reply),
         Err(cause) => {
             let overload = error::overload(&cause);

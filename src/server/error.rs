@@ -1,104 +1,230 @@
-//! The driver's errors in words: what a person needs, without the driver's debug text and without what documents hold.
+//! Errors of a server and of the way to it, in words that a person needs: without debug text, and without the values of documents.
 
-use mongodb::error::{Error, ErrorKind, WriteFailure};
+use std::fmt;
+use std::time::Duration;
 
+use bson::{Bson, Document};
+
+use super::codes;
 use super::overload::{self, Overload};
-
-/// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
-///
-/// Another document has the same value in a unique index, such as that of the `_id`.
-pub const DUPLICATE_KEY: i32 = 11_000;
-
-/// Source: the driver specification "Retryable Reads", list of retryable errors.
-const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
-
-/// Codes with which a server refuses a command before it does anything: no privilege, no primary.
-const REFUSED: [i32; 3] = [13, 10107, 13435];
-
-/// Codes that end an operation wherever it is: LockTimeout, MaxTimeMSExpired, QueryPlanKilled, CursorKilled, ClientDisconnect, Interrupted.
-///
-/// Source: mongo `error_codes.yml`, category Interruption; such a delete fails as a command, and `n` is lost.
-const INTERRUPTED: [i32; 6] = [24, 50, 175, 237, 279, 11601];
+use crate::values;
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
-/// Says why a command failed.
-pub fn explain(error: &Error) -> String {
-    match error.kind.as_ref() {
-        ErrorKind::Command(command) => coded(&command.message, command.code, &command.code_name),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => {
-            coded(&write.message, write.code, write.code_name.as_deref().unwrap_or_default())
+/// The result of a command.
+pub type Result<T> = std::result::Result<T, ServerError>;
+
+/// An error of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerError {
+    kind: Kind,
+    message: String,
+    /// The server's own code, where the server reported the error.
+    code: Option<i32>,
+    overload: Option<Overload>,
+    obstacle: Option<Obstacle>,
+    /// Whether the command failed before it did anything.
+    is_refused: bool,
+    /// Whether the server labelled the error as one after which the command can be sent again.
+    is_labelled_retryable: bool,
+}
+
+/// The stage at which a command failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The server reported the error.
+    Reported,
+    /// The connection broke.
+    Network,
+    /// No reply came within the time limit.
+    Timeout,
+    /// A reply came that cannot be read.
+    InvalidReply,
+    /// No server could be selected, after waiting for one.
+    Unreachable,
+    /// A name of the connection string could not be resolved.
+    Dns,
+    Other,
+}
+
+/// A known reason for which no connection comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The driver does not speak the wire version of the server.
+    WireVersion,
+    Authentication,
+    /// The authority that signed the server's certificate is not trusted.
+    Certificate,
+}
+
+impl ServerError {
+    /// Makes an error from the message and the code of a server.
+    pub fn reported(code: i32, message: &str, code_name: &str) -> Self {
+        Self {
+            code: Some(code),
+            overload: overload::read(code, message),
+            obstacle: (code == codes::AUTHENTICATION_FAILED).then_some(Obstacle::Authentication),
+            is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT),
+            ..Self::new(Kind::Reported, coded(message, code, code_name))
         }
-        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => coded(&concern.message, concern.code, &concern.code_name),
-        ErrorKind::Authentication { message, .. } => format!("authentication failed: {}", brief(message)),
-        ErrorKind::Io(io) => format!("network error: {io}"),
-        ErrorKind::ConnectionPoolCleared { .. } => "the connection was given up: the server did not answer its heartbeat".into(),
-        ErrorKind::ServerSelection { message, .. } => selection(message),
-        ErrorKind::DnsResolve { message, .. } => format!("DNS: {}", brief(message)),
-        ErrorKind::InvalidTlsConfig { message, .. } => format!("TLS: {}", brief(message)),
-        // About the connection string: its reader sees to it that no value of it is shown.
-        ErrorKind::InvalidArgument { message, .. } => message.trim_end_matches('.').to_owned(),
-        ErrorKind::IncompatibleServer { message, .. } | ErrorKind::InvalidResponse { message, .. } => brief(message),
-        ErrorKind::SessionsNotSupported => "the server has no sessions".into(),
-        _ => "an unexpected error of the driver".into(),
+    }
+
+    /// Makes an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`.
+    pub fn read(error: &Document) -> Self {
+        let code = values::integer_in(error, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
+        let message = error.get_str("errmsg").unwrap_or("an error without a message");
+        Self::reported(code, message, error.get_str("codeName").unwrap_or_default())
+    }
+
+    /// Reads the first of the `writeErrors` of a reply.
+    pub fn of_write(reply: &Document) -> Option<Self> {
+        let errors = reply.get_array("writeErrors").ok()?;
+        errors.first().and_then(Bson::as_document).map(Self::read)
+    }
+
+    /// Reads the `writeConcernError` of a reply: the write is done on the primary, but the members have not confirmed it.
+    pub fn of_write_concern(reply: &Document) -> Option<Self> {
+        reply.get_document("writeConcernError").ok().map(|error| Self { overload: None, ..Self::read(error) })
+    }
+
+    pub(super) fn new(kind: Kind, message: String) -> Self {
+        Self { kind, message, code: None, overload: None, obstacle: None, is_refused: false, is_labelled_retryable: false }
+    }
+
+    pub(super) fn labelled_retryable(self, is_labelled_retryable: bool) -> Self {
+        Self { is_labelled_retryable, ..self }
+    }
+
+    pub(super) fn timeout(limit: Duration) -> Self {
+        Self::new(Kind::Timeout, format!("network error: no answer within {} s", limit.as_secs_f64()))
+    }
+
+    pub(super) fn with_obstacle(self, obstacle: Option<Obstacle>) -> Self {
+        Self { obstacle, ..self }
+    }
+
+    pub(super) fn invalid_reply(message: &str) -> Self {
+        Self::new(Kind::InvalidReply, message.to_owned())
+    }
+
+    pub(super) fn other(message: impl Into<String>) -> Self {
+        Self::new(Kind::Other, message.into())
+    }
+
+    /// Returns the server's own code, where the server reported the error.
+    pub fn code(&self) -> Option<i32> {
+        self.code
+    }
+
+    pub fn has_code(&self, code: i32) -> bool {
+        self.code == Some(code)
+    }
+
+    /// Tells whether the user lacks a privilege.
+    pub fn is_unauthorized(&self) -> bool {
+        self.has_code(codes::UNAUTHORIZED)
+    }
+
+    /// Returns the known reason for which no connection came about.
+    pub fn obstacle(&self) -> Option<Obstacle> {
+        self.obstacle
+    }
+
+    /// Tells whether a name of the connection string could not be resolved.
+    pub fn is_dns(&self) -> bool {
+        self.kind == Kind::Dns
+    }
+
+    /// Tells whether no reply came within the time limit.
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Timeout
+    }
+
+    /// Tells whether no server could be selected, after waiting for one.
+    pub fn is_unreachable(&self) -> bool {
+        self.kind == Kind::Unreachable
+    }
+
+    /// Tells whether the extent of what the command did is unknown.
+    pub fn is_reply_lost(&self) -> bool {
+        matches!(self.kind, Kind::Network | Kind::Timeout | Kind::InvalidReply) || self.code.is_some_and(codes::is_reply_lost)
+    }
+
+    /// Tells whether a statement failed before it did anything. One that fails later has deleted documents that the reply's `n` leaves out,
+    /// for `n` counts the statements that were carried out as a whole (mongo `write_ops_exec.cpp`, `performDeletes`).
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// Tells whether the command can be sent again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind, Kind::Network | Kind::Timeout | Kind::Unreachable)
+            || self.is_labelled_retryable
+            || self.code.is_some_and(codes::is_retryable)
+    }
+
+    /// Returns what a service under too much load says of it.
+    pub fn overload(&self) -> Option<Overload> {
+        self.overload
     }
 }
 
-/// The server's own code for an error, where it has one.
-pub fn code(error: &Error) -> Option<i32> {
-    match error.kind.as_ref() {
-        ErrorKind::Command(command) => Some(command.code),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => Some(write.code),
-        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => Some(concern.code),
-        _ => None,
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 
-/// Whether nobody knows how much of the command was carried out.
-pub fn is_reply_lost(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::InvalidResponse { .. })
-        || code(error).is_some_and(|code| INTERRUPTED.contains(&code) || (is_retryable_code(code) && !REFUSED.contains(&code)))
+impl std::error::Error for ServerError {}
+
+/// BSON errors may quote a value; the message does not.
+impl From<bson::error::Error> for ServerError {
+    fn from(_: bson::error::Error) -> Self {
+        Self::other("a document cannot be written or read as BSON")
+    }
 }
 
-/// Whether a statement failed before it did anything. One that fails later has deleted documents that the reply's `n` leaves out: it counts
-/// statements that were carried out as a whole (mongo `write_ops_exec.cpp`, `performDeletes`).
+pub fn explain(error: &ServerError) -> String {
+    error.to_string()
+}
+
+pub fn code(error: &ServerError) -> Option<i32> {
+    error.code()
+}
+
+pub fn is_reply_lost(error: &ServerError) -> bool {
+    error.is_reply_lost()
+}
+
+pub fn is_unreachable(error: &ServerError) -> bool {
+    error.is_unreachable()
+}
+
+pub fn is_retryable(error: &ServerError) -> bool {
+    error.is_retryable()
+}
+
+pub fn overload(error: &ServerError) -> Option<Overload> {
+    error.overload()
+}
+
+pub const DUPLICATE_KEY: i32 = codes::DUPLICATE_KEY;
+
 pub fn is_refused(code: i32, message: &str) -> bool {
-    REFUSED.contains(&code) || message.contains(NO_SUCH_HINT)
-}
-
-/// What a service under too much load says of it.
-pub fn overload(error: &Error) -> Option<Overload> {
-    match error.kind.as_ref() {
-        ErrorKind::Command(command) => overload::read(command.code, &command.message),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => overload::read(write.code, &write.message),
-        _ => None,
-    }
-}
-
-/// Whether no server is left to talk to, after waiting for one.
-pub fn is_unreachable(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::ServerSelection { .. })
-}
-
-/// Whether the command can be sent again.
-pub fn is_retryable(error: &Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. })
-        || is_unreachable(error)
-        || error.contains_label("RetryableWriteError")
-        || code(error).is_some_and(is_retryable_code)
+    ServerError::reported(code, message, "").is_refused()
 }
 
 pub fn is_retryable_code(code: i32) -> bool {
-    RETRYABLE.contains(&code)
+    codes::is_retryable(code)
 }
 
 /// Puts a server's message and code together.
 pub fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
-    let message = if is_of_expression(code) {
+    let message = if codes::is_of_expression(code) {
         "an expression of the filter failed on a document"
     } else if message.contains(NO_SUCH_HINT) {
-        // Servers list an index from the beginning of its build, long before it serves anybody.
+        // Servers list an index from the beginning of its build, long before they can use it.
         "the index is still being built, or was dropped during the run; try again when it is ready"
     } else {
         message
@@ -109,14 +235,9 @@ pub fn coded(message: &str, code: i32, code_name: &str) -> String {
     }
 }
 
-/// Codes that expressions fail with: ConversionFailure, and the numbered ones of single operators, which begin above those with a name.
-fn is_of_expression(code: i32) -> bool {
-    code == 241 || code > 16_500
-}
-
-/// The part of a server's message that says why. Many messages quote the command or the query, with the values it holds: nothing is shown
-/// from the first brace, bracket or quotation mark on.
-fn brief(message: &str) -> String {
+/// Returns the part of a server's message that says why. Many messages quote the command or the query with the values in it: nothing is
+/// shown from the first brace, bracket or quotation mark on.
+pub(super) fn brief(message: &str) -> String {
     // No quotation mark in there: "can't $divide by zero".
     let message = message.replace("can't ", "cannot ");
     let why = message.rsplit("caused by :: ").next().unwrap_or_default();
@@ -130,16 +251,61 @@ fn brief(message: &str) -> String {
     }
 }
 
-/// Takes the causes out of the driver's picture of the topology: `... Error: Kind: I/O error: Connection refused (os error 111), labels: ...`.
-fn selection(message: &str) -> String {
-    let mut causes: Vec<&str> =
-        message.split("Kind: ").skip(1).map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim()).collect();
-    causes.sort_unstable();
-    causes.dedup();
-    match causes.as_slice() {
-        // Of a server that is too old, or too new, for the driver.
-        [] if message.contains("wire version") => message.trim_end_matches('.').to_owned(),
-        [] => "no suitable server answered in time".into(),
-        causes => format!("no suitable server answered in time: {}", brief(&causes.join("; "))),
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart_by_what_may_have_been_done() {
+        for (code, is_reply_lost, is_retryable, is_refused) in [
+            (codes::UNAUTHORIZED, false, false, true),
+            (codes::NOT_WRITABLE_PRIMARY, false, true, true),
+            (codes::PRIMARY_STEPPED_DOWN, true, true, false),
+            (codes::MAX_TIME_MS_EXPIRED, true, false, false),
+            (codes::QUERY_PLAN_KILLED, true, false, false),
+            (codes::DUPLICATE_KEY, false, false, false),
+        ] {
+            let error = ServerError::reported(code, "message", "");
+            let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
+            assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
+        }
+        let network = ServerError::new(Kind::Network, String::new());
+        assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable());
+        let unreachable = ServerError::new(Kind::Unreachable, String::new());
+        assert!(!unreachable.is_reply_lost() && unreachable.is_retryable() && unreachable.is_unreachable());
+        let invalid = ServerError::new(Kind::InvalidReply, String::new());
+        assert!(invalid.is_reply_lost() && !invalid.is_retryable());
+        let labelled = ServerError::reported(0, "", "").labelled_retryable(true);
+        assert!(labelled.is_retryable() && !labelled.is_reply_lost());
+    }
+
+    #[test]
+    fn messages_show_no_value() {
+        for (code, message, shown) in [
+            (189, "stepped down. labels: {..}", "stepped down (code 189)"),
+            (2, "PlanExecutor error :: caused by :: cannot compare {a: 'secret'}", "cannot compare (code 2)"),
+            (241, "Failed to parse number 'secret'", "an expression of the filter failed on a document (code 241)"),
+            (16_501, "can't convert 'secret'", "an expression of the filter failed on a document (code 16501)"),
+            (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
+        ] {
+            assert_eq!(ServerError::reported(code, message, "").to_string(), shown);
+        }
+        assert_eq!(ServerError::reported(13, "not authorized on a to execute command { find }", "Unauthorized").to_string(), "not authorized on a (code 13, Unauthorized)");
+    }
+
+    #[test]
+    fn errors_inside_of_replies_are_read() {
+        let reply = doc! {
+            "n": 1, "ok": 1.0,
+            "writeErrors": [{ "index": 0, "code": 11000.0, "errmsg": "E11000 duplicate key error" }],
+            "writeConcernError": { "code": 64, "codeName": "WriteConcernTimeout", "errmsg": "waiting" },
+        };
+        assert!(ServerError::of_write(&reply).unwrap().has_code(codes::DUPLICATE_KEY));
+        let concern = ServerError::of_write_concern(&reply).unwrap();
+        assert_eq!(concern.to_string(), "waiting (code 64, WriteConcernTimeout)");
+        assert_eq!(ServerError::of_write(&doc! { "n": 1 }), None);
+        assert_eq!(ServerError::of_write_concern(&doc! { "n": 1 }), None);
     }
 }

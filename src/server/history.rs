@@ -1,60 +1,50 @@
 //! The history in the database: one document per run.
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{Document, doc};
-use futures_util::TryStreamExt;
-use mongodb::Collection;
-use mongodb::error::{Error, ErrorKind, Result};
-use mongodb::options::WriteConcern;
+use tokio::time::Instant;
 
+use super::error::{Result, ServerError};
+use super::find::Query;
 use super::grant::RecordGrant;
-use super::retries::Retries;
-use super::{Deployment, answer, error};
+use super::retry::{Retries, retry};
+use super::transport::{Command, ReadPreference};
+use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
-/// One try to record a run may take so long: a fail-over is waited for, but nothing else keeps the process.
-const LONGEST_INSERT: Duration = Duration::from_secs(20);
+/// Time limit of one attempt to record a run: a fail-over is waited for, but nothing else keeps the process.
+const MAX_INSERT_TIME: Duration = Duration::from_secs(20);
 
-/// No try begins later.
-const LONGEST: Duration = Duration::from_secs(20);
+/// Time after which no attempt begins.
+const MAX_ATTEMPTS_TIME: Duration = Duration::from_secs(20);
 
 /// Documents of one find where cursors do not last.
-const PAGE: i64 = 200;
+const PAGE: u32 = 200;
 
-/// Of a collection that the server cannot sort, no more documents than this are read.
-pub const MOST_READ: usize = 10_000;
+/// Documents that are read at most of a collection that the server cannot sort.
+pub const MAX_READ: usize = 10_000;
 
-/// Code of a document that is already there: the reply to an earlier try was lost.
 /// Inserts the document of a run.
 pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Document, _grant: &RecordGrant) -> Result<()> {
-    let write_concern: WriteConcern = bson::deserialize_from_document(deployment.write_concern.clone())?;
-    let (mut retries, begun) = (Retries::default(), Instant::now());
-    loop {
-        let collection = collection(deployment, namespace);
-        let (document, concern, comment) = (document.clone(), write_concern.clone(), deployment.comment());
-        let inserted = answer::within(LONGEST_INSERT, async move {
-            let insert = collection.insert_one(document).write_concern(concern);
-            match comment {
-                Some(comment) => insert.comment(comment).await,
-                None => insert.await,
-            }
-        });
-        let cause = match inserted.await {
-            Err(cause) if error::code(&cause) != Some(error::DUPLICATE_KEY) => cause,
-            _ => return Ok(()),
-        };
-        match retries.wait(&cause) {
-            // Who waits for an unreachable server, or for a reply that does not come, has waited long enough.
-            Some(wait) if !is_silent(&cause) && begun.elapsed() < LONGEST => tokio::time::sleep(wait).await,
-            _ => return Err(cause),
-        }
+    let insert = doc! {
+        "insert": &namespace.collection,
+        "documents": [document],
+        "ordered": true,
+        "writeConcern": &deployment.write_concern,
+    };
+    let command = Command::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
+    let (mut retries, begun) = (Retries::several(), Instant::now());
+    let next_wait = |cause: &ServerError| {
+        // Whoever has waited for an unreachable server, or for a reply that does not come, has waited long enough.
+        let may_retry = !cause.is_timeout() && begun.elapsed() < MAX_ATTEMPTS_TIME;
+        retries.wait(cause).filter(|_| may_retry)
+    };
+    match retry(next_wait, || deployment.write(command.clone())).await {
+        // The document is there already: the reply to an earlier attempt was lost.
+        Err(cause) if !cause.has_code(codes::DUPLICATE_KEY) => Err(cause),
+        _ => Ok(()),
     }
-}
-
-fn is_silent(cause: &Error) -> bool {
-    error::is_unreachable(cause) || matches!(cause.kind.as_ref(), ErrorKind::Io(io) if io.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Reads the newest documents, the newest first, without the rules where they are not asked for. Also gives whether there are too many to
@@ -66,7 +56,7 @@ pub async fn newest(
     with_rules: bool,
 ) -> Result<(Vec<Document>, bool)> {
     if deployment.facts.capabilities.sorts {
-        let page = Page { filter: doc! {}, sort: doc! { "startedAt": -1 }, limit: last as i64 };
+        let page = Page { filter: doc! {}, sort: doc! { "startedAt": -1 }, limit: u32::try_from(last).unwrap_or(u32::MAX) };
         return Ok((find(deployment, namespace, page, with_rules).await?, false));
     }
     // Without a sort by date all of them are gone through, in the order of their `_id`s.
@@ -81,7 +71,7 @@ pub async fn newest(
         newest.extend(documents);
         newest.sort_by_key(|document| std::cmp::Reverse(document.get_datetime("startedAt").ok().copied()));
         newest.truncate(last);
-        if read >= MOST_READ {
+        if read >= MAX_READ {
             return Ok((newest, true));
         }
         filter = doc! { "_id": { "$gt": after } };
@@ -91,35 +81,12 @@ pub async fn newest(
 struct Page {
     filter: Document,
     sort: Document,
-    limit: i64,
+    limit: u32,
 }
 
 async fn find(deployment: &Deployment, namespace: &Namespace, page: Page, with_rules: bool) -> Result<Vec<Document>> {
-    let (mut retries, collection) = (Retries::default(), collection(deployment, namespace));
-    loop {
-        let mut find = collection.find(page.filter.clone()).sort(page.sort.clone()).limit(page.limit);
-        // One reply holds the page, so that no cursor has to last.
-        find = find.batch_size(u32::try_from(page.limit).unwrap_or(u32::MAX));
-        if !with_rules {
-            find = find.projection(doc! { "rules": 0 });
-        }
-        if let Some(comment) = deployment.comment() {
-            find = find.comment(comment);
-        }
-        let found = match find.await {
-            Ok(cursor) => cursor.try_collect().await,
-            Err(cause) => Err(cause),
-        };
-        match found {
-            Err(cause) => match retries.wait(&cause) {
-                Some(wait) if !error::is_unreachable(&cause) => tokio::time::sleep(wait).await,
-                _ => return Err(cause),
-            },
-            found => return found,
-        }
-    }
-}
-
-fn collection(deployment: &Deployment, namespace: &Namespace) -> Collection<Document> {
-    deployment.database(namespace).collection(&namespace.collection)
+    // One reply holds the page, so that no cursor has to last.
+    let find = Query::find(namespace, page.filter).sort(page.sort).limit(page.limit.into()).batch_size(page.limit);
+    let find = if with_rules { find } else { find.projection(doc! { "rules": 0 }) };
+    find.read_preference(ReadPreference::ConnectionString).retried().all(deployment).await
 }

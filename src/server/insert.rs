@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
-use futures_util::TryStreamExt;
-use mongodb::error::Result;
-use mongodb::options::{ReadPreference, SelectionCriteria};
+use super::error::Result;
 
 use super::exact::Exact;
-use super::{Deployment, error};
+use super::{Deployment, codes};
+use super::error::ServerError;
+use super::find::Query;
+use super::transport::Command;
 use crate::policy::namespace::Namespace;
-use crate::values::{count_in, integer_in};
+use crate::values::count_in;
 
 /// What to do with documents of which the `_id` is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +42,9 @@ pub struct Put {
 
 /// Why documents should not be put back into a collection of such a kind.
 pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
-    let list = deployment.marked(doc! { "listCollections": 1, "filter": { "name": &namespace.collection } });
-    let mut listed = deployment.database(namespace).run_cursor_command(list).await?;
-    let Some(found) = listed.try_next().await? else { return Ok(None) };
+    let list = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
+    let listed = Query::listing(&namespace.database, list).all(deployment).await?;
+    let Some(found) = listed.first() else { return Ok(None) };
     let is_capped = found.get_document("options").is_ok_and(|options| options.get_bool("capped").unwrap_or(false));
     Ok(match found.get_str("type") {
         _ if is_capped => Some("the collection is capped, and would drop others for them"),
@@ -77,11 +78,11 @@ pub async fn put(
     } else {
         let failed = insert(deployment, namespace, &missing, put).await?;
         put.inserted += (missing.len() - failed.len()) as u64;
-        for (index, code, why) in failed {
+        for (index, cause) in failed {
             let Some(document) = missing.get(index) else { continue };
-            if code != error::DUPLICATE_KEY {
+            if !cause.has_code(codes::DUPLICATE_KEY) {
                 put.refused += 1;
-                put.why.get_or_insert(why);
+                put.why.get_or_insert_with(|| cause.to_string());
                 continue;
             }
             // Which index it was the servers say in different ways.
@@ -101,10 +102,10 @@ pub async fn put(
         for document in different {
             match replace(deployment, namespace, document, put).await? {
                 Ok(replaced) => put.replaced += replaced,
-                Err((error::DUPLICATE_KEY, _)) => put.conflicts += 1,
-                Err((_, why)) => {
+                Err(cause) if cause.has_code(codes::DUPLICATE_KEY) => put.conflicts += 1,
+                Err(cause) => {
                     put.refused += 1;
-                    put.why.get_or_insert(why);
+                    put.why.get_or_insert_with(|| cause.to_string());
                 }
             }
         }
@@ -132,14 +133,9 @@ async fn existing(
     of_ids.append(cstr!("$in"), RawBson::Array(ids));
     let mut filter = RawDocumentBuf::new();
     filter.append(cstr!("_id"), RawBson::Document(of_ids));
-    let mut find = RawDocumentBuf::new();
-    find.append(cstr!("find"), namespace.collection.as_str());
-    find.append(cstr!("filter"), RawBson::Document(filter));
-    let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-    let mut cursor = deployment.database(namespace).run_raw_cursor_command(find).selection_criteria(primary).await?;
+    let mut cursor = Query::find(namespace, filter).cursor(deployment).await?;
     let mut found = HashMap::new();
-    while cursor.advance().await? {
-        let document = cursor.current().to_owned();
+    while let Some(document) = cursor.next().await? {
         found.insert(key(&document), document);
     }
     Ok(found)
@@ -151,7 +147,7 @@ async fn insert(
     namespace: &Namespace,
     documents: &[&RawDocumentBuf],
     put: &mut Put,
-) -> Result<Vec<(usize, i32, String)>> {
+) -> Result<Vec<(usize, ServerError)>> {
     let mut failed = Vec::new();
     // The server would put its time in the place of an empty timestamp, but not where the document comes out of an expression.
     let (empty, plain): (Vec<_>, Vec<_>) = documents.iter().enumerate().partition(|(_, document)| has_empty_timestamp(document));
@@ -161,8 +157,8 @@ async fn insert(
         command.append(cstr!("insert"), namespace.collection.as_str());
         command.append(cstr!("documents"), RawBson::Array(list));
         command.append(cstr!("ordered"), false);
-        for (index, code, why) in write(deployment, namespace, command, put).await?.1 {
-            failed.extend(plain.get(index).map(|(index, _)| (*index, code, why)));
+        for (index, cause) in write(deployment, namespace, command, put).await?.1 {
+            failed.extend(plain.get(index).map(|(index, _)| (*index, cause)));
         }
     }
     for (index, document) in empty {
@@ -170,7 +166,7 @@ async fn insert(
         let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
         let update = update(namespace, never, as_it_is(document), true);
         let errors = write(deployment, namespace, update, put).await?.1;
-        failed.extend(errors.into_iter().map(|(_, code, why)| (index, code, why)));
+        failed.extend(errors.into_iter().map(|(_, cause)| (index, cause)));
     }
     Ok(failed)
 }
@@ -186,7 +182,7 @@ async fn replace(
     namespace: &Namespace,
     document: &RawDocumentBuf,
     put: &mut Put,
-) -> Result<std::result::Result<u64, (i32, String)>> {
+) -> Result<std::result::Result<u64, ServerError>> {
     let mut filter = RawDocumentBuf::new();
     if let Ok(Some(id)) = document.get("_id") {
         filter.append(cstr!("_id"), id);
@@ -199,13 +195,13 @@ async fn replace(
         // invariant, seen on 6.0) where it meets a name twice.
         let why = "it has two fields of one name, or is nested too deep, beside an empty timestamp or a name with `$`, and the server \
                    cannot replace with that";
-        return Ok(Err((0, why.to_owned())));
+        return Ok(Err(ServerError::other(why)));
     } else {
         as_it_is(document)
     };
     let (n, mut errors) = write(deployment, namespace, update(namespace, filter, with, false), put).await?;
     Ok(match errors.pop() {
-        Some((_, code, why)) => Err((code, why)),
+        Some((_, cause)) => Err(cause),
         None => Ok(n),
     })
 }
@@ -238,23 +234,19 @@ async fn write(
     namespace: &Namespace,
     mut command: RawDocumentBuf,
     put: &mut Put,
-) -> Result<(u64, Vec<(usize, i32, String)>)> {
+) -> Result<(u64, Vec<(usize, ServerError)>)> {
     let concern = RawDocumentBuf::try_from(&deployment.write_concern)?;
     command.append(cstr!("writeConcern"), RawBson::Document(concern));
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }
-    let reply: Document = deployment.database(namespace).run_raw_command(command).await?;
-    if let Ok(concern) = reply.get_document("writeConcernError") {
-        let code = integer_in(concern, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let why = concern.get_str("errmsg").unwrap_or("write concern error");
-        put.unconfirmed = Some(error::coded(why, code, concern.get_str("codeName").unwrap_or_default()));
+    let reply: Document = deployment.send(Command::new(&namespace.database, command)).await?;
+    if let Some(why) = ServerError::of_write_concern(&reply) {
+        put.unconfirmed = Some(why.to_string());
     }
     let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document).map(|failed| {
-        let code = integer_in(failed, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
-        let index = integer_in(failed, "index").and_then(|index| usize::try_from(index).ok()).unwrap_or(0);
-        let message = failed.get_str("errmsg").unwrap_or("write error");
-        (index, code, error::coded(message, code, failed.get_str("codeName").unwrap_or_default()))
+        let index = count_in(failed, "index").and_then(|index| usize::try_from(index).ok()).unwrap_or(0);
+        (index, ServerError::read(failed))
     });
     Ok((count_in(&reply, "n").unwrap_or(0), errors.collect()))
 }

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, doc};
-use futures_util::{StreamExt, TryStreamExt, stream};
-use mongodb::error::{Error, Result};
+use futures_util::{StreamExt, stream};
+use super::error::{Result, ServerError as Error};
 
+use super::find::Query;
+use super::transport::ReadPreference;
 use super::{Deployment, error};
 use crate::facts::{CollectionFacts, IndexFacts, Seen, Target, TimeSeriesFacts, Topology};
 use crate::flavor::ShardKeys;
@@ -67,11 +69,18 @@ async fn databases(deployment: &Deployment, rules: &[&Rule]) -> Result<BTreeSet<
         rules.iter().map(|rule| rule.namespace.database.as_str()).partition(|name| name.contains('*'));
     let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
     if !globs.is_empty() {
-        let names = deployment.client.list_database_names().authorized_databases(true).await?;
+        let names = database_names(deployment).await?;
         let matching = names.into_iter().filter(|name| globs.iter().any(|pattern| glob(pattern, name)));
         databases.extend(matching.filter(|name| why_never_swept(name, "").is_none()));
     }
     Ok(databases)
+}
+
+/// Lists the databases that the user may see.
+pub async fn database_names(deployment: &Deployment) -> Result<Vec<String>> {
+    let reply = deployment.run("admin", doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true }).await?;
+    let databases = reply.get_array("databases").into_iter().flatten().filter_map(Bson::as_document);
+    Ok(databases.filter_map(|database| database.get_str("name").ok().map(str::to_owned)).collect())
 }
 
 /// The collections that the rules name in a database; `None` where a glob asks for all.
@@ -86,9 +95,7 @@ fn enabled_names(rules: &[&Rule], database: &str) -> Option<Vec<String>> {
 
 async fn list_collections(deployment: &Deployment, database: &str, names: &Option<Vec<String>>) -> Result<Listed> {
     let filter = names.as_ref().map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
-    let command = deployment.marked(doc! { "listCollections": 1, "filter": filter });
-    let cursor = deployment.client.database(database).run_cursor_command(command).await?;
-    let entries: Vec<Document> = cursor.try_collect().await?;
+    let entries = Query::listing(database, doc! { "listCollections": 1, "filter": filter }).all(deployment).await?;
     Ok(entries
         .into_iter()
         .filter_map(|entry| {
@@ -195,10 +202,8 @@ async fn look_at_buckets(deployment: &Deployment, namespace: &Namespace, buckets
 }
 
 async fn look_closer(deployment: &Deployment, namespace: &Namespace, listed: CollectionFacts) -> Result<CollectionFacts> {
-    let database = deployment.database(namespace);
     // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
-    let command = deployment.marked(doc! { "listIndexes": &namespace.collection });
-    let indexes: Vec<Document> = database.run_cursor_command(command).await?.try_collect().await?;
+    let indexes = Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await?;
     let document_count = count(deployment, namespace).await?;
     let stats = if document_count == 0 { None } else { stats(deployment, namespace).await? };
     let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);
@@ -215,13 +220,14 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
     let asked = match facts.capabilities.shard_keys {
         ShardKeys::ByGetCollection => {
             let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
-            let reply = deployment.database(namespace).run_command(command).await;
+            let reply = deployment.run(&namespace.database, command).await;
             reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
         }
         ShardKeys::InConfig if facts.topology == Topology::Sharded => {
-            let collections = deployment.client.database("config").collection::<Document>("collections");
-            let entry = collections.find_one(doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } }).await;
-            entry.map(|entry| entry.and_then(|entry| entry.get_document("key").ok().cloned()))
+            let collections = Namespace { database: "config".into(), collection: "collections".into() };
+            let entry = Query::find(&collections, doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
+            let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await;
+            entry.map(|entry| entry.first().and_then(|entry| entry.get_document("key").ok().cloned()))
         }
         ShardKeys::InConfig | ShardKeys::Unseen => return Ok(Vec::new()),
     };
@@ -235,15 +241,13 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
 
 /// The collection's own count of its documents.
 pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
-    let count = deployment.marked(doc! { "count": &namespace.collection });
-    let reply = deployment.database(namespace).run_command(count).await?;
+    let reply = deployment.run(&namespace.database, doc! { "count": &namespace.collection }).await?;
     Ok(count_in(&reply, "n").unwrap_or(0))
 }
 
 /// What collStats says; `None` where the user may not ask.
 async fn stats(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
-    let command = deployment.marked(doc! { "collStats": &namespace.collection });
-    match deployment.database(namespace).run_command(command).await {
+    match deployment.run(&namespace.database, doc! { "collStats": &namespace.collection }).await {
         Ok(stats) => Ok(Some(stats)),
         Err(cause) if is_refusal(&cause) => Ok(None),
         Err(cause) => Err(cause),

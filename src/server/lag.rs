@@ -5,9 +5,10 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
 
-use super::{Deployment, error};
+use super::Deployment;
+use super::error::ServerError;
+use super::transport::Command;
 use crate::facts::Topology;
 use crate::values::integer_in;
 
@@ -85,7 +86,7 @@ impl LagSource {
             Topology::ReplicaSet => {}
         }
         let first = match look(deployment).await {
-            Err(cause) if error::code(&cause) == Some(13) => {
+            Err(cause) if cause.is_unauthorized() => {
                 return Self::Majority(
                     "the user may not read `replSetGetStatus` and `replSetGetConfig` (role `clusterMonitor`)".into(),
                 );
@@ -106,28 +107,17 @@ impl LagSource {
         });
         Self::Members(LagWatch { receiver, task })
     }
-
-    /// Says in the log what `maxLag` goes by.
-    pub fn announce(&self) {
-        match self {
-            Self::Nobody => info!("`maxLag`: a standalone server has no secondaries"),
-            Self::Members(_) => info!("`maxLag`: watching the members of the replica set"),
-            Self::Majority(why) => warn!("`maxLag`: {why}; a majority has to confirm each batch in that time instead"),
-        }
-    }
 }
 
-async fn look(deployment: &Deployment) -> mongodb::error::Result<(Document, Document)> {
-    let admin = deployment.client.database("admin");
-    let config = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
-    let status = admin.run_command(doc! { "replSetGetStatus": 1 }).await?;
-    Ok((config, status))
+async fn look(deployment: &Deployment) -> Result<(Document, Document), ServerError> {
+    let ask = async |command: &str| deployment.send(Command::of("admin", &doc! { command: 1 })?).await;
+    Ok((ask("replSetGetConfig").await?, ask("replSetGetStatus").await?))
 }
 
-fn read(looked: mongodb::error::Result<(Document, Document)>) -> Lag {
+fn read(looked: Result<(Document, Document), ServerError>) -> Lag {
     match looked {
         Ok((config, status)) => slowest(&config, &status),
-        Err(cause) => Lag::Unknown(error::explain(&cause)),
+        Err(cause) => Lag::Unknown(cause.to_string()),
     }
 }
 

@@ -3,35 +3,34 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures_util::TryStreamExt;
-use mongodb::Collection;
-use mongodb::action::Action;
-use mongodb::error::{Error, Result};
-use mongodb::options::{Acknowledgment, ReadPreference, SelectionCriteria, WriteConcern};
+use super::error::{Result, ServerError};
 
-use super::retries::Retries;
-use super::{Deployment, answer, connect, error};
+use super::find::Query;
+use super::retry::Retries;
+use super::transport::Command;
+use super::{Deployment, codes, connect};
 use crate::lock::Holder;
 use crate::lock::lease::{self, Held, Moment, Reading};
 use crate::policy::namespace::Namespace;
+use crate::values::count_in;
 
-/// A command that is not answered for so long is tried again.
-const LONGEST_SILENCE: Duration = Duration::from_secs(10);
+/// Time limit of one command; after that it is tried again.
+const MAX_COMMAND_TIME: Duration = Duration::from_secs(10);
 
-/// How long the server's clock is gone by without reading it anew; a lease is shorter by as much.
-const READING_LASTS: Duration = Duration::from_secs(5);
+/// Age of a reading of the server's clock after which the clock is read anew; a lease is shorter by as much.
+const MAX_READING_AGE: Duration = Duration::from_secs(5);
 
-/// How often in a row a lease may be given back between two looks.
-const MOST_RELEASED: u32 = 5;
+/// Times in a row that a lease may be given back between two looks.
+const MAX_RELEASED: u32 = 5;
 
-/// The collection, and who takes leases in it.
+/// The collection of the leases, and the run that takes leases in it.
 pub struct LeaseStore {
     deployment: Deployment,
-    collection: Collection<Document>,
+    namespace: Namespace,
     me: Holder,
 }
 
-/// What came of trying to take a lease.
+/// The outcome of an attempt to take a lease.
 #[derive(Debug)]
 pub enum Attempt {
     /// It counts from this moment on.
@@ -43,39 +42,38 @@ impl LeaseStore {
     pub fn new(deployment: &Deployment, namespace: &Namespace, run_id: &str) -> Self {
         Self {
             deployment: deployment.clone(),
-            collection: deployment.database(namespace).collection(&namespace.collection),
+            namespace: namespace.clone(),
             me: Holder::me(run_id, deployment.facts.local_time),
         }
     }
 
     /// Reads the server's clock.
     ///
-    /// Errors: the driver's, or the server does not tell the time.
+    /// Errors: no answer, or one without the time.
     pub async fn clock(&self) -> Result<Reading> {
-        let admin = self.deployment.client.database("admin");
         let asked = Moment::now();
-        let hello = answer::within(LONGEST_SILENCE, async move { connect::hello(&admin).await }).await?;
-        let server = hello.get_datetime("localTime").map_err(|_| Error::custom("the server does not tell its time"))?;
+        let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
+        let server = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not tell its time"))?;
         Ok(Reading { server: *server, asked })
     }
 
     /// Takes a lease, if no other run has it. `clock` is read anew where it is old.
     pub async fn attempt(&self, namespace: &Namespace, clock: &mut Option<Reading>) -> Result<Attempt> {
-        let mut retries = Retries::default();
+        let mut retries = Retries::patient();
         let mut released = 0;
         loop {
             let now = match *clock {
-                Some(reading) if reading.asked.elapsed() < READING_LASTS => reading,
+                Some(reading) if reading.asked.elapsed() < MAX_READING_AGE => reading,
                 _ => *clock.insert(self.clock().await?),
             };
             let cause = match self.take(namespace, &now).await {
                 Ok(()) => return Ok(Attempt::Taken(now.asked)),
                 Err(cause) => cause,
             };
-            if error::code(&cause) == Some(error::DUPLICATE_KEY) {
+            if cause.has_code(codes::DUPLICATE_KEY) {
                 let held = self.held(namespace).await?;
                 let is_free = held.expires_at.is_some_and(|end| end <= now.server);
-                if !is_free || released == MOST_RELEASED {
+                if !is_free || released == MAX_RELEASED {
                     return Ok(Attempt::Held(held));
                 }
                 released += 1;
@@ -88,13 +86,7 @@ impl LeaseStore {
 
     async fn take(&self, namespace: &Namespace, now: &Reading) -> Result<()> {
         let (filter, update) = lease::taking(namespace, &self.me, now);
-        let (collection, comment) = (self.collection.clone(), self.deployment.comment());
-        let taken = async move {
-            // Not `update_one`, which the driver sends with a transaction number: not every service takes one, and this can be sent again.
-            let update = collection.update_many(filter, update).upsert(true).write_concern(known_to_a_majority());
-            update.optional(comment, |update, comment| update.comment(comment)).await
-        };
-        answer::within(LONGEST_SILENCE, taken).await.map(|_| ())
+        self.write(filter, update, true).await.map(|_| ())
     }
 
     /// Who has a lease.
@@ -123,28 +115,26 @@ impl LeaseStore {
         self.update(namespaces, lease::releasing(&long_past)).await.map(|_| ())
     }
 
-    /// Changes those of the leases that this run has; gives their number.
+    /// Changes those of the leases that this run has; returns their number.
     async fn update(&self, namespaces: &[Namespace], update: Document) -> Result<u64> {
-        let filter = lease::owned(namespaces, &self.me.run_id);
-        let (collection, comment) = (self.collection.clone(), self.deployment.comment());
-        let updated = async move {
-            let update = collection.update_many(filter, update).write_concern(known_to_a_majority());
-            update.optional(comment, |update, comment| update.comment(comment)).await
+        let reply = self.write(lease::owned(namespaces, &self.me.run_id), update, false).await?;
+        Ok(count_in(&reply, "n").unwrap_or(0))
+    }
+
+    async fn write(&self, filter: Document, update: Document, upsert: bool) -> Result<Document> {
+        // A lease that a fail-over could take back would be none.
+        let majority = doc! { "w": "majority", "wtimeout": i64::try_from(MAX_COMMAND_TIME.as_millis()).unwrap_or(i64::MAX) };
+        let command = doc! {
+            "update": &self.namespace.collection,
+            "updates": [{ "q": filter, "u": update, "multi": true, "upsert": upsert }],
+            "ordered": true,
+            "writeConcern": majority,
         };
-        Ok(answer::within(LONGEST_SILENCE, updated).await?.matched_count)
+        let command = Command::of(&self.namespace.database, &self.deployment.marked(command))?;
+        self.deployment.write(command.time_limit(MAX_COMMAND_TIME)).await
     }
 
     async fn find(&self, filter: Document) -> Result<Vec<Document>> {
-        let (collection, comment) = (self.collection.clone(), self.deployment.comment());
-        let found = async move {
-            let find = collection.find(filter).selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-            find.optional(comment, |find, comment| find.comment(comment)).await?.try_collect().await
-        };
-        answer::within(LONGEST_SILENCE, found).await
+        Query::find(&self.namespace, filter).time_limit(MAX_COMMAND_TIME).all(&self.deployment).await
     }
-}
-
-/// A lease that a fail-over could take back would be none.
-fn known_to_a_majority() -> WriteConcern {
-    WriteConcern::builder().w(Acknowledgment::Majority).w_timeout(LONGEST_SILENCE).build()
 }

@@ -2,10 +2,10 @@
 
 use bson::spec::BinarySubtype;
 use bson::{Bson, Document, doc};
-use futures_util::TryStreamExt;
-use mongodb::error::Result;
+use super::error::Result;
 
-use super::{Deployment, error};
+use super::find::Query;
+use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 use crate::text;
 
@@ -13,15 +13,12 @@ use crate::text;
 ///
 /// Source: mongo-tools `mongodump/metadata_dump.go`.
 pub async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<String> {
-    let database = deployment.database(namespace);
-    let list = deployment.marked(doc! { "listCollections": 1, "filter": { "name": &namespace.collection } });
-    let listed: Vec<Document> = database.run_cursor_command(list).await?.try_collect().await?;
-    let list = deployment.marked(doc! { "listIndexes": &namespace.collection });
-    let indexes: Vec<Document> = match database.run_cursor_command(list).await {
-        Ok(cursor) => cursor.try_collect().await?,
+    let Namespace { database, collection } = namespace;
+    let listed = Query::listing(database, doc! { "listCollections": 1, "filter": { "name": collection } }).all(deployment).await?;
+    let indexes = match Query::listing(database, doc! { "listIndexes": collection }).all(deployment).await {
         // It was dropped.
-        Err(cause) if error::code(&cause) == Some(26) => Vec::new(),
-        Err(cause) => return Err(cause),
+        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Vec::new(),
+        indexes => indexes?,
     };
     let entry = listed.into_iter().next().unwrap_or_default();
     let mut metadata = Document::new();

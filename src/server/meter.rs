@@ -1,29 +1,26 @@
-//! What requests cost on services that bill them. The service tells only of the last request, so that each goes over a connection of its
-//! own, one at a time.
+//! The cost of requests on services that bill them. The service reports only the cost of the last request on a connection, so every
+//! request goes over a connection of its own, one at a time.
 
 use std::sync::Arc;
 
-use bson::{Document, RawDocumentBuf, doc};
-use mongodb::Client;
-use mongodb::error::Result;
-use mongodb::options::ClientOptions;
+use bson::{Document, doc};
 use parking_lot::Mutex;
 
-use super::{Deployment, answer};
-use crate::policy::namespace::Namespace;
+use super::Deployment;
+use super::error::ServerError;
+use super::timeout::with_timeout;
+use super::transport::{Command, Transport};
 
-/// A connection whose last request is known.
+/// A connection of which the last request is known.
 pub struct Meter {
-    client: Client,
+    transport: Arc<dyn Transport>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Meter {
-    /// Errors: the options are not valid.
-    pub fn open(mut options: ClientOptions) -> Result<Self> {
-        options.max_pool_size = Some(1);
-        options.min_pool_size = None;
-        Ok(Self { client: Client::with_options(options)?, turn: tokio::sync::Mutex::new(()) })
+    /// `transport` has at most one connection.
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, turn: tokio::sync::Mutex::new(()) }
     }
 }
 
@@ -43,24 +40,22 @@ impl Charges {
 }
 
 impl Deployment {
-    /// Runs a command of a sweep; where the service bills requests, what it cost is added to the charges.
-    pub async fn charged(&self, namespace: &Namespace, command: RawDocumentBuf, charges: &Charges) -> Result<Document> {
-        let Some(meter) = self.meter.clone() else {
-            let database = self.database(namespace);
-            return answer::within(self.patience, async move { database.run_raw_command(command).await }).await;
-        };
-        let (database, charges) = (meter.client.database(&namespace.database), charges.clone());
+    /// Runs a command of a sweep within the time limit of commands; where the service bills requests, the cost is added to the charges.
+    pub async fn charged(&self, command: Command, charges: &Charges) -> Result<Document, ServerError> {
+        let Some(meter) = self.meter.clone() else { return self.send(command.time_limit(self.command_timeout)).await };
+        let charges = charges.clone();
+        let ask = Command::of(&command.database, &doc! { "getLastRequestStatistics": 1 })?;
         let metered = async move {
             let _turn = meter.turn.lock().await;
-            let reply = database.run_raw_command(command).await;
-            // What is not known cannot be counted; that is no trouble of the command itself.
-            if let Ok(statistics) = database.run_command(doc! { "getLastRequestStatistics": 1 }).await
+            let reply = meter.transport.run(command).await;
+            // An unknown cost cannot be counted; the command itself is none the worse.
+            if let Ok(statistics) = meter.transport.run(ask).await
                 && let Ok(units) = statistics.get_f64("RequestCharge")
             {
                 charges.add(units);
             }
             reply
         };
-        answer::within(self.patience, metered).await
+        with_timeout(Some(self.command_timeout), metered).await
     }
 }

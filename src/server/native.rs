@@ -1,11 +1,10 @@
 //! Reads the native TTL settings of a deployment, and changes them.
 
 use bson::{Bson, Document, doc};
-use futures_util::{StreamExt, TryStreamExt, stream};
-use mongodb::error::{Error, Result};
-use mongodb::options::{ReadPreference, SelectionCriteria};
+use futures_util::{StreamExt, stream};
+use super::error::{Result, ServerError as Error};
 
-use super::count::as_options;
+use super::find::Query;
 use super::{Deployment, error, inspect};
 use crate::expiry::Expiry;
 use crate::facts::IndexFacts;
@@ -14,7 +13,7 @@ use crate::native::possible::Wanted;
 use crate::native::{Catalog, Collection, Kind, Scope};
 use crate::policy::DateFormat;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
-use crate::values::integer_in;
+use crate::values::{count_in, integer_in};
 
 /// Collections that are looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -23,7 +22,7 @@ const AT_ONCE: usize = 8;
 ///
 /// Errors: the databases cannot be listed. What else cannot be looked at is part of the catalog.
 pub async fn catalog(deployment: &Deployment, patterns: &[NamespacePattern]) -> Result<Catalog> {
-    let names = deployment.client.list_database_names().authorized_databases(true).await?;
+    let names = inspect::database_names(deployment).await?;
     let wanted =
         |name: &String| why_never_swept(name, "").is_none() && patterns.iter().any(|pattern| glob(&pattern.database, name));
     let mut names: Vec<String> = names.into_iter().filter(wanted).collect();
@@ -68,9 +67,7 @@ pub async fn catalog(deployment: &Deployment, patterns: &[NamespacePattern]) -> 
 
 /// By name; the indexes are still to be read.
 async fn list_collections(deployment: &Deployment, database: &str) -> Result<Vec<Collection>> {
-    let command = deployment.marked(doc! { "listCollections": 1 });
-    let cursor = deployment.client.database(database).run_cursor_command(command).await?;
-    let entries: Vec<Document> = cursor.try_collect().await?;
+    let entries = Query::listing(database, doc! { "listCollections": 1 }).all(deployment).await?;
     let mut collections: Vec<Collection> = entries
         .iter()
         .filter_map(|entry| {
@@ -106,8 +103,7 @@ fn kind(listed: &str, options: &Document) -> Kind {
 
 async fn list_indexes(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<IndexFacts>> {
     // Not the driver's typed call: it loses the options of an index whenever one of them has an unusual type.
-    let command = deployment.marked(doc! { "listIndexes": &namespace.collection });
-    let specs: Vec<Document> = deployment.database(namespace).run_cursor_command(command).await?.try_collect().await?;
+    let specs = Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await?;
     Ok(specs.iter().filter_map(inspect::index).collect())
 }
 
@@ -138,28 +134,21 @@ pub async fn at_once(deployment: &Deployment, namespace: &Namespace, wanted: &Wa
         filter: wanted.partial.clone(),
         as_of: deployment.facts.local_time,
     };
-    let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
-    let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-    let mut count = collection.count_documents(expiry.predicate()).selection_criteria(primary);
-    if let (Some(collation), true) = (&wanted.collation, wanted.partial.is_some()) {
-        count = count.collation(as_options(collation)?);
-    }
-    if let Some(comment) = deployment.comment() {
-        count = count.comment(comment);
-    }
-    let expired = count.await?;
-    let all = deployment.marked(doc! { "count": &namespace.collection });
-    let documents = integer_in(&deployment.database(namespace).run_command(all).await?, "n").and_then(|n| u64::try_from(n).ok());
-    Ok(Some(AtOnce { expired, documents: documents.unwrap_or(expired) }))
+    let stages = vec![doc! { "$match": expiry.predicate() }, doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }];
+    let collation = wanted.collation.as_ref().filter(|_| wanted.partial.is_some());
+    let counted = Query::aggregate(namespace, stages).collation(collation).all(deployment).await?;
+    let expired = counted.first().and_then(|counted| count_in(counted, "n")).unwrap_or(0);
+    let all = deployment.run(&namespace.database, doc! { "count": &namespace.collection }).await?;
+    Ok(Some(AtOnce { expired, documents: count_in(&all, "n").unwrap_or(expired) }))
 }
 
 /// Makes one change.
 ///
 /// Errors: what the server said, what to do about it, and whether anything was changed.
 pub async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
-    let mut command = deployment.marked(change.command.clone());
+    let mut command = change.command.clone();
     command.insert("writeConcern", deployment.write_concern.clone());
-    let Err(cause) = deployment.database(&change.namespace).run_command(command).await else {
+    let Err(cause) = deployment.run(&change.namespace.database, command).await else {
         return Ok(());
     };
     let why = error::explain(&cause);

@@ -1,9 +1,10 @@
 //! Whether the connected user may do what a rule needs.
 
 use bson::{Bson, Document, doc};
-use mongodb::error::Result;
+use super::error::Result;
 
 use super::Deployment;
+use super::transport::Command;
 use crate::plan::{SweepRule, buckets};
 use crate::policy::namespace::Namespace;
 
@@ -18,7 +19,7 @@ pub struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server what the user may do.
 pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
-    let status = deployment.client.database("admin").run_command(doc! { "connectionStatus": 1, "showPrivileges": true }).await?;
+    let status = deployment.send(Command::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
     let with_user = !documents("authenticatedUsers").is_empty();

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures_util::{StreamExt, TryStreamExt, stream};
-use mongodb::error::Result;
+use futures_util::{StreamExt, stream};
+use super::error::Result;
 
+use super::find::Query;
+use super::transport::ReadPreference;
 use super::{Deployment, inspect, native};
 use crate::native::{Collection, Kind};
 use crate::policy::namespace::{Namespace, NamespacePattern};
@@ -14,7 +16,7 @@ use crate::policy::namespace::{Namespace, NamespacePattern};
 const AT_ONCE: usize = 8;
 
 /// Documents that are looked at.
-const SAMPLE: i64 = 100;
+const SAMPLE: u64 = 100;
 
 /// The sample is not worth waiting for longer than this.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -50,13 +52,9 @@ pub async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
 ///
 /// Errors: the collection cannot be read in time.
 pub async fn documents(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<Document>> {
-    let collection = deployment.database(namespace).collection::<Document>(&namespace.collection);
-    let mut find = collection.find(doc! {}).limit(SAMPLE).max_time(LONGEST);
+    let mut find = Query::find(namespace, doc! {}).limit(SAMPLE).max_time(Some(LONGEST));
     if deployment.facts.capabilities.sorts {
         find = find.sort(doc! { "_id": -1 });
     }
-    if let Some(comment) = deployment.comment() {
-        find = find.comment(comment);
-    }
-    find.await?.try_collect().await
+    find.read_preference(ReadPreference::ConnectionString).all(deployment).await
 }

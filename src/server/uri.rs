@@ -8,8 +8,8 @@ use percent_encoding::percent_decode_str;
 #[derive(Debug, PartialEq, Eq)]
 pub struct Prepared {
     pub uri: String,
-    /// How long one command of a sweep may stay unanswered, where the string says so: `socketTimeoutMS`.
-    pub patience: Option<Duration>,
+    /// Time limit of one command of a sweep, where the string sets one: `socketTimeoutMS`.
+    pub command_timeout: Option<Duration>,
     /// What was dropped or changed, and why; without any value of the string.
     pub warnings: Vec<String>,
 }
@@ -29,16 +29,16 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
         return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
     }
     let Some((base, query)) = uri.split_once('?') else {
-        return Ok(Prepared { uri: uri.to_owned(), patience: None, warnings: Vec::new() });
+        return Ok(Prepared { uri: uri.to_owned(), command_timeout: None, warnings: Vec::new() });
     };
     let mut warnings = Vec::new();
     let mut kept: Vec<String> = Vec::new();
-    let mut patience = None;
+    let mut command_timeout = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         // 0 is no limit, there as here.
         let millis = value.parse().ok().filter(|millis| key.eq_ignore_ascii_case("socketTimeoutMS") && *millis > 0);
-        patience = millis.map(Duration::from_millis).or(patience);
+        command_timeout = millis.map(Duration::from_millis).or(command_timeout);
         match fate(&key.to_lowercase(), &value.to_lowercase()) {
             None if kept.iter().any(|other| other.eq_ignore_ascii_case(pair)) => {
                 warnings.push("connection string: an option is repeated; used once".into())
@@ -55,7 +55,7 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
         }
     }
     let uri = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
-    Ok(Prepared { uri, patience, warnings })
+    Ok(Prepared { uri, command_timeout, warnings })
 }
 
 /// Options that the Rust driver 3.8 does not take, by their lower-case names.
@@ -146,12 +146,12 @@ mod tests {
             prepare("mongodb://u:p%40ss@h:1/db?timeoutMS=5&w=1&retryWrites=true&socketTimeoutMS=9&connect=direct&w=1").unwrap();
         assert_eq!(prepared.uri, "mongodb://u:p%40ss@h:1/db?w=1&retryWrites=true&directConnection=true");
         assert_eq!(prepared.warnings.len(), 4);
-        assert_eq!(prepared.patience, Some(Duration::from_millis(9)));
+        assert_eq!(prepared.command_timeout, Some(Duration::from_millis(9)));
         assert!(prepared.warnings.iter().all(|warning| !warning.contains("p%40ss")));
         let prepared = prepare("mongodb://a:b@h:10255/?ssl=true&appName=@acct@&uuidRepresentation=standard").unwrap();
         assert_eq!(prepared.uri, "mongodb://a:b@h:10255/?ssl=true&appName=@acct@");
         assert_eq!(prepare("mongodb://h?timeoutMS=1").unwrap().uri, "mongodb://h");
-        assert_eq!(prepare("mongodb://h/?socketTimeoutMS=0&timeoutMS=5").unwrap().patience, None);
+        assert_eq!(prepare("mongodb://h/?socketTimeoutMS=0&timeoutMS=5").unwrap().command_timeout, None);
         assert!(prepare("mongodb://h/?tlsAllowInvalidHostnames=true").unwrap_err().contains("host name"));
         assert!(prepare("localhost:27017").unwrap_err().contains("mongodb://"));
     }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::raw::{RawBson, cstr};
-use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
-use mongodb::error::{Error, Result};
-use mongodb::options::{ReadPreference, SelectionCriteria};
+use bson::raw::RawBson;
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+use crate::server::error::Result;
 use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
@@ -19,8 +18,9 @@ use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
 use crate::server::exact::{self, Along, Exact};
-use crate::server::retries::Retries;
-use crate::server::{answer, error, metadata};
+use crate::server::retry::Retries;
+use crate::server::find::Query;
+use crate::server::{error, metadata};
 
 /// Bytes of documents that are read, written and made sure of at a time: an fsync for so many is little, and so is the memory.
 const PART_BYTES: usize = 4 * 1024 * 1024;
@@ -188,7 +188,7 @@ async fn ids(aim: &Aim, part: &Restriction) -> Result<Restriction> {
 
 /// The documents that a restriction names and that have expired, whole where there is no projection; `None` where they come to more bytes.
 async fn read(aim: &Aim, part: &Restriction, projection: &Document, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
-    let mut retries = Retries::default();
+    let mut retries = Retries::patient();
     loop {
         let cause = match try_read(aim, part, projection, most).await {
             Ok(documents) => return Ok(documents),
@@ -203,52 +203,32 @@ async fn read(aim: &Aim, part: &Restriction, projection: &Document, most: usize)
 
 async fn try_read(aim: &Aim, part: &Restriction, projection: &Document, most: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut documents = Vec::new();
-    for command in finds(aim, part, projection)? {
-        let database = aim.deployment.database(&aim.selection.namespace);
-        let found = answer::within(aim.deployment.patience, async move {
-            let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);
-            let mut cursor = database.run_raw_cursor_command(command).selection_criteria(primary).await?;
-            let mut found = Vec::new();
-            let mut bytes = 0;
-            while cursor.advance().await? {
-                let document = cursor.current().to_owned();
-                bytes += document.as_bytes().len();
-                if bytes > most {
-                    return Ok(None);
-                }
-                found.push(document);
+    for find in finds(aim, part, projection)? {
+        let mut cursor = find.cursor(&aim.deployment).await?;
+        let mut bytes = 0;
+        while let Some(document) = cursor.next().await? {
+            bytes += document.as_bytes().len();
+            if bytes > most {
+                return Ok(None);
             }
-            Ok(Some(found))
-        });
-        let Some(found) = found.await? else { return Ok(None) };
-        documents.extend(found);
+            documents.push(document);
+        }
     }
     Ok(Some(documents))
 }
 
-/// The find commands with the same conditions as the delete.
-fn finds(aim: &Aim, part: &Restriction, projection: &Document) -> Result<Vec<RawDocumentBuf>> {
-    let unbuilt = |cause: bson::error::Error| Error::custom(cause.to_string());
+/// Queries with the same conditions as the delete.
+fn finds(aim: &Aim, part: &Restriction, projection: &Document) -> Result<Vec<Query>> {
     let Aim { deployment, selection, .. } = aim;
-    let batch = i64::try_from(part.most()).unwrap_or(i64::from(i32::MAX)).max(1);
+    let batch = u32::try_from(part.most()).unwrap_or(i32::MAX as u32).clamp(1, i32::MAX as u32);
     let find = |(of_part, limit, hint): (RawDocumentBuf, i32, RawBson)| {
-        let mut find = RawDocumentBuf::new();
-        find.append(cstr!("find"), selection.namespace.collection.as_str());
-        find.append(cstr!("filter"), RawBson::Document(with_predicate(of_part, selection)?));
-        find.append(cstr!("batchSize"), batch);
-        find.append(cstr!("limit"), i64::from(limit));
-        if deployment.facts.capabilities.read_hints {
-            find.append(cstr!("hint"), hint);
-        }
-        let mut rest = deployment.marked(doc! { "projection": projection });
-        if let Some(collation) = &selection.collation {
-            rest.insert("collation", collation);
-        }
-        for element in &RawDocumentBuf::try_from(&rest)? {
-            let (name, value) = element?;
-            find.append(name, value);
-        }
-        Ok(find)
+        let find = Query::find(&selection.namespace, with_predicate(of_part, selection)?)
+            .batch_size(batch)
+            .hint(Some(Bson::try_from(hint)?))
+            .collation(selection.collation.as_ref())
+            .time_limit(deployment.command_timeout);
+        let find = if limit > 0 { find.limit(limit.unsigned_abs().into()) } else { find };
+        Ok(if projection.is_empty() { find } else { find.projection(projection.clone()) })
     };
-    aims(part, selection).map_err(unbuilt)?.into_iter().map(find).collect::<std::result::Result<_, _>>().map_err(unbuilt)
+    aims(part, selection)?.into_iter().map(find).collect()
 }

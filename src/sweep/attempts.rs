@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::pace;
 use crate::server::delete::{Reply, Restriction, Trouble};
 use crate::server::overload::Overload;
-use crate::server::retries::{MOST_REFUSALS, RETRY_WAITS};
+use crate::server::retry::{MAX_REFUSALS, RETRY_WAITS};
 
 /// Wait before a majority is asked again; the server itself has waited for it before.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
@@ -151,7 +151,7 @@ impl Attempts {
         match overload {
             Some(Overload::Throttled { retry_after }) => {
                 self.refusals += u32::from(reply.deleted == 0);
-                if self.refusals > MOST_REFUSALS {
+                if self.refusals > MAX_REFUSALS {
                     return Step::End;
                 }
                 let wait = retry_after.unwrap_or_else(|| pace::back_off(self.refusals, jitter));

@@ -1,20 +1,20 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the collection where there is none.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use bson::raw::{CString, RawBson};
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, Regex, doc};
-use mongodb::Cursor;
-use mongodb::error::{Error, Result};
-use mongodb::options::{Hint, ReadPreference, SelectionCriteria};
+use bson::{Bson, Document, RawArrayBuf, Regex, doc};
+use crate::server::error::{Result, ServerError as Error};
 use tracing::warn;
 
 use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
 use crate::plan::index::IndexChoice;
 use crate::server::delete::Restriction;
-use crate::server::retries::Retries;
-use crate::server::{count, error, shard_key};
+use crate::server::retry::Retries;
+use crate::server::timeout::with_reminders;
+use crate::server::find::{Cursor, Query};
+use crate::server::{codes, error, shard_key};
 
 /// A command may be 16 MB long; `_id`s that are documents can be large.
 const MOST_ID_BYTES: usize = 4 * 1024 * 1024;
@@ -24,9 +24,6 @@ const MOST_REGEX_BYTES: usize = 16_000;
 
 /// The server closes a cursor that nobody asks for ten minutes. With a rate, no more is fetched than goes in this many seconds.
 const FETCH_SECONDS: u32 = 60;
-
-/// The server has closed the cursor, or was never the one that had it.
-const CURSOR_NOT_FOUND: i32 = 43;
 
 /// An `_id`, and what its document has at the paths of the shard key.
 struct Candidate {
@@ -38,7 +35,7 @@ pub struct Candidates<'a> {
     job: &'a Job<'a>,
     /// A further predicate that every candidate must match.
     only: Option<Document>,
-    cursor: Option<Cursor<RawDocumentBuf>>,
+    cursor: Option<Cursor>,
     fetch: u32,
     /// A candidate that was read but did not go into a batch.
     next: Option<Candidate>,
@@ -52,7 +49,7 @@ impl<'a> Candidates<'a> {
     pub fn new(job: &'a Job<'a>, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = job.rule.limits.batch_size.min(by_rate).max(1);
-        Self { job, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::default() }
+        Self { job, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::patient() }
     }
 
     /// The next `_id`s, at most `most` of them.
@@ -99,12 +96,12 @@ impl<'a> Candidates<'a> {
         while !self.exhausted {
             match self.advance_patiently().await {
                 Ok(Some(candidate)) => {
-                    self.retries = Retries::default();
+                    self.retries = Retries::patient();
                     return Ok(Some(candidate));
                 }
                 Ok(None) => self.exhausted = true,
                 Err(cause) => {
-                    let lost = error::code(&cause) == Some(CURSOR_NOT_FOUND);
+                    let lost = error::code(&cause) == Some(codes::CURSOR_NOT_FOUND);
                     let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
                     let Some(wait) = wait else { return Err(explain(&cause)) };
                     // What is already deleted does not match any more: the new pass goes on where the old one ended.
@@ -122,18 +119,11 @@ impl<'a> Candidates<'a> {
     /// A read may take long where it goes through a large collection for few documents: it is not given up, but nobody is left wondering.
     async fn advance_patiently(&mut self) -> Result<Option<Candidate>> {
         let Job { deployment, rule, .. } = self.job;
-        let advance = self.advance();
-        tokio::pin!(advance);
-        let begun = Instant::now();
-        loop {
-            match tokio::time::timeout(deployment.patience, &mut advance).await {
-                Ok(advanced) => return advanced,
-                Err(_) => {
-                    let (namespace, seconds) = (&rule.namespace, begun.elapsed().as_secs());
-                    warn!(%namespace, "{namespace}: reading: no answer for {seconds} s; still waiting");
-                }
-            }
-        }
+        let namespace = &rule.namespace;
+        let remind = |waited: Duration| {
+            warn!(%namespace, "{namespace}: reading: no answer for {} s; still waiting", waited.as_secs());
+        };
+        with_reminders(deployment.command_timeout, self.advance(), remind).await
     }
 
     async fn advance(&mut self) -> Result<Option<Candidate>> {
@@ -141,54 +131,39 @@ impl<'a> Candidates<'a> {
             self.cursor = Some(self.open().await?);
         }
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
-        if !cursor.advance().await? {
-            return Ok(None);
-        }
-        let unreadable = |cause: bson::error::Error| Error::custom(cause.to_string());
-        let current = cursor.current();
+        let Some(current) = cursor.next().await? else { return Ok(None) };
+        let unreadable = |cause: bson::error::Error| Error::from(cause);
         let Some(id) = current.get("_id").map_err(unreadable)? else { return Ok(None) };
         let shard_key = match self.job.rule.selection.shard_key.as_slice() {
             [] => Document::new(),
-            paths => shard_key::of(&Document::try_from(current).map_err(unreadable)?, paths),
+            paths => shard_key::of(&Document::try_from(&*current).map_err(unreadable)?, paths),
         };
         Ok(Some(Candidate { id: id.into(), shard_key }))
     }
 
-    async fn open(&self) -> Result<Cursor<RawDocumentBuf>> {
+    async fn open(&self) -> Result<Cursor> {
         let Job { deployment, rule, .. } = self.job;
         let selection = &rule.selection;
-        let collection = deployment.database(&selection.namespace).collection::<RawDocumentBuf>(&selection.namespace.collection);
         let filter = match &self.only {
             Some(only) => doc! { "$and": [only, &selection.predicate] },
             None => selection.predicate.clone(),
         };
         let mut projection = doc! { "_id": 1 };
         projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
-        let mut find = collection
-            .find(filter)
+        let hint = selection.index.as_ref().map_or_else(|| Bson::from(doc! { "$natural": 1 }), |index| Bson::from(index.name.as_str()));
+        // From the primary: a secondary may be behind, and the deletes go to the primary anyway.
+        let mut find = Query::find(&selection.namespace, filter)
             .projection(projection)
             .batch_size(self.fetch)
-            // A secondary may be behind; the deletes go to the primary anyway.
-            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-        if deployment.facts.capabilities.read_hints {
-            find = match &selection.index {
-                Some(index) => find.hint(Hint::Name(index.name.clone())),
-                None => find.hint(Hint::Keys(doc! { "$natural": 1 })),
-            };
-        }
+            .hint(Some(hint))
+            .collation(selection.collation.as_ref());
         if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
             && deployment.facts.capabilities.sorts
             && self.sorts_along(index).await?
         {
             find = find.sort(doc! { &rule.expiry.field: 1 });
         }
-        if let Some(collation) = &selection.collation {
-            find = find.collation(count::as_options(collation)?);
-        }
-        if let Some(comment) = deployment.comment() {
-            find = find.comment(comment);
-        }
-        find.await
+        find.cursor(deployment).await
     }
 
     /// Whether an index that is not ascending can be walked so that the oldest dates go first. A multikey one cannot, nor one that begins

@@ -4,7 +4,7 @@
 //! repeats the rule's predicate beside it.
 
 use bson::{Bson, Document, doc};
-use mongodb::error::Result;
+use crate::server::error::Result;
 
 use super::Job;
 use super::candidates::Candidates;

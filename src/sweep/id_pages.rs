@@ -2,7 +2,7 @@
 
 use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
-use mongodb::error::Result;
+use crate::server::error::Result;
 
 use super::Job;
 use super::source::{Taken, explain, find};

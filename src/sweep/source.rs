@@ -1,7 +1,7 @@
 //! Where batches come from. Each way meets every expired document once; which one is taken depends on the index and on the limits.
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
-use mongodb::error::{Error, Result};
+use bson::{Bson, Document, doc};
+use crate::server::error::{Result, ServerError as Error};
 use tracing::warn;
 
 use super::Job;
@@ -11,7 +11,8 @@ use super::id_pages::IdPages;
 use super::id_slices::IdSlices;
 use crate::server::delete::Restriction;
 use crate::server::error;
-use crate::server::retries::Retries;
+use crate::server::retry::Retries;
+use crate::server::transport::Command;
 
 /// The batches of one rule, one after another.
 pub enum Source<'a> {
@@ -91,8 +92,8 @@ pub async fn find(job: &Job<'_>, mut find: Document, limit: i64) -> Result<Vec<D
     find.insert("singleBatch", true);
     let mut command = doc! { "find": &job.rule.selection.namespace.collection };
     command.extend(job.deployment.marked(find));
-    let command = RawDocumentBuf::try_from(&command)?;
-    let reply = persist(job, || job.deployment.charged(&job.rule.selection.namespace, command.clone(), job.charges)).await?;
+    let command = Command::of(&job.rule.selection.namespace.database, &command)?;
+    let reply = persist(job, || job.deployment.charged(command.clone(), job.charges)).await?;
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
     Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
 }
@@ -102,13 +103,13 @@ pub async fn explain_find(job: &Job<'_>, find: Document) -> Result<Document> {
     let mut command = doc! { "find": &job.rule.selection.namespace.collection };
     command.extend(find);
     let explain = doc! { "explain": command, "verbosity": "queryPlanner" };
-    let database = job.deployment.database(&job.rule.selection.namespace);
-    persist(job, || async { database.run_command(explain.clone()).await }).await
+    let explain = Command::of(&job.rule.selection.namespace.database, &explain)?;
+    persist(job, || job.deployment.send(explain.clone())).await
 }
 
 /// Asks until there is an answer, as often as that can help.
 async fn persist<T, F: Future<Output = Result<T>>>(job: &Job<'_>, ask: impl Fn() -> F) -> Result<T> {
-    let mut retries = Retries::default();
+    let mut retries = Retries::patient();
     loop {
         let cause = match ask().await {
             Ok(reply) => return Ok(reply),

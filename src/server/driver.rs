@@ -1,0 +1,137 @@
+//! The seam over the `mongodb` crate.
+
+mod errors;
+
+use std::time::Duration;
+
+use bson::{Bson, Document, RawDocument, RawDocumentBuf};
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use mongodb::Client;
+use mongodb::action::Action;
+use mongodb::event::EventHandler;
+use mongodb::event::command::CommandEvent;
+use mongodb::options::{ClientOptions, ReadPreference as Preference, ReadPreferenceOptions, SelectionCriteria};
+use mongodb::raw_batch_cursor::{RawBatch, RawBatchCursor};
+use tracing::debug;
+
+use super::error::ServerError;
+use super::timeout::with_timeout;
+use super::transport::{Batches, Command, ReadPreference, Transport};
+
+/// A pool of connections to one deployment.
+pub struct Driver {
+    client: Client,
+}
+
+impl Driver {
+    /// Errors: the options are not valid.
+    pub fn new(mut options: ClientOptions) -> Result<Self, ServerError> {
+        options.command_event_handler = Some(EventHandler::callback(log_command));
+        Ok(Self { client: Client::with_options(options)? })
+    }
+
+    fn criteria(&self, preference: ReadPreference) -> Option<SelectionCriteria> {
+        let options = Some(ReadPreferenceOptions::default());
+        let preference = match preference {
+            ReadPreference::Primary => Preference::Primary,
+            ReadPreference::PrimaryPreferred => Preference::PrimaryPreferred { options },
+            ReadPreference::Secondary => Preference::Secondary { options },
+            ReadPreference::SecondaryPreferred => Preference::SecondaryPreferred { options },
+            ReadPreference::Nearest => Preference::Nearest { options },
+            ReadPreference::ConnectionString => return self.client.selection_criteria().cloned(),
+        };
+        Some(SelectionCriteria::ReadPreference(preference))
+    }
+}
+
+impl Transport for Driver {
+    fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>> {
+        let database = self.client.database(&command.database);
+        let criteria = self.criteria(command.read_preference);
+        let reply = async move {
+            let run = database.run_raw_command(command.body);
+            Ok(run.optional(criteria, |run, criteria| run.selection_criteria(criteria)).await?)
+        };
+        Box::pin(with_timeout(command.time_limit, reply))
+    }
+
+    fn open(&self, command: Command) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
+        let database = self.client.database(&command.database);
+        let criteria = self.criteria(command.read_preference);
+        let limit = command.time_limit;
+        Box::pin(async move {
+            let opened = with_timeout(limit, async move {
+                let (batch_size, comment) = (batch_size(&command.body), comment(&command.body));
+                let run = database.run_raw_cursor_command(command.body);
+                let run = run.optional(criteria, |run, criteria| run.selection_criteria(criteria));
+                let run = run.optional(batch_size, |run, size| run.batch_size(size));
+                Ok(run.optional(comment, |run, comment| run.comment(comment)).batch().await?)
+            });
+            Ok(Box::new(DriverBatches { cursor: Some(opened.await?), limit }) as Box<dyn Batches>)
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { self.client.clone().shutdown().await })
+    }
+}
+
+/// The documents of a batch that the command asks for; what the driver puts into each getMore.
+fn batch_size(command: &RawDocument) -> Option<u32> {
+    let of_find = command.get("batchSize").ok().flatten();
+    let of_cursor = || command.get_document("cursor").ok()?.get("batchSize").ok()?;
+    let size = of_find.or_else(of_cursor)?;
+    u32::try_from(size.as_i64().or_else(|| size.as_i32().map(i64::from))?).ok()
+}
+
+fn comment(command: &RawDocument) -> Option<Bson> {
+    command.get_str("comment").ok().map(Bson::from)
+}
+
+/// A cursor of the driver, which sends every getMore to the server that opened it.
+struct DriverBatches {
+    /// `None` after a batch was abandoned on its way.
+    cursor: Option<RawBatchCursor>,
+    limit: Option<Duration>,
+}
+
+impl Batches for DriverBatches {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>> {
+        Box::pin(async {
+            let Some(mut cursor) = self.cursor.take() else {
+                return Err(ServerError::other("the cursor was abandoned while a batch was on its way"));
+            };
+            // The cursor goes into the future and comes back, for that may be abandoned as a whole.
+            let fetched = with_timeout(self.limit, async move {
+                let batch = cursor.next().await;
+                Ok((cursor, batch))
+            });
+            let (cursor, batch) = fetched.await?;
+            self.cursor = Some(cursor);
+            batch.map(|batch| documents(&batch?)).transpose()
+        })
+    }
+}
+
+fn documents(batch: &RawBatch) -> Result<Vec<RawDocumentBuf>, ServerError> {
+    let documents = batch.doc_slices()?.into_iter().map(|value| match value?.as_document() {
+        Some(document) => Ok(document.to_owned()),
+        None => Err(ServerError::invalid_reply("a batch holds something that is no document")),
+    });
+    documents.collect()
+}
+
+/// Names each command in the log without its body: bodies hold filters and documents.
+fn log_command(event: CommandEvent) {
+    match event {
+        CommandEvent::Started(event) => {
+            let target = event.command.get_str(&event.command_name).unwrap_or_default();
+            debug!(target: "sweeper::command", "command {} {}.{target}", event.command_name, event.db);
+        }
+        CommandEvent::Failed(event) => {
+            debug!(target: "sweeper::command", "command {} failed: {}", event.command_name, ServerError::from(event.failure))
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,319 @@
+//! Reads: one builder for `find`, `aggregate` and the listings of collections and indexes.
+
+use std::time::Duration;
+use std::vec::IntoIter;
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use tracing::warn;
+
+use super::Deployment;
+use super::error::ServerError;
+use super::meter::Charges;
+use super::retry::{Retries, retry};
+use super::transport::{Batches, Command, ReadPreference};
+use crate::policy::namespace::Namespace;
+
+/// A read that is yet to be sent.
+#[derive(Debug, Clone)]
+pub struct Query {
+    database: String,
+    kind: Kind,
+    /// Further options of the command, by their names.
+    options: Document,
+    batch_size: Option<u32>,
+    hint: Option<Bson>,
+    max_time: Option<Duration>,
+    read_preference: ReadPreference,
+    time_limit: Option<Duration>,
+    attempts: Attempts,
+    charges: Option<Charges>,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Find { collection: String, filter: Filter },
+    Aggregate { collection: String, stages: Vec<Document> },
+    /// A whole command, such as `listIndexes`.
+    Listing(Document),
+}
+
+/// A filter, decoded or not.
+#[derive(Debug, Clone)]
+pub enum Filter {
+    Document(Document),
+    Raw(RawDocumentBuf),
+}
+
+#[derive(Debug, Clone)]
+enum Attempts {
+    Once,
+    Several,
+    /// Each retry is said in the log, under this name.
+    Patient(Namespace),
+}
+
+impl Query {
+    pub fn find(namespace: &Namespace, filter: impl Into<Filter>) -> Self {
+        Self::new(&namespace.database, Kind::Find { collection: namespace.collection.clone(), filter: filter.into() })
+    }
+
+    pub fn aggregate(namespace: &Namespace, stages: Vec<Document>) -> Self {
+        Self::new(&namespace.database, Kind::Aggregate { collection: namespace.collection.clone(), stages })
+    }
+
+    /// A command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
+    pub fn listing(database: &str, command: Document) -> Self {
+        Self::new(database, Kind::Listing(command))
+    }
+
+    fn new(database: &str, kind: Kind) -> Self {
+        Self {
+            database: database.to_owned(),
+            kind,
+            options: Document::new(),
+            batch_size: None,
+            hint: None,
+            max_time: None,
+            read_preference: ReadPreference::Primary,
+            time_limit: None,
+            attempts: Attempts::Once,
+            charges: None,
+        }
+    }
+
+    pub fn projection(self, projection: Document) -> Self {
+        self.option("projection", projection)
+    }
+
+    pub fn sort(self, sort: Document) -> Self {
+        self.option("sort", sort)
+    }
+
+    pub fn skip(self, documents: u64) -> Self {
+        self.option("skip", whole(documents))
+    }
+
+    pub fn limit(self, documents: u64) -> Self {
+        self.option("limit", whole(documents))
+    }
+
+    pub fn collation(self, collation: Option<&Document>) -> Self {
+        match collation {
+            Some(collation) => self.option("collation", collation.clone()),
+            None => self,
+        }
+    }
+
+    fn option(mut self, name: &str, value: impl Into<Bson>) -> Self {
+        self.options.insert(name, value);
+        self
+    }
+
+    /// Documents of each batch.
+    pub fn batch_size(self, documents: u32) -> Self {
+        Self { batch_size: Some(documents), ..self }
+    }
+
+    /// An index by its name or its key, followed where the flavor takes hints.
+    pub fn hint(self, index: Option<impl Into<Bson>>) -> Self {
+        Self { hint: index.map(Into::into), ..self }
+    }
+
+    /// Time that the server may work on the query; `None` is no limit.
+    pub fn max_time(self, max_time: Option<Duration>) -> Self {
+        Self { max_time, ..self }
+    }
+
+    /// The primary unless this says otherwise.
+    pub fn read_preference(self, read_preference: ReadPreference) -> Self {
+        Self { read_preference, ..self }
+    }
+
+    /// Time after which a reply counts as lost.
+    pub fn time_limit(self, limit: Duration) -> Self {
+        Self { time_limit: Some(limit), ..self }
+    }
+
+    /// Retried as [`Retries::several`] says and not only once.
+    pub fn retried(self) -> Self {
+        Self { attempts: Attempts::Several, ..self }
+    }
+
+    /// Retried as [`Retries::patient`] says; each retry is said in the log, under this name.
+    pub fn retried_patiently(self, reported_as: &Namespace) -> Self {
+        Self { attempts: Attempts::Patient(reported_as.clone()), ..self }
+    }
+
+    /// Adds what the first batch costs to these charges.
+    pub fn charged_to(self, charges: &Charges) -> Self {
+        Self { charges: Some(charges.clone()), ..self }
+    }
+
+    /// Returns the first batch and leaves no cursor open. The limit, or the batch size, is its length.
+    pub async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+        let single = self.clone().option("singleBatch", true);
+        let command = single.command(deployment)?;
+        let reply = self.retrying(|| async {
+            match &self.charges {
+                Some(charges) => deployment.charged(command.clone(), charges).await,
+                None => deployment.send(command.clone()).await,
+            }
+        });
+        let reply = reply.await?;
+        let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+        Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
+    }
+
+    /// Returns all documents; a retry begins anew.
+    pub async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+        self.retrying(|| async {
+            let mut cursor = self.cursor(deployment).await?;
+            let mut documents = Vec::new();
+            while let Some(document) = cursor.next().await? {
+                documents.push(Document::try_from(&*document)?);
+            }
+            Ok(documents)
+        })
+        .await
+    }
+
+    /// Opens a cursor. Neither this nor its batches are retried.
+    pub async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
+        let batches = deployment.open(self.command(deployment)?).await?;
+        Ok(Cursor { batches, buffered: Vec::new().into_iter() })
+    }
+
+    /// Returns the plan of the query as `explain` shows it.
+    pub async fn explain(&self, deployment: &Deployment, verbosity: &str) -> Result<Document, ServerError> {
+        let mut explained = Self { max_time: None, ..self.clone() }.body(deployment)?;
+        if let Some(Bson::String(comment)) = deployment.comment() {
+            explained.append(bson::raw::cstr!("comment"), comment);
+        }
+        let mut body = RawDocumentBuf::new();
+        body.append(bson::raw::cstr!("explain"), explained);
+        body.append(bson::raw::cstr!("verbosity"), verbosity);
+        if let Some(max_time) = self.max_time {
+            body.append(bson::raw::cstr!("maxTimeMS"), millis(max_time));
+        }
+        let command = self.addressed(body);
+        self.retrying(|| deployment.send(command.clone())).await
+    }
+
+    async fn retrying<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, ServerError>
+    where
+        F: Future<Output = Result<T, ServerError>>,
+    {
+        let mut retries = match &self.attempts {
+            Attempts::Once => Retries::once(),
+            Attempts::Several => Retries::several(),
+            Attempts::Patient(_) => Retries::patient(),
+        };
+        let next_wait = |cause: &ServerError| {
+            let wait = retries.wait(cause)?;
+            if let Attempts::Patient(namespace) = &self.attempts {
+                warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
+            }
+            Some(wait)
+        };
+        retry(next_wait, attempt).await
+    }
+
+    /// Makes the command with everything that the deployment adds to it.
+    fn command(&self, deployment: &Deployment) -> Result<Command, ServerError> {
+        let mut body = self.body(deployment)?;
+        if let (Kind::Find { .. } | Kind::Aggregate { .. }, Some(concern)) = (&self.kind, &deployment.read_concern) {
+            body.append(bson::raw::cstr!("readConcern"), RawDocumentBuf::try_from(concern)?);
+        }
+        if let Some(Bson::String(comment)) = deployment.comment() {
+            body.append(bson::raw::cstr!("comment"), comment);
+        }
+        Ok(self.addressed(body))
+    }
+
+    fn addressed(&self, body: RawDocumentBuf) -> Command {
+        let command = Command::new(&self.database, body).read_preference(self.read_preference);
+        Command { time_limit: self.time_limit, ..command }
+    }
+
+    fn body(&self, deployment: &Deployment) -> Result<RawDocumentBuf, ServerError> {
+        let mut options = self.options.clone();
+        let mut body = match &self.kind {
+            Kind::Find { collection, filter } => {
+                if let Some(size) = self.batch_size {
+                    // A batch as long as the limit would leave the cursor open.
+                    let is_limit = options.get_i64("limit").is_ok_and(|limit| limit == i64::from(size));
+                    options.insert("batchSize", i64::from(size) + i64::from(is_limit));
+                }
+                let mut body = RawDocumentBuf::try_from(&doc! { "find": collection })?;
+                body.append(bson::raw::cstr!("filter"), filter.raw()?);
+                body
+            }
+            Kind::Aggregate { collection, stages } => {
+                let cursor = self.batch_size.map(|size| doc! { "batchSize": i64::from(size) }).unwrap_or_default();
+                RawDocumentBuf::try_from(&doc! { "aggregate": collection, "pipeline": stages, "cursor": cursor })?
+            }
+            Kind::Listing(command) => RawDocumentBuf::try_from(command)?,
+        };
+        if let Some(hint) = self.hint.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
+            options.insert("hint", hint);
+        }
+        if let Some(max_time) = self.max_time {
+            options.insert("maxTimeMS", millis(max_time));
+        }
+        for element in &RawDocumentBuf::try_from(&options)? {
+            let (name, value) = element?;
+            body.append(name, value);
+        }
+        Ok(body)
+    }
+}
+
+impl Filter {
+    fn raw(&self) -> Result<RawDocumentBuf, ServerError> {
+        match self {
+            Self::Document(filter) => Ok(RawDocumentBuf::try_from(filter)?),
+            Self::Raw(filter) => Ok(filter.clone()),
+        }
+    }
+}
+
+impl From<Document> for Filter {
+    fn from(filter: Document) -> Self {
+        Self::Document(filter)
+    }
+}
+
+impl From<RawDocumentBuf> for Filter {
+    fn from(filter: RawDocumentBuf) -> Self {
+        Self::Raw(filter)
+    }
+}
+
+/// The documents of a query, one after another.
+pub struct Cursor {
+    batches: Box<dyn Batches>,
+    buffered: IntoIter<RawDocumentBuf>,
+}
+
+impl Cursor {
+    /// Returns the next document, which may be a batch away; `None` after the last one.
+    pub async fn next(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
+        loop {
+            if let Some(document) = self.buffered.next() {
+                return Ok(Some(document));
+            }
+            match self.batches.next().await? {
+                Some(batch) => self.buffered = batch.into_iter(),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn whole(documents: u64) -> i64 {
+    i64::try_from(documents).unwrap_or(i64::MAX)
+}

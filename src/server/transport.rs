@@ -1,0 +1,76 @@
+//! The seam to MongoDB: commands go in, replies and errors come out.
+//!
+//! [`super::driver::Driver`] speaks to servers; a model of a server can take its place. The seam has no clock and no state of its own.
+
+use std::time::Duration;
+
+use bson::{Document, RawDocumentBuf};
+use futures_util::future::BoxFuture;
+
+use super::error::ServerError;
+
+/// Sends commands to a deployment. Nothing is retried at this level.
+pub trait Transport: Send + Sync {
+    /// Runs one command and returns its reply. A reply with `ok: 1` may still hold `writeErrors` and a `writeConcernError`.
+    fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>>;
+
+    /// Runs one command that opens a cursor.
+    fn open(&self, command: Command) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>>;
+
+    /// Ends the sessions on the servers.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// A cursor on a server. Every batch comes from the server that opened it, each within the time limit of the command.
+pub trait Batches: Send {
+    /// Fetches the next batch, which may be empty; `None` after the last one.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>>;
+}
+
+/// One command, as a server gets it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    pub database: String,
+    /// The name of the command is its first key.
+    pub body: RawDocumentBuf,
+    pub read_preference: ReadPreference,
+    /// Time after which the reply counts as lost; `None` waits for it without end.
+    pub time_limit: Option<Duration>,
+}
+
+impl Command {
+    /// Makes a command for the primary, without a time limit.
+    pub fn new(database: &str, body: RawDocumentBuf) -> Self {
+        Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, time_limit: None }
+    }
+
+    /// Makes a command for the primary from a document, without a time limit.
+    ///
+    /// Errors: BSON cannot hold it, as with a NUL in a key.
+    pub fn of(database: &str, body: &Document) -> Result<Self, ServerError> {
+        Ok(Self::new(database, RawDocumentBuf::try_from(body)?))
+    }
+
+    pub fn read_preference(self, read_preference: ReadPreference) -> Self {
+        Self { read_preference, ..self }
+    }
+
+    pub fn time_limit(self, limit: Duration) -> Self {
+        Self { time_limit: Some(limit), ..self }
+    }
+}
+
+/// The member of a replica set that a command goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ReadPreference {
+    #[default]
+    Primary,
+    PrimaryPreferred,
+    Secondary,
+    SecondaryPreferred,
+    Nearest,
+    /// As the connection string says, with its tags; the primary where it says nothing.
+    ConnectionString,
+}
