@@ -1,15 +1,23 @@
 //! The policy: what a person wrote, validated. Only [`parse::parse`] makes one, so a `Policy` that exists has no problem left.
 
 pub mod archive;
+pub mod docs;
 pub mod duration;
+mod entry;
 mod env;
 mod filter;
+mod key;
+mod keys;
+mod kinds;
+mod mapping;
 pub mod namespace;
 pub mod only;
 pub mod parse;
+mod place;
 mod problem;
-mod reader;
 mod rule;
+pub mod schema;
+mod strings;
 pub mod window;
 mod yaml;
 
@@ -17,10 +25,9 @@ use std::time::Duration;
 
 use bson::Document;
 
-use archive::ArchiveTo;
+use archive::{ArchiveTo, Compression};
 use namespace::{Namespace, NamespacePattern, why_never_swept};
-pub use problem::PolicyError;
-pub use reader::nearest;
+pub use problem::{PolicyError, nearest};
 use window::Window;
 
 use crate::flavor::Flavor;

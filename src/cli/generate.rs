@@ -16,6 +16,8 @@ pub struct SchemaArgs {
 pub enum SchemaOf {
     /// The policy, draft-07: for editors
     Policy,
+    /// The keys of the policy, as Markdown: for people
+    Keys,
     /// The report of `--format json`, draft 2020-12
     Report,
 }

@@ -10,16 +10,18 @@ use super::deliver::One;
 use crate::cli::{Cli, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
+use crate::policy;
 
-/// Writes a JSON Schema.
+/// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
 /// Errors: the file cannot be created.
 pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
     let schema = match args.of {
-        SchemaOf::Policy => include_str!("../policy/schema.json"),
-        SchemaOf::Report => include_str!("../report/schema.json"),
+        SchemaOf::Policy => policy::schema::json_schema(),
+        SchemaOf::Keys => policy::docs::keys_as_markdown(),
+        SchemaOf::Report => include_str!("../report/schema.json").to_owned(),
     };
-    write(common, "schema", "the schema", schema)
+    write(common, "schema", "the schema", &schema)
 }
 
 /// Writes the completions of a shell.

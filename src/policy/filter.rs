@@ -7,7 +7,11 @@ use super::env::expand;
 use super::yaml::Node;
 
 /// Operators that may stand at the top of a filter beside field names.
-const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
+pub const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
+
+/// Operators that run JavaScript, sort or rank, which has no place in the filter of a delete; and those with a new answer each time.
+pub const FORBIDDEN: [&[&str]; 2] =
+    [&["$where", "$function", "$accumulator", "$near", "$nearSphere", "$text"], &["$rand", "$sampleRate"]];
 
 /// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), environment variables replaced in its strings.
 ///
@@ -32,22 +36,10 @@ pub fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result
 /// Reads a collation document, as `db.collection.find().collation()` takes it.
 ///
 /// Errors: a missing `locale`, an option MongoDB does not know.
-pub fn parse_collation(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
-    const KNOWN: [&str; 10] = [
-        "locale",
-        "strength",
-        "caseLevel",
-        "caseFirst",
-        "numericOrdering",
-        "alternate",
-        "maxVariable",
-        "normalization",
-        "backwards",
-        "version",
-    ];
+pub fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let collation = parse_document(node, env)?;
-    if let Some(key) = collation.keys().find(|key| !KNOWN.contains(&key.as_str())) {
-        return Err(format!("unknown key `{key}` in a collation; expected one of {}", KNOWN.join(", ")));
+    if let Some(key) = collation.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(format!("unknown key `{key}` in a collation; expected one of {}", known.join(", ")));
     }
     match collation.get("locale") {
         Some(Bson::String(locale)) if !locale.is_empty() => Ok(collation),
@@ -98,10 +90,10 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
 fn check_operators(value: &Bson) -> Result<(), String> {
     match value {
         Bson::Document(document) => document.iter().try_for_each(|(key, value)| {
-            if ["$where", "$function", "$accumulator", "$near", "$nearSphere", "$text"].contains(&key.as_str()) {
+            if FORBIDDEN[0].contains(&key.as_str()) {
                 return Err(format!("`{key}` is not allowed in the filter of a delete"));
             }
-            if key == "$rand" || key == "$sampleRate" {
+            if FORBIDDEN[1].contains(&key.as_str()) {
                 return Err(format!("`{key}` gives another answer each time; a filter must not"));
             }
             check_operators(value)

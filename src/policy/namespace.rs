@@ -15,6 +15,17 @@ impl Namespace {
     /// What the name of the collection behind a time-series collection begins with.
     pub const BUCKETS: &str = "system.buckets.";
 
+    /// Parses `database.collection`, which names one collection that sweeper may write to.
+    ///
+    /// Errors: as for [`NamespacePattern::parse`], and a `*`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let pattern = NamespacePattern::parse(text)?;
+        if pattern.is_glob() {
+            return Err(format!("{text:?} has a `*`; expected one collection"));
+        }
+        Ok(Self { database: pattern.database, collection: pattern.collection })
+    }
+
     /// The collection that holds the buckets of a time-series collection.
     pub fn buckets(&self) -> Self {
         Self { database: self.database.clone(), collection: format!("{}{}", Self::BUCKETS, self.collection) }

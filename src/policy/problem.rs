@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::yaml::{Place, Step, locate};
+use super::place::{Place, Step, locate};
 
 /// One thing that is wrong, at one place of the policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub struct PolicyError {
 }
 
 /// More than this many are not worth reading, and each needs a pass over the text to be located.
-const MOST_SHOWN: usize = 25;
+const MAX_SHOWN: usize = 25;
 
 impl PolicyError {
     /// The error of a text that could not be parsed at all.
@@ -34,7 +34,7 @@ impl PolicyError {
     pub fn new(path: &str, text: &str, problems: &[Problem]) -> Self {
         let mut located: Vec<_> = problems
             .iter()
-            .take(MOST_SHOWN)
+            .take(MAX_SHOWN)
             .map(|problem| {
                 let message = match &problem.rule {
                     Some(rule) => format!("{rule}: {}", problem.message),
@@ -44,8 +44,8 @@ impl PolicyError {
             })
             .collect();
         located.sort_by_key(|(place, _)| *place);
-        if problems.len() > MOST_SHOWN {
-            located.push((None, format!("and {} more problems", problems.len() - MOST_SHOWN)));
+        if problems.len() > MAX_SHOWN {
+            located.push((None, format!("and {} more problems", problems.len() - MAX_SHOWN)));
         }
         Self { path: path.to_owned(), problems: located }
     }
@@ -65,4 +65,15 @@ impl fmt::Display for PolicyError {
         }
         Ok(())
     }
+}
+
+/// The candidate that a text was most likely meant to be; `None` where none is near.
+pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&text, &candidate.to_lowercase()), candidate))
+        .min()
+        .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 4) && *distance < candidate.chars().count())
+        .map(|(_, candidate)| candidate)
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use chrono::{DateTime, NaiveTime, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
-use super::reader::{Entry, Mapping, nearest};
+use super::problem::nearest;
 
 /// A stretch of every day: from `start`, included, to `end`, excluded, by the clocks of a time zone. With `end` before `start` it goes over
 /// midnight. An hour that daylight saving skips is in no window, one that it repeats is in it twice.
@@ -17,23 +17,9 @@ pub struct Window {
 }
 
 impl Window {
-    /// Reads `window: {start, end, timezone}`; the time zone is UTC where it is left out.
-    pub(super) fn read(map: &Mapping, entry: Entry) -> Option<Self> {
-        let known = ["start", "end", "timezone"];
-        let map = Mapping::read(map.context(), entry.node, entry.path, map.rule(), "`window`", &known)?;
-        for key in ["start", "end"] {
-            if !map.has(key) {
-                map.problem_here(format!("`window`: no `{key}`; expected a time of the day such as \"01:00\""));
-            }
-        }
-        let (start, end) = (map.parsed("start", time), map.parsed("end", time));
-        let timezone = if map.has("timezone") { map.parsed("timezone", zone) } else { Some(Tz::UTC) };
-        let (start, end, timezone) = (start?, end?, timezone?);
-        if start == end {
-            map.problem(&map.key_path("end"), "`end`: the same as `start`; expected another time, or no `window` at all");
-            return None;
-        }
-        Some(Self { start, end, timezone })
+    /// Makes a window; `None` if it ends when it starts.
+    pub fn new(start: NaiveTime, end: NaiveTime, timezone: Tz) -> Option<Self> {
+        (start != end).then_some(Self { start, end, timezone })
     }
 
     /// Whether the window is open at an instant.
@@ -49,7 +35,8 @@ impl fmt::Display for Window {
     }
 }
 
-fn time(text: &str) -> Result<NaiveTime, String> {
+/// Parses a time of the day, with seconds or without.
+pub fn parse_time(text: &str) -> Result<NaiveTime, String> {
     let parsed = NaiveTime::parse_from_str(text, "%H:%M").or_else(|_| NaiveTime::parse_from_str(text, "%H:%M:%S"));
     let strict = text.len() == 5 || text.len() == 8;
     // The parser takes `1:5` and, as a leap second, `23:59:60`.
@@ -59,7 +46,8 @@ fn time(text: &str) -> Result<NaiveTime, String> {
         .ok_or_else(|| format!("{text:?} is no time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted"))
 }
 
-fn zone(text: &str) -> Result<Tz, String> {
+/// Parses the name of a time zone.
+pub fn parse_zone(text: &str) -> Result<Tz, String> {
     text.parse().map_err(|_| {
         let of_city = TZ_VARIANTS.iter().map(|zone| zone.name()).find(|name| name.rsplit('/').next() == Some(text));
         let expected = match of_city.or_else(|| nearest(text, TZ_VARIANTS.iter().map(|zone| zone.name()))) {
@@ -75,7 +63,7 @@ mod tests {
     use super::*;
 
     fn window(start: &str, end: &str, timezone: &str) -> Window {
-        Window { start: time(start).unwrap(), end: time(end).unwrap(), timezone: zone(timezone).unwrap() }
+        Window::new(parse_time(start).unwrap(), parse_time(end).unwrap(), parse_zone(timezone).unwrap()).unwrap()
     }
 
     /// Whether the window is open at each of these instants.
@@ -136,15 +124,19 @@ mod tests {
     #[test]
     fn only_times_and_zones_that_exist() {
         for text in ["24:00", "1:00", "01:60", "0100", "01:00:60", "23:59:60", "-1:00", "01:00 ", "", "1h"] {
-            assert!(time(text).unwrap_err().contains("expected"), "{text}");
+            assert!(parse_time(text).unwrap_err().contains("expected"), "{text}");
         }
         for text in ["CET+1", "Madrid", "europe/madrid ", "", "+01:00"] {
-            assert!(zone(text).unwrap_err().contains("expected"), "{text}");
+            assert!(parse_zone(text).unwrap_err().contains("expected"), "{text}");
         }
         for (text, near) in
             [("Madrid", "Europe/Madrid"), ("europe/Berln", "Europe/Berlin"), ("utc ", "UTC"), ("New_York", "America/New_York")]
         {
-            assert!(zone(text).unwrap_err().ends_with(&format!("expected {near:?}?")), "{text}: {}", zone(text).unwrap_err());
+            assert!(
+                parse_zone(text).unwrap_err().ends_with(&format!("expected {near:?}?")),
+                "{text}: {}",
+                parse_zone(text).unwrap_err()
+            );
         }
         assert_eq!(window("01:00", "05:00", "Europe/Madrid").to_string(), "01:00:00 to 05:00:00 Europe/Madrid");
     }

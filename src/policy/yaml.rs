@@ -1,14 +1,11 @@
 //! The YAML of a policy as a tree that keeps what a map would lose (duplicate keys, the order), and the place of any node in the text.
 
-mod place;
-
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
 
-use place::place_of;
-pub use place::{Place, Step, locate};
+use super::place::{Place, place_of};
 
 /// One node of the document. Aliases are already followed; merge keys (`<<`) are ordinary keys.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +51,7 @@ impl Node {
 /// Errors: the parser's message without its position, and the position where it has one.
 pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     if is_too_deep(text) {
-        return Err((format!("nested more than {MOST_OPEN} levels deep"), None));
+        return Err((format!("nested more than {MAX_OPEN} levels deep"), None));
     }
     serde_yaml::from_str(text).map_err(|error| {
         let place = place_of(&error);
@@ -67,7 +64,7 @@ pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
 }
 
 /// The parser's time grows with the square of the brackets that are open at once.
-const MOST_OPEN: i32 = 1000;
+const MAX_OPEN: i32 = 1000;
 
 /// Counts brackets without looking at quotes or comments: no honest policy comes near the limit either way.
 fn is_too_deep(text: &str) -> bool {
@@ -78,7 +75,7 @@ fn is_too_deep(text: &str) -> bool {
             b']' | b'}' => -1,
             _ => 0,
         };
-        open > MOST_OPEN
+        open > MAX_OPEN
     })
 }
 

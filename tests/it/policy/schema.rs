@@ -5,15 +5,13 @@ use std::sync::LazyLock;
 use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use ttl_sweeper::policy::parse;
-
-const SCHEMA: &str = include_str!("../../../src/policy/schema.json");
+use ttl_sweeper::policy::{parse, schema::json_schema};
 
 /// No policy knows this key, and none is near it.
 const UNKNOWN: &str = "qqqqqqqqqqqqqqqq";
 
 fn schema() -> Value {
-    serde_json::from_str(SCHEMA).expect("the schema is JSON")
+    serde_json::from_str(&json_schema()).expect("the schema is JSON")
 }
 
 fn validator() -> &'static Validator {
@@ -364,8 +362,11 @@ fn what_is_wrong_is_refused_by_both() {
 
 #[tokio::test]
 async fn the_command_prints_the_schemas_and_needs_no_policy() {
+    let policy = json_schema();
     let report = include_str!("../../../src/report/schema.json");
-    for (args, expected) in [(&["schema"][..], SCHEMA), (&["schema", "policy"], SCHEMA), (&["schema", "report"], report)] {
+    for (args, expected) in
+        [(&["schema"][..], policy.as_str()), (&["schema", "policy"], &policy), (&["schema", "report"], report)]
+    {
         let ran = run(sweeper(args)).await;
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), expected, ""), "{args:?}");
     }
@@ -375,5 +376,5 @@ async fn the_command_prints_the_schemas_and_needs_no_policy() {
     command.arg(&file);
     let ran = run(command).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""));
-    assert_eq!(std::fs::read_to_string(file).unwrap(), SCHEMA);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), policy);
 }

@@ -1,0 +1,400 @@
+//! Kinds of values: for each of them its reading, its JSON Schema, and its name in the documentation.
+
+use std::fmt;
+use std::time::Duration;
+
+use bson::Document;
+use serde_json::{Value, json};
+
+use super::entry::Entry;
+use super::key::{Kind, Section, Written};
+use super::mapping::Mapping;
+use super::place::Step;
+use super::problem::nearest;
+use super::yaml::Node;
+use super::{duration, filter};
+
+/// A whole number between two bounds, both included; bounds that `T` cannot hold are never accepted.
+pub struct Whole<T> {
+    min: i64,
+    max: i64,
+    convert: fn(i64) -> Option<T>,
+}
+
+impl<T: TryFrom<i64>> Whole<T> {
+    pub const fn new(min: i64, max: i64) -> Self {
+        Self { min, max, convert: |value| T::try_from(value).ok() }
+    }
+}
+
+impl<T> Kind for Whole<T> {
+    type Value = T;
+
+    fn read(&self, entry: &Entry) -> Option<T> {
+        let value = match entry.node {
+            Node::Int(value) if (self.min..=self.max).contains(value) => (self.convert)(*value),
+            _ => None,
+        };
+        value.or_else(|| entry.unexpected(&self.words()))
+    }
+
+    fn schema(&self) -> Value {
+        if self.min == self.max {
+            return json!({ "const": self.min });
+        }
+        json!({ "type": "integer", "minimum": self.min, "maximum": self.max })
+    }
+
+    fn words(&self) -> String {
+        if self.min == self.max {
+            return self.min.to_string();
+        }
+        format!("a whole number from {} to {}", self.min, self.max)
+    }
+}
+
+impl<T: Copy + Into<Value>> Written for Whole<T> {
+    fn write(&self, value: &T) -> Value {
+        (*value).into()
+    }
+}
+
+/// `true` or `false`.
+pub struct Boolean;
+
+impl Kind for Boolean {
+    type Value = bool;
+
+    fn read(&self, entry: &Entry) -> Option<bool> {
+        match entry.node {
+            Node::Bool(value) => Some(*value),
+            _ => entry.unexpected(&self.words()),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "boolean" })
+    }
+
+    fn words(&self) -> String {
+        "`true` or `false`".to_owned()
+    }
+}
+
+impl Written for Boolean {
+    fn write(&self, value: &bool) -> Value {
+        json!(value)
+    }
+}
+
+/// A share in percent: above 0, at most 100; a fraction is allowed.
+pub struct Percent;
+
+impl Kind for Percent {
+    type Value = f64;
+
+    fn read(&self, entry: &Entry) -> Option<f64> {
+        let value = match entry.node {
+            Node::Int(value) => *value as f64,
+            Node::Float(value) => *value,
+            _ => f64::NAN,
+        };
+        if value > 0.0 && value <= 100.0 { Some(value) } else { entry.unexpected(&self.words()) }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 100 })
+    }
+
+    fn words(&self) -> String {
+        "a number above 0 and at most 100".to_owned()
+    }
+}
+
+/// A duration in whole seconds; 0 is one.
+pub struct Seconds;
+
+impl Kind for Seconds {
+    type Value = i64;
+
+    fn read(&self, entry: &Entry) -> Option<i64> {
+        if let Node::Int(value) = entry.node {
+            return entry.problem(format!("a number without a unit: {value}; expected {}", self.words()));
+        }
+        let text = entry.text(&self.words())?;
+        entry.accept(duration::parse(&text))
+    }
+
+    fn schema(&self) -> Value {
+        or_variable(json!({ "type": "string", "pattern": "^(?=[0-9])([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$" }))
+    }
+
+    fn words(&self) -> String {
+        "a duration such as `90d`, `12h`, `45m`, `30s`".to_owned()
+    }
+}
+
+/// A duration of at least one second.
+pub struct PositiveDuration;
+
+impl Kind for PositiveDuration {
+    type Value = Duration;
+
+    fn read(&self, entry: &Entry) -> Option<Duration> {
+        match u64::try_from(Seconds.read(entry)?) {
+            Ok(seconds) if seconds > 0 => Some(Duration::from_secs(seconds)),
+            _ => entry.problem("found 0; expected at least `1s`"),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = Seconds.schema();
+        let pattern = schema["anyOf"][0]["pattern"].take();
+        let pattern = pattern.as_str().unwrap_or_default().trim_start_matches('^');
+        schema["anyOf"][0]["pattern"] = json!(format!("^(?=.*[1-9]){pattern}"));
+        schema
+    }
+
+    fn words(&self) -> String {
+        "a duration of at least `1s`".to_owned()
+    }
+}
+
+/// A string that a parser accepts.
+pub struct Text<T> {
+    /// Names the kind in the documentation.
+    pub words: &'static str,
+    /// Regular expression of the JSON Schema; empty if every string is accepted.
+    pub pattern: &'static str,
+    pub parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T> Kind for Text<T> {
+    type Value = T;
+
+    fn read(&self, entry: &Entry) -> Option<T> {
+        let text = entry.text("a string")?;
+        entry.accept((self.parse)(&text))
+    }
+
+    fn schema(&self) -> Value {
+        if self.pattern.is_empty() {
+            return json!({ "type": "string" });
+        }
+        or_variable(json!({ "type": "string", "pattern": self.pattern }))
+    }
+
+    fn words(&self) -> String {
+        self.words.to_owned()
+    }
+}
+
+impl<T: fmt::Display> Written for Text<T> {
+    fn write(&self, value: &T) -> Value {
+        json!(value.to_string())
+    }
+}
+
+/// The connection string, which is not read if another one is given.
+pub struct ConnectionString;
+
+impl Kind for ConnectionString {
+    type Value = String;
+
+    fn read(&self, entry: &Entry) -> Option<String> {
+        if entry.context.uri_given { None } else { entry.text("a string") }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string" })
+    }
+
+    fn words(&self) -> String {
+        "a connection string".to_owned()
+    }
+}
+
+/// A list of strings, each of which a parser accepts.
+pub struct List<T>(pub Text<T>);
+
+impl<T> Kind for List<T> {
+    type Value = Vec<T>;
+
+    fn read(&self, entry: &Entry) -> Option<Vec<T>> {
+        let Node::Seq(items) = entry.node else {
+            return entry.unexpected("a list of strings");
+        };
+        let read: Vec<Option<T>> =
+            items.iter().enumerate().map(|(index, node)| self.0.read(&entry.inner(entry.key, node, Step::Item(index)))).collect();
+        read.into_iter().collect()
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "array", "items": self.0.schema() })
+    }
+
+    fn words(&self) -> String {
+        format!("a list of strings, each {}", self.0.words)
+    }
+}
+
+/// One of a few words.
+pub struct Words<T: 'static>(pub &'static [(&'static str, T)]);
+
+impl<T> Words<T> {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(word, _)| *word)
+    }
+}
+
+impl<T: Copy + Sync> Kind for Words<T> {
+    type Value = T;
+
+    fn read(&self, entry: &Entry) -> Option<T> {
+        let text = entry.text(&self.words())?;
+        let found = self.0.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        found.or_else(|| {
+            // Compared as it was written: the value of a variable may be secret.
+            let near = match entry.node {
+                Node::Str(raw) => nearest(raw, self.names()),
+                _ => None,
+            };
+            entry.unexpected(&near.map_or_else(|| format!("one of {}", self.words()), |near| format!("`{near}`?")))
+        })
+    }
+
+    fn schema(&self) -> Value {
+        or_variable(json!({ "enum": self.names().collect::<Vec<_>>() }))
+    }
+
+    fn words(&self) -> String {
+        self.names().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl<T: Copy + Sync + PartialEq> Written for Words<T> {
+    fn write(&self, value: &T) -> Value {
+        json!(self.0.iter().find(|(_, known)| known == value).map(|(word, _)| *word))
+    }
+}
+
+/// A predicate in MongoDB's query language.
+pub struct Filter;
+
+impl Kind for Filter {
+    type Value = Document;
+
+    fn read(&self, entry: &Entry) -> Option<Document> {
+        entry.accept(filter::parse_filter(entry.node, entry.context.env))
+    }
+
+    fn schema(&self) -> Value {
+        let top_level = filter::TOP_LEVEL.map(|operator| operator.trim_start_matches('$')).join("|");
+        json!({
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": { "pattern": format!("^(?!\\$)|^\\$({top_level})$") },
+            "additionalProperties": { "$ref": "#/definitions/query" },
+        })
+    }
+
+    fn words(&self) -> String {
+        "a filter".to_owned()
+    }
+}
+
+/// A collation document.
+pub struct Collation(pub &'static Section);
+
+impl Kind for Collation {
+    type Value = Document;
+
+    fn read(&self, entry: &Entry) -> Option<Document> {
+        let known: Vec<&str> = self.0.names().collect();
+        entry.accept(filter::parse_collation(entry.node, &known, entry.context.env))
+    }
+
+    fn schema(&self) -> Value {
+        self.0.schema(|key| key.schema())
+    }
+
+    fn words(&self) -> String {
+        "a mapping".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.0)
+    }
+}
+
+/// A value that is passed on to MongoDB as it is.
+pub struct Any;
+
+impl Kind for Any {
+    type Value = ();
+
+    fn read(&self, _: &Entry) -> Option<()> {
+        Some(())
+    }
+
+    fn schema(&self) -> Value {
+        json!({})
+    }
+
+    fn words(&self) -> String {
+        "as MongoDB takes it".to_owned()
+    }
+}
+
+/// A mapping that is read to a `T` once its own keys have been checked.
+pub struct Nested<T> {
+    pub section: &'static Section,
+    pub read: fn(&Mapping) -> Option<T>,
+}
+
+impl<T> Kind for Nested<T> {
+    type Value = T;
+
+    fn read(&self, entry: &Entry) -> Option<T> {
+        Mapping::open(entry.clone(), self.section).and_then(|mapping| (self.read)(&mapping))
+    }
+
+    fn schema(&self) -> Value {
+        self.section.schema(|key| key.schema())
+    }
+
+    fn words(&self) -> String {
+        "a mapping".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.section)
+    }
+}
+
+/// The list of rules, each of which is read by itself.
+pub struct Rules;
+
+impl Kind for Rules {
+    type Value = ();
+
+    fn read(&self, entry: &Entry) -> Option<()> {
+        match entry.node {
+            Node::Seq(items) if !items.is_empty() => Some(()),
+            _ => entry.unexpected("a list of at least one rule"),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "array", "minItems": 1, "items": { "$ref": "#/definitions/rule" } })
+    }
+
+    fn words(&self) -> String {
+        "a list of rules".to_owned()
+    }
+}
+
+/// Accepts a string with an environment variable in it next to what the schema says: its value is not known to an editor.
+fn or_variable(schema: Value) -> Value {
+    json!({ "anyOf": [schema, { "$ref": "#/definitions/variable" }] })
+}

@@ -1,0 +1,124 @@
+//! A mapping of the policy, checked against its section of the table of keys.
+
+use std::collections::HashSet;
+
+use super::entry::Entry;
+use super::key::{AnyKey, Defaulted, Key, Kind, Section, Written};
+use super::place::Step;
+use super::problem::nearest;
+use super::yaml::Node;
+
+/// One mapping of the policy, whose values have been checked.
+pub struct Mapping<'a> {
+    entry: Entry<'a>,
+    entries: &'a [(Node, Node)],
+    section: &'static Section,
+    /// Mapping whose values stand in for keys that this one does not have.
+    defaults: Option<&'a Mapping<'a>>,
+}
+
+impl<'a> Mapping<'a> {
+    /// Opens a mapping, and reports everything that is wrong with its keys and with each value by itself.
+    ///
+    /// `None` if the value is no mapping. Reading values later reports nothing a second time.
+    pub fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
+        let Node::Map(entries) = entry.node else {
+            let title = if entry.key.is_empty() { section.title.to_owned() } else { format!("`{}`", entry.key) };
+            entry.problem_at(entry.path.clone(), format!("{title}: expected a mapping, found {}", entry.node.describe()));
+            return None;
+        };
+        let mapping = Self { entry, entries, section, defaults: None };
+        if mapping.entry.reports {
+            mapping.check_keys();
+            mapping.check_values();
+        }
+        Some(mapping)
+    }
+
+    /// Lets the values of `defaults` stand in for keys that the mapping does not have.
+    pub fn over(self, defaults: Option<&'a Self>) -> Self {
+        Self { defaults, ..self }
+    }
+
+    /// Returns the mapping that stands in for missing keys.
+    pub fn defaults(&self) -> Option<&Self> {
+        self.defaults
+    }
+
+    /// Whether the mapping itself has a key.
+    pub fn has(&self, key: &dyn AnyKey) -> bool {
+        self.position(key.about().name).is_some()
+    }
+
+    /// Returns the entry of a key that the mapping itself has.
+    pub fn own(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
+        let name = key.about().name;
+        let index = self.position(name)?;
+        Some(self.entry.inner(name, &self.entries[index].1, Step::Value(index)))
+    }
+
+    /// Reads the value of a key, its own or that of the defaults; `None` if there is none, or it is wrong.
+    pub fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
+        match self.own(key) {
+            Some(entry) => key.read(&Entry { reports: false, ..entry }),
+            None => self.defaults?.optional(key),
+        }
+    }
+
+    /// Reads the value of a key that has a default.
+    pub fn value<K: Written<Value: Clone>>(&self, key: &Defaulted<K>) -> K::Value {
+        self.optional(&key.key).unwrap_or_else(|| key.default.clone())
+    }
+
+    /// Reports a problem of a key; of the mapping as a whole if it does not have the key.
+    pub fn problem(&self, key: &dyn AnyKey, message: impl Into<String>) {
+        let path = self.position(key.about().name).map(|index| self.entry.step(Step::Key(index)));
+        self.entry.problem_at(path.unwrap_or_else(|| self.entry.path.clone()), message);
+    }
+
+    /// Reports a problem of the mapping as a whole.
+    pub fn problem_here(&self, message: impl Into<String>) {
+        self.entry.problem_at(self.entry.path.clone(), message);
+    }
+
+    fn check_keys(&self) {
+        let known: Vec<&str> = self.section.names().collect();
+        let mut seen: HashSet<&str> = HashSet::new();
+        for (index, (key, _)) in self.entries.iter().enumerate() {
+            let message = match key {
+                Node::Str(key) if key == "<<" => {
+                    "merge keys (`<<`) are not supported; put what rules share under `defaults`".to_owned()
+                }
+                Node::Str(key) if !seen.insert(key) => format!("duplicate key `{key}`; expected it once"),
+                Node::Str(key) if !known.contains(&key.as_str()) => unknown(key, &known),
+                Node::Str(_) => continue,
+                other => format!("expected a key, found {}", other.describe()),
+            };
+            self.entry.problem_at(self.entry.step(Step::Key(index)), message);
+        }
+    }
+
+    fn check_values(&self) {
+        for key in self.section.keys() {
+            match (self.own(key), key.about().required) {
+                (Some(entry), _) => key.check(&entry),
+                (None, Some(expected)) => {
+                    let of = if self.entry.key.is_empty() { String::new() } else { format!("`{}`: ", self.entry.key) };
+                    self.problem_here(format!("{of}no `{}`; expected {expected}", key.about().name));
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.entries.iter().position(|(key, _)| matches!(key, Node::Str(key) if key == name))
+    }
+}
+
+fn unknown(key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        Some(candidate) => format!("unknown key `{key}`; expected `{candidate}`?"),
+        None => format!("unknown key `{key}`; expected one of {}", known.join(", ")),
+    }
+}
