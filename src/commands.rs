@@ -31,10 +31,10 @@ use std::time::Instant;
 use bson::{DateTime, Uuid};
 
 use crate::cli::{Cli, Command, Common};
+use crate::facts::LAST_CHANGE;
 use crate::failure::Failure;
 use crate::instant::millis;
 use crate::log;
-use crate::native::LAST_CHANGE;
 use crate::policy::Policy;
 use crate::report::{self, Report, RunRecord};
 use crate::server::Deployment;

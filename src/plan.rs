@@ -12,10 +12,9 @@ use std::time::Duration;
 use bson::{DateTime, Document};
 
 pub use guard::Refusal;
-pub use native::NativeSetting;
 
 use crate::expiry::{self, Expiry};
-use crate::facts::{Seen, ServerFacts, Target};
+use crate::facts::{Collection, Kind, Seen, ServerFacts, Target};
 use crate::flavor::Capabilities;
 use crate::policy::archive::ArchiveTo;
 use crate::policy::namespace::Namespace;
@@ -36,8 +35,8 @@ pub struct Plan {
 pub struct PlannedRule {
     pub rule: Rule,
     pub namespace: Namespace,
-    /// The TTL settings that the deployment itself has there; `None` if they were not looked at.
-    pub native_ttl: Option<Vec<NativeSetting>>,
+    /// The collection as it was seen; `None` if it was not looked for, is missing or could not be read.
+    pub collection: Option<Box<Collection>>,
     /// The field with the date; `None` if the rule leaves it to a time-series collection, and none was seen.
     pub field: Option<String>,
     /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
@@ -230,12 +229,13 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
     let decision = decide(run, &target, run_refusal);
     let warnings = warnings(run, &target, &decision);
     let Target { rule, namespace, seen } = target;
+    let collection = if let Seen::Collection(collection, _) = seen { Some(collection) } else { None };
     PlannedRule {
-        native_ttl: native::settings(&seen),
-        field: match seen {
-            Seen::TimeSeries(facts) => Some(facts.time_field),
+        field: match collection.as_ref().map(|collection| &collection.kind) {
+            Some(Kind::TimeSeries(series)) => Some(series.time_field.clone()),
             _ => rule.field.clone(),
         },
+        collection,
         threshold: expiry::threshold(run.as_of, rule.expire_after_seconds),
         rule,
         namespace,
@@ -247,21 +247,27 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
 /// Decides on one namespace. What holds no documents of its own is not even counted; otherwise the first guard that objects decides.
 fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
     let Target { rule, namespace, seen } = target;
-    let bound = match seen {
+    let (collection, figures) = match seen {
         Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
         Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
         Seen::Unreadable { error } => return Decision::Fail(error.clone()),
-        Seen::View => Err(Refusal::new(
+        Seen::Collection(collection, figures) => (collection, figures),
+    };
+    let bound = match &collection.kind {
+        Kind::View => Err(Refusal::new(
             "view",
             "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
         )),
-        Seen::TimeSeries(facts) => buckets::select(rule, namespace, facts, run.as_of)
+        Kind::Capped => {
+            Err(Refusal::new("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`"))
+        }
+        Kind::TimeSeries(series) => buckets::select(rule, namespace, series, figures, run.as_of)
             .map(|(expiry, selection)| (SweepRule::new(rule, namespace, expiry, selection), run_refusal.cloned())),
-        Seen::Collection(facts) => collection::bind(run, rule, namespace, facts, run_refusal),
+        Kind::Plain | Kind::Clustered | Kind::CosmosRu => collection::bind(run, rule, collection, figures, run_refusal),
     };
     match bound {
         Err(refusal) => Decision::Refuse { refusal, countable: None },
-        Ok((sweep, refusal)) => match refusal.or_else(|| archive::refusal(rule, seen, &run.server.capabilities)) {
+        Ok((sweep, refusal)) => match refusal.or_else(|| archive::refusal(rule, collection, &run.server.capabilities)) {
             Some(refusal) => Decision::Refuse { refusal, countable: Some(sweep) },
             None => Decision::Sweep(sweep),
         },
@@ -272,12 +278,14 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
 /// a key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen } = target;
-    let native = match (seen, decision.countable()) {
-        (Seen::Missing, _) => return vec![format!("no such namespace: `{namespace}`")],
-        (Seen::Collection(facts), Some(sweep)) if facts.document_count > 0 => native::warning(&sweep.expiry.field, facts),
-        (Seen::TimeSeries(facts), Some(_)) => native::time_series_warning(facts),
-        (_, Some(_)) => None,
-        (_, None) => return Vec::new(),
+    if *seen == Seen::Missing {
+        return vec![format!("no such namespace: `{namespace}`")];
+    }
+    let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
+    let native = match collection.kind {
+        Kind::TimeSeries(_) => native::time_series_warning(collection),
+        _ if figures.document_count > 0 => native::warning(&sweep.expiry.field, collection),
+        _ => None,
     };
     unused(rule, &run.server.capabilities).into_iter().chain(native).collect()
 }

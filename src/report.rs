@@ -11,6 +11,7 @@ pub mod json;
 mod lines;
 mod markdown;
 pub mod metrics;
+pub mod native_ttl;
 pub mod restore;
 pub mod rule;
 mod table;

@@ -1,6 +1,7 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
 pub mod audit;
+pub mod catalog;
 pub mod codes;
 pub mod connect;
 pub mod count;
@@ -8,16 +9,16 @@ pub mod delete;
 pub mod driver;
 pub mod error;
 pub mod exact;
+pub mod figures;
 pub mod find;
 pub mod grant;
 pub mod history;
 pub mod insert;
-pub mod inspect;
 pub mod lag;
 pub mod lease;
 pub mod metadata;
 pub mod meter;
-pub mod native;
+pub mod native_ttl;
 pub mod overload;
 pub mod privileges;
 pub mod retry;
@@ -41,8 +42,8 @@ use transport::{Batches, Command, ReadPreference, Transport};
 /// Time that the end of a run waits for the server to be told.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
 
-/// Collections that are looked at at the same time.
-pub const AT_ONCE: usize = 8;
+/// Databases or collections that are read at the same time.
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// Options of the counts and samples of a run.
 ///

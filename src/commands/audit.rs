@@ -1,9 +1,9 @@
 //! `sweeper audit`: a dry run with everything a person wants to see before. Reads only.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::server::error::{Result, ServerError as Error};
-use tracing::warn;
 
 use super::Run;
 use super::measure::{begin, not_begun, refuse};
@@ -11,6 +11,7 @@ use super::prepare::{self, At};
 use super::sweep::{note_closed_windows, show};
 use crate::audit::{doubts, sample_rate};
 use crate::cli::{AuditArgs, Common, ReadFrom};
+use crate::facts::Catalog;
 use crate::instant::{millis, rfc3339};
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
@@ -20,7 +21,7 @@ use crate::progress::looking::Looking;
 use crate::report::audit::{AuditReport, Examined, NativeComparison};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::transport::ReadPreference;
-use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, error, native};
+use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, error};
 use crate::sweep::StopReason;
 use crate::text::duration;
 
@@ -65,10 +66,7 @@ struct Auditing<'a> {
 impl Auditing<'_> {
     /// One rule after another: each may go through a whole collection, and an audit is in no hurry.
     async fn all(&self, plan: &Plan) -> Vec<RuleReport> {
-        let differences = tokio::select! {
-            differences = self.native() => differences,
-            () = self.run.stop.asked() => Vec::new(),
-        };
+        let differences = self.native(plan);
         let mut gone: Option<String> = None;
         let mut reports = Vec::new();
         for (number, planned) in plan.rules.iter().enumerate() {
@@ -88,18 +86,14 @@ impl Auditing<'_> {
         reports
     }
 
-    /// Holds the rules beside the deployment's own settings; nothing where these cannot be read.
-    async fn native(&self) -> Vec<Difference> {
+    /// Compares the rules with the native TTL settings of the collections that the plan has seen.
+    fn native(&self, plan: &Plan) -> Vec<Difference> {
         let Ok(rules) = Only(&self.common.only).rules(&self.run.policy) else { return Vec::new() };
         let rules: Vec<_> = rules.into_iter().filter(|rule| rule.enabled).collect();
-        let patterns: Vec<_> = rules.iter().map(|rule| rule.namespace.clone()).collect();
-        match native::catalog(self.deployment, &patterns).await {
-            Ok(catalog) => diff::diff(&rules, &catalog, self.deployment.facts.wire_version),
-            Err(cause) => {
-                warn!("native TTL settings: {}; the rules are not compared with them", error::explain(&cause));
-                Vec::new()
-            }
-        }
+        let seen = plan.rules.iter().filter_map(|planned| planned.collection.as_deref());
+        let seen: BTreeMap<_, _> = seen.map(|collection| (&collection.namespace, collection)).collect();
+        let catalog = Catalog { collections: seen.into_values().cloned().collect(), unreadable: Vec::new() };
+        diff::diff(&rules, &catalog, self.deployment.facts.wire_version)
     }
 }
 
@@ -227,7 +221,9 @@ impl One<'_> {
         self.look(what);
         match asked.await {
             Ok(found) => Ok(Some(found)),
-            Err(cause) if error::code(&cause) == Some(codes::MAX_TIME_MS_EXPIRED) => self.out_of_time(what, cause, report).map(|()| None),
+            Err(cause) if error::code(&cause) == Some(codes::MAX_TIME_MS_EXPIRED) => {
+                self.out_of_time(what, cause, report).map(|()| None)
+            }
             Err(cause) if error::is_unreachable(&cause) => Err(cause),
             Err(cause) => {
                 report.warnings.push(format!("{what}: not measured: {}", error::explain(&cause)));

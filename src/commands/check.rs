@@ -25,7 +25,7 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
         let (rule, field) = (rule.clone(), rule.field.clone());
         let decision = Decision::Skip(SkipReason::NoSuchNamespace);
-        RuleReport::new(&PlannedRule { rule, namespace, native_ttl: None, field, threshold: None, decision, warnings })
+        RuleReport::new(&PlannedRule { rule, namespace, collection: None, field, threshold: None, decision, warnings })
     });
     let rules = rules.collect();
     Ok(Report::new(run.record(Command::Check), rules))

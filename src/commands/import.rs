@@ -1,4 +1,4 @@
-//! `sweeper import`: a policy from the TTL settings of a deployment. Reads only, and needs no policy.
+//! `sweeper import`: writes a policy from the native TTL settings of a deployment. Reads only, and needs no policy.
 
 use bson::DateTime;
 use tracing::warn;
@@ -9,18 +9,17 @@ use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::flavor::Flavor;
-use crate::native::Catalog;
 use crate::native::import::{self, Source};
 use crate::policy::namespace::NamespacePattern;
 use crate::policy::only::Only;
 use crate::policy::parse::MAX_BYTES;
-use crate::server::{connect, error, native, uri};
+use crate::server::{catalog, connect, error, uri};
 use crate::stop::Stop;
 use crate::text::plural;
 
-/// Writes the policy to standard output or the file of `--output`. Gives the exit code: 3 where something could not be looked at.
+/// Writes the policy to standard output or the file of `--output`. Returns the exit code: 3 if a part of the catalog could not be read.
 ///
-/// Errors: no connection, or no setting that deletes anything; nothing was written then.
+/// Errors: no connection, or no setting that deletes anything; then nothing was written.
 pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     let output = One::of_text(common, "import")?.open()?;
     let (given, flavor) = load::connection(common)?;
@@ -33,11 +32,11 @@ pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
 }
 
-/// The text of the policy, and whether everything could be looked at.
+/// Returns the text of the policy, and whether the whole catalog could be read.
 async fn read(common: &Common, given: &str, flavor: Option<Flavor>, run_id: &str) -> anyhow::Result<(String, bool)> {
     let deployment = connect::connect(given, flavor, run_id).await?;
-    let everything = [NamespacePattern { database: "*".into(), collection: "*".into() }];
-    let mut catalog: Catalog = native::catalog(&deployment, &everything)
+    let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
+    let mut catalog = catalog::catalog(&deployment, &[&everything])
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was written", error::explain(&cause))))?;
     let only = Only(&common.only);

@@ -8,10 +8,10 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::cli::{Common, InitArgs};
+use crate::facts::{Collection, Kind};
 use crate::failure::Failure;
 use crate::init::{DateField, Draft, date_fields};
 use crate::instant::rfc3339;
-use crate::native::{Collection, Kind, NativeTtl};
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted};
 use crate::server::{Deployment, connect, error};
@@ -42,15 +42,15 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
     let chosen =
         collections.iter().map(|counted| &counted.collection).find(|collection| collection.namespace.to_string() == namespace);
     let ttl = chosen.and_then(existing_ttl);
-    if let Some((ttl, seconds)) = &ttl {
+    if let Some((field, seconds)) = &ttl {
         say(&format!(
             "The server deletes there by itself, {} after `{}`. `sweeper import` writes a policy from all such settings.",
             duration::format(i64::from(*seconds)),
-            clean(&ttl.field)
+            clean(field)
         ))?;
     }
 
-    let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, Kind::TimeSeries { .. }));
+    let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, Kind::TimeSeries(_)));
     let (field, date_format) = match (&args.field, is_time_series) {
         (Some(field), _) => (Some(field.clone()), None),
         (None, true) => (None, None),
@@ -59,7 +59,7 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
                 (Some(look), Some(collection)) => sampled(&look.deployment, collection).await,
                 _ => Vec::new(),
             };
-            let (field, format) = ask_field(&fields, ttl.as_ref().map(|(ttl, _)| ttl))?;
+            let (field, format) = ask_field(&fields, ttl.as_ref().map(|(field, _)| field.as_str()))?;
             (Some(field), format)
         }
     };
@@ -114,8 +114,8 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
     let shown = &collections[..collections.len().min(MOST_SHOWN)];
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
-        let kind = if matches!(collection.kind, Kind::TimeSeries { .. }) { "bucket" } else { "document" };
-        let ttl = existing_ttl(collection).map(|(ttl, _)| format!(", TTL on {}", clean(&ttl.field))).unwrap_or_default();
+        let kind = if matches!(collection.kind, Kind::TimeSeries(_)) { "bucket" } else { "document" };
+        let ttl = existing_ttl(collection).map(|(field, _)| format!(", TTL on {}", clean(&field))).unwrap_or_default();
         let name = clean(&collection.namespace.to_string());
         say(&format!("{:>3}  {name:<width$}  {}{ttl}", index + 1, plural(*documents, kind)))?;
     }
@@ -139,7 +139,7 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
 }
 
 /// The field, and its format where the policy has to name it.
-fn ask_field(fields: &[DateField], ttl: Option<&NativeTtl>) -> anyhow::Result<(String, Option<String>)> {
+fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(String, Option<String>)> {
     let shown = &fields[..fields.len().min(MOST_SHOWN)];
     let width = width(shown.iter().map(|field| clean(&field.path)));
     for (index, field) in shown.iter().enumerate() {
@@ -156,7 +156,7 @@ fn ask_field(fields: &[DateField], ttl: Option<&NativeTtl>) -> anyhow::Result<(S
         say(&format!("{:>3}  {:<width$}  in {documents}: {what}, {span}", index + 1, clean(&field.path)))?;
     }
     let first = shown.first().filter(|field| field.format == DateFormat::Date).map(|field| field.path.as_str());
-    let default = ttl.map(|ttl| ttl.field.as_str()).or(first);
+    let default = ttl_field.or(first);
     let question =
         if shown.is_empty() { "Which field holds the date" } else { "Which field holds the date, by number or by name" };
     ask(question, default, |answer| {
@@ -191,12 +191,9 @@ async fn sampled(deployment: &Deployment, collection: &Collection) -> Vec<DateFi
     }
 }
 
-/// The first setting by which the server deletes there.
-fn existing_ttl(collection: &Collection) -> Option<(NativeTtl, u32)> {
-    collection.ttl().into_iter().find_map(|ttl| {
-        let seconds = ttl.seconds().ok()?;
-        Some((ttl, seconds))
-    })
+/// Returns the field and the seconds of the first setting by which the server deletes.
+fn existing_ttl(collection: &Collection) -> Option<(String, u32)> {
+    collection.ttl().iter().find_map(|ttl| ttl.deletes_after().ok().map(|(field, seconds)| (field.to_owned(), seconds)))
 }
 
 /// Of a column, in characters: longer names take the room that they need.

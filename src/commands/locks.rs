@@ -21,8 +21,8 @@ use crate::lock::lease::{HEARTBEAT, Held, LEASE, Lease, Leases, Moment, Term};
 use crate::lock::{HELD, Holder, named};
 use crate::plan::{Decision, Plan, Refusal};
 use crate::policy::namespace::Namespace;
-use crate::server::lease::{Attempt, LeaseStore};
 use crate::server::error::ServerError;
+use crate::server::lease::{Attempt, LeaseStore};
 use crate::server::{Deployment, error};
 use crate::text::duration;
 

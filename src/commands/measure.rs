@@ -102,12 +102,7 @@ pub fn refuse(report: &mut RuleReport, refusal: &Refusal) {
 }
 
 /// Counts what has expired where the run needs it: always in a dry run or before a question, and for the share guard.
-async fn count(
-    deployment: &Deployment,
-    rule: &SweepRule,
-    count_all: bool,
-    report: &mut RuleReport,
-) -> error::Result<()> {
+async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool, report: &mut RuleReport) -> error::Result<()> {
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         let expired = count::expired(deployment, rule).await?;
         report.set_expired(expired.count, rule.selection.average_bytes);

@@ -1,4 +1,4 @@
-//! `sweeper native`: the policy and the deployment's own TTL settings side by side, and the settings changed to what the policy says.
+//! `sweeper native`: compares the policy with the deployment's native TTL settings, and changes the settings to what the policy says.
 
 use std::io::{self, IsTerminal};
 
@@ -6,18 +6,18 @@ use super::deliver::{One, deliver_one};
 use super::{Run, begin_one, confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
+use crate::facts::Scope;
 use crate::failure::Failure;
 use crate::instant::rfc3339;
-use crate::native::Scope;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::plan::guard;
 use crate::policy::only::Only;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json};
-use crate::server::{Deployment, error, native};
+use crate::server::{Deployment, catalog, error, native_ttl};
 use crate::text::plural;
 
-/// Runs the command and writes its report. Gives the exit code.
+/// Runs the command and writes its report. Returns the exit code.
 pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
     let output = One::of(common, "native", &[Format::Table, Format::Json])?;
     let (run, uri, output) = begin_one(common, id, output)?;
@@ -56,7 +56,7 @@ pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyho
     Ok(deliver_one(common, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
-/// Ends the work at the first signal: up to the first change nothing is lost by that.
+/// Runs work that a signal may end at once: nothing is changed yet.
 async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
@@ -73,36 +73,36 @@ async fn look(run: &Run, common: &Common, uri: &str) -> Result<(Deployment, Vec<
 }
 
 async fn compare(run: &Run, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {
-    let patterns: Vec<_> = run.policy.rules.iter().map(|rule| rule.namespace.clone()).collect();
-    let catalog = native::catalog(deployment, &patterns)
+    let patterns: Vec<_> = run.policy.rules.iter().map(|rule| &rule.namespace).collect();
+    let catalog = catalog::catalog(deployment, &patterns)
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was changed", error::explain(&cause))))?;
     if let Some(why) = catalog.unreadable.first() {
         return Err(Failure::cannot_run(format!("{why}; nothing was changed")));
     }
-    // Of all rules: a setting is extra only where none of them stands for it.
+    // All rules take part: a setting is extra only if none of them corresponds to it.
     let rules: Vec<_> = run.policy.rules.iter().collect();
     let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version);
     differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
     Ok(differences)
 }
 
-/// Counts what each change would delete at once; a change that cannot be counted, or deletes more than its rule allows, is not made.
+/// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule allows, is not made.
 async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [Row]) -> Result<(), Failure> {
     for (difference, row) in differences.iter().zip(rows) {
-        let (Some(change), Some(wanted), Some(rule)) = (&difference.change, &difference.wanted, &difference.rule) else {
+        let (Some(change), Some(target), Some(rule)) = (&difference.change, &difference.target, &difference.rule) else {
             continue;
         };
-        let counted = native::at_once(deployment, &difference.namespace, wanted).await;
+        let counted = native_ttl::affected(deployment, &difference.namespace, target).await;
         let (status, error) = match &counted {
             Err(cause) => {
                 let why = format!("counting expired documents: {}; nothing was changed there", error::explain(cause));
                 (ChangeStatus::Failed, Some(why))
             }
             Ok(counted) => {
-                match counted.and_then(|at_once| guard::share(rule.max_delete_percent, at_once.expired, at_once.documents)) {
+                match counted.and_then(|affected| guard::share(rule.max_delete_percent, affected.expired, affected.documents)) {
                     Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
-                    None if wanted.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
+                    None if target.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
                         let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
                         (ChangeStatus::Refused, Some(why.to_owned()))
                     }
@@ -113,8 +113,8 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
         let counted = counted.ok().flatten();
         row.change = Some(ChangeReport {
             command: change.shell(),
-            expired_count: counted.map(|at_once| at_once.expired),
-            document_count: counted.map(|at_once| at_once.documents),
+            expired_count: counted.map(|affected| affected.expired),
+            document_count: counted.map(|affected| affected.documents),
             status,
             error,
         });
@@ -122,7 +122,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
     Ok(())
 }
 
-/// Asks where there is somebody to ask, and makes the changes that nothing stands in the way of, until a signal comes.
+/// Makes the changes that no guard refuses, until a signal comes. Asks first, unless `yes`.
 async fn apply(
     run: &Run,
     only: &Only<'_>,
@@ -140,8 +140,8 @@ async fn apply(
         let question = format!("apply {}?", plural(ready.len() as u64, "change"));
         confirm::ask(&run.stop, &report::rows(&ready), &question, "nothing was changed").await?;
     }
-    // Counting and asking take time. An index that was replaced meanwhile can be one that must never get this change: a collMod of a wildcard
-    // index brings mongod 7.0 down.
+    // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a wildcard index
+    // crashes mongod 7.0.
     let now = unless_stopped(run, compare(run, only, deployment)).await?;
     if !now.iter().map(|difference| &difference.change).eq(differences.iter().map(|difference| &difference.change)) {
         let failure = Failure::cannot_run("the deployment is no longer as it was shown; nothing was changed");
@@ -152,7 +152,7 @@ async fn apply(
         if run.stop.is_asked() || report.status != ChangeStatus::Planned {
             continue;
         }
-        match native::apply(deployment, change).await {
+        match native_ttl::apply(deployment, change).await {
             Ok(()) => report.status = ChangeStatus::Applied,
             Err(why) => {
                 report.status = ChangeStatus::Failed;

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::Only;
-use crate::server::{Deployment, connect, error, inspect};
+use crate::server::{Deployment, catalog, connect, error};
 
 /// What the command line says of time.
 pub struct At<'a> {
@@ -53,7 +53,7 @@ async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Dep
     let connection = &run.policy.connection;
     let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
     let _ = run.connected.set(deployment.clone());
-    let targets = inspect::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
+    let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
     let facts = RunFacts {

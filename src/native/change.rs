@@ -1,10 +1,10 @@
-//! What is sent to the server so that a native TTL setting becomes what a rule wants.
+//! Commands that make a native TTL setting what a rule asks for.
 
 use bson::{Bson, Document, doc};
+use serde_json::Value;
 
-use super::possible::Wanted;
-use super::{Collection, NativeTtl, Scope, shell, single_field};
-use crate::facts::IndexFacts;
+use super::target::TtlTarget;
+use crate::facts::{Collection, IndexFacts, NativeTtl, Scope};
 use crate::plan::index::is_same_collation;
 use crate::policy::namespace::Namespace;
 
@@ -15,28 +15,29 @@ const PLAIN_TO_TTL: i32 = 14;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub namespace: Namespace,
-    /// Carries values of the policy alone: whole seconds within int32, never NaN, which collMod would store as 0.
+    /// Carries only values of the policy: whole seconds within int32, never NaN, which collMod would store as 0.
     pub command: Document,
 }
 
 impl Change {
-    /// The name of the index that it makes.
+    /// Returns the name of the index that the command creates.
     pub fn new_index(&self) -> Option<&str> {
         self.command.get_array("indexes").ok()?.first()?.as_document()?.get_str("name").ok()
     }
 
-    /// The command as a person would paste it into mongosh.
+    /// Returns the command as one would paste it into mongosh.
     pub fn shell(&self) -> String {
-        shell::command(&self.namespace, &self.command)
+        let database = Value::from(self.namespace.database.as_str());
+        format!("db.getSiblingDB({database}).runCommand({})", document(&self.command))
     }
 }
 
-/// The change from a setting that is there to the one that is wanted.
+/// Returns the change that gives an existing setting the value of the target.
 ///
-/// Errors: why it cannot be made in place.
-pub fn alter(collection: &Collection, native: &NativeTtl, wanted: &Wanted) -> Result<Change, String> {
-    match (&native.index, wanted.seconds) {
-        (Some(index), _) if wanted.scope == Scope::LastChange => Err(format!(
+/// Errors: the reason why the setting cannot be changed in place.
+pub fn alter(collection: &Collection, native: &NativeTtl, target: &TtlTarget) -> Result<Change, String> {
+    match (&native.index, target.seconds) {
+        (Some(index), _) if target.scope == Scope::LastChange => Err(format!(
             "this service changes no index in place: drop `{index}`, and create it anew with `sweeper native apply`; until then nothing expires"
         )),
         (Some(index), Some(seconds)) => Ok(modify_index(collection, index, seconds)),
@@ -47,55 +48,56 @@ pub fn alter(collection: &Collection, native: &NativeTtl, wanted: &Wanted) -> Re
     }
 }
 
-/// The change that makes a setting where there is none. `planned` are the changes that come before it.
+/// Returns the change that creates a missing setting. `planned` are the changes that come before it.
 ///
-/// Errors: what stands in the way.
+/// Errors: the index that is in the way.
 pub fn create(
     collection: &Collection,
-    wanted: &Wanted,
+    target: &TtlTarget,
     seconds: i64,
     wire_version: i32,
-    planned: &[(Wanted, Change)],
+    planned: &[(TtlTarget, Change)],
 ) -> Result<Change, String> {
-    if wanted.scope == Scope::LastChange {
-        return match plain_index(collection, wanted) {
+    if target.scope == Scope::LastChange {
+        return match plain_index(collection, target) {
             Some(index) => {
                 Err(format!("the index `{index}` without expireAfterSeconds is in the way; drop it, and this creates it anew"))
             }
-            None => Ok(create_index(collection, wanted, seconds, planned)),
+            None => Ok(create_index(collection, target, seconds, planned)),
         };
     }
-    if wanted.scope != Scope::Index {
+    if target.scope != Scope::Index {
         return Ok(modify_collection(collection, Some(seconds)));
     }
-    match plain_index(collection, wanted) {
+    match plain_index(collection, target) {
         Some(index) if wire_version < PLAIN_TO_TTL => Err(format!(
             "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it anew"
         )),
         Some(index) => Ok(modify_index(collection, index, seconds)),
-        None => Ok(create_index(collection, wanted, seconds, planned)),
+        None => Ok(create_index(collection, target, seconds, planned)),
     }
 }
 
-/// An index without expireAfterSeconds on the same field with the same filter: beside it the server takes no TTL index, and it serves as one.
-pub fn plain_index<'a>(collection: &'a Collection, wanted: &Wanted) -> Option<&'a str> {
+/// Finds an index without expireAfterSeconds on the same field with the same filter: the server takes no TTL index in addition to it, but can
+/// turn it into one.
+pub fn plain_index<'a>(collection: &'a Collection, target: &TtlTarget) -> Option<&'a str> {
     let serves = |index: &&IndexFacts| {
         index.expire_after_seconds.is_none()
-            && single_field(index) == Some(wanted.field.as_str())
-            && is_same_filter(index.partial.as_ref(), index.collation.as_ref(), wanted)
+            && index.date_field() == Some(&target.field)
+            && is_same_filter(index.partial.as_ref(), index.collation.as_ref(), target)
     };
     collection.indexes.iter().find(serves).map(|index| index.name.as_str())
 }
 
-/// Whether an index holds the documents that the wanted one would.
-pub fn is_same_filter(partial: Option<&Document>, collation: Option<&Document>, wanted: &Wanted) -> bool {
+/// Whether an index contains the same documents as the one of the target.
+pub fn is_same_filter(partial: Option<&Document>, collation: Option<&Document>, target: &TtlTarget) -> bool {
     let partial = partial.filter(|partial| !partial.is_empty());
-    // Dates compare alike under every collation: it matters to the filter alone.
-    partial.map(plain_numbers) == wanted.partial.as_ref().map(plain_numbers)
-        && (partial.is_none() || is_same_collation(collation, wanted.collation.as_ref()))
+    // Dates compare alike under every collation: it matters only to the filter.
+    partial.map(plain_numbers) == target.partial.as_ref().map(plain_numbers)
+        && (partial.is_none() || is_same_collation(collation, target.collation.as_ref()))
 }
 
-/// A document with its whole numbers in one type: `5` of a policy is an int32, that of an old shell a double, and they match alike.
+/// Returns a document with its whole numbers in one type: `5` is an int32 in a policy and a double from an old shell, and both match alike.
 fn plain_numbers(document: &Document) -> Document {
     fn plain(value: &Bson) -> Bson {
         match value {
@@ -119,17 +121,17 @@ fn modify_collection(collection: &Collection, seconds: Option<i64>) -> Change {
     change(collection, doc! { "collMod": &collection.namespace.collection, "expireAfterSeconds": value })
 }
 
-fn create_index(collection: &Collection, wanted: &Wanted, seconds: i64, planned: &[(Wanted, Change)]) -> Change {
+fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, planned: &[(TtlTarget, Change)]) -> Change {
     let mut index = doc! {
-        "key": { &wanted.field: 1 },
-        "name": free_name(collection, &wanted.field, planned),
+        "key": { &target.field: 1 },
+        "name": free_name(collection, &target.field, planned),
         "expireAfterSeconds": whole(seconds),
     };
-    if let Some(partial) = &wanted.partial {
+    if let Some(partial) = &target.partial {
         index.insert("partialFilterExpression", partial.clone());
-        // An index takes the collection's collation over, unless it names its own.
-        if !is_same_collation(wanted.collation.as_ref(), collection.collation.as_ref()) {
-            index.insert("collation", wanted.collation.clone().unwrap_or_else(|| doc! { "locale": "simple" }));
+        // An index without a collation of its own gets that of the collection.
+        if !is_same_collation(target.collation.as_ref(), collection.collation.as_ref()) {
+            index.insert("collation", target.collation.clone().unwrap_or_else(|| doc! { "locale": "simple" }));
         }
     }
     change(collection, doc! { "createIndexes": &collection.namespace.collection, "indexes": [index] })
@@ -143,12 +145,64 @@ fn change(collection: &Collection, command: Document) -> Change {
     Change { namespace: collection.namespace.clone(), command }
 }
 
-/// The name that the shell would give, or one like it where that is taken.
-fn free_name(collection: &Collection, field: &str, planned: &[(Wanted, Change)]) -> String {
+/// Returns the name that the shell would give the index, with a number if that name is taken.
+fn free_name(collection: &Collection, field: &str, planned: &[(TtlTarget, Change)]) -> String {
     let is_free = |name: &String| {
         !planned.iter().any(|(_, change)| change.new_index() == Some(name.as_str()))
             && !collection.indexes.iter().any(|index| index.name == *name)
     };
     let mut names = std::iter::once(format!("{field}_1")).chain((1..).map(|number| format!("{field}_1_ttl{number}")));
     names.find(is_free).unwrap_or_default()
+}
+
+/// Writes a document as a literal of mongosh.
+fn document(document: &Document) -> String {
+    let entries: Vec<String> = document.iter().map(|(name, value)| format!("{}: {}", key(name), literal(value))).collect();
+    format!("{{{}}}", entries.join(", "))
+}
+
+fn key(name: &str) -> String {
+    let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
+    // Even in quotation marks this name would set the prototype.
+    if name == "__proto__" {
+        "[\"__proto__\"]".to_owned()
+    } else if is_identifier {
+        name.to_owned()
+    } else {
+        Value::from(name).to_string()
+    }
+}
+
+fn literal(value: &Bson) -> String {
+    match value {
+        Bson::Document(inner) => document(inner),
+        Bson::Array(items) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        Bson::String(text) => Value::from(text.as_str()).to_string(),
+        Bson::Boolean(_) | Bson::Null | Bson::Int32(_) => value.to_string(),
+        Bson::Int64(n) => format!("NumberLong(\"{n}\")"),
+        // mongosh sends a whole number as an int32.
+        Bson::Double(n) if n.is_finite() => format!("Double({n:?})"),
+        other => format!("EJSON.deserialize({})", other.clone().into_canonical_extjson()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+
+    #[test]
+    fn values_keep_their_types_in_the_shell() {
+        let namespace = Namespace { database: "a\"b".into(), collection: "c".into() };
+        let command = doc! {
+            "collMod": "c d", "x.y": [1, 2_i64, 1.0, true, Bson::Null], "at": DateTime::from_millis(1), "__proto__": "\n",
+        };
+        assert_eq!(
+            Change { namespace, command }.shell(),
+            "db.getSiblingDB(\"a\\\"b\").runCommand({collMod: \"c d\", \"x.y\": [1, NumberLong(\"2\"), Double(1.0), true, null], \
+             at: EJSON.deserialize({\"$date\":{\"$numberLong\":\"1\"}}), [\"__proto__\"]: \"\\n\"})"
+        );
+    }
 }

@@ -1,29 +1,29 @@
-//! Policy and deployment side by side: which native TTL setting stands for which rule, and what is different.
+//! The rules of a policy matched with the native TTL settings of a deployment, and the differences between them.
 
 use std::collections::BTreeSet;
 
 use super::change::{self, Change, is_same_filter};
-use super::possible::{Wanted, wanted};
-use super::{Catalog, Collection, NativeTtl, Scope};
+use super::target::{TtlTarget, target};
+use crate::facts::{Catalog, Collection, NativeTtl, Scope};
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
-use crate::values::integer;
 
-/// How a rule and the native settings of one collection stand to each other.
+/// Result of comparing a rule with the native settings of one collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The server deletes what the rule deletes.
     Same,
-    /// The setting is there with another value.
+    /// The setting exists with another value.
     Differs,
     Missing,
-    /// A setting that no rule stands for.
+    /// No rule corresponds to the setting.
     Extra,
     /// No native setting does what the rule does.
     Impossible,
 }
 
 impl State {
+    /// Returns the name in reports.
     pub fn word(self) -> &'static str {
         match self {
             State::Same => "same",
@@ -42,31 +42,31 @@ pub struct Difference {
     pub namespace: Namespace,
     pub state: State,
     pub native: Option<NativeTtl>,
-    pub wanted: Option<Wanted>,
-    /// What a person should know beside the values.
+    pub target: Option<TtlTarget>,
+    /// Explanation in addition to the values.
     pub reason: Option<String>,
-    /// What makes it the same; `None` where nothing has to be done, or nothing can.
+    /// Change that removes the difference; `None` if nothing has to be done, or nothing can be.
     pub change: Option<Change>,
 }
 
 /// A rule in one of its collections, while it is compared.
 struct Pair<'a> {
     rule: &'a Rule,
-    /// Its place in the catalog.
+    /// Index into the collections of the catalog.
     collection: usize,
-    wanted: Result<Wanted, String>,
-    /// The setting that stands for it, by its place among those of the collection.
+    target: Result<TtlTarget, String>,
+    /// The corresponding setting, as an index into the settings of the collection.
     found: Option<usize>,
 }
 
-/// Holds rules and settings beside each other: in the order of the rules, then of the namespaces; settings without a rule last.
+/// Compares rules with settings. The result is in the order of the rules, then of the namespaces; settings without a rule come last.
 pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32) -> Vec<Difference> {
     let settings: Vec<Vec<NativeTtl>> = catalog.collections.iter().map(Collection::ttl).collect();
     let mut pairs = pairs(rules, catalog, wire_version);
     let taken = assign(&mut pairs, &settings);
 
     let mut differences = Vec::new();
-    let mut planned: Vec<Vec<(Wanted, Change)>> = vec![Vec::new(); catalog.collections.len()];
+    let mut planned: Vec<Vec<(TtlTarget, Change)>> = vec![Vec::new(); catalog.collections.len()];
     for rule in rules {
         let mut mine = pairs.iter().filter(|pair| std::ptr::eq(pair.rule, *rule)).peekable();
         if mine.peek().is_none() {
@@ -76,7 +76,7 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32) -> Vec<Differ
             let planned = &mut planned[pair.collection];
             let native = pair.found.map(|found| &settings[pair.collection][found]);
             let difference = compare(pair, &catalog.collections[pair.collection], native, wire_version, planned);
-            planned.extend(difference.wanted.clone().zip(difference.change.clone()));
+            planned.extend(difference.target.clone().zip(difference.change.clone()));
             differences.push(difference);
         }
     }
@@ -94,24 +94,24 @@ fn pairs<'a>(rules: &[&'a Rule], catalog: &Catalog, wire_version: i32) -> Vec<Pa
             if !rule.stands_for(&collection.namespace) {
                 continue;
             }
-            let mut wanted = wanted(rule, collection, wire_version);
-            if let Ok(mine) = &wanted
+            let mut target = target(rule, collection, wire_version);
+            if let Ok(mine) = &target
                 && let Some(other) = pairs.iter().find(|pair| pair.collection == n && is_in_the_way(pair, mine))
             {
-                wanted = Err(format!(
+                target = Err(format!(
                     "the rule `{}` wants the same setting with another value, and the server takes one of them",
                     other.rule.name
                 ));
             }
-            pairs.push(Pair { rule, collection: n, wanted, found: None });
+            pairs.push(Pair { rule, collection: n, target, found: None });
         }
     }
     pairs
 }
 
-/// Whether an earlier rule of the same collection leaves no place for this one.
-fn is_in_the_way(earlier: &Pair, mine: &Wanted) -> bool {
-    earlier.wanted.as_ref().is_ok_and(|other| {
+/// Whether an earlier rule of the same collection needs the same setting with another value.
+fn is_in_the_way(earlier: &Pair, mine: &TtlTarget) -> bool {
+    earlier.target.as_ref().is_ok_and(|other| {
         other.scope == mine.scope
             && other.field == mine.field
             && other.seconds != mine.seconds
@@ -119,13 +119,13 @@ fn is_in_the_way(earlier: &Pair, mine: &Wanted) -> bool {
     })
 }
 
-/// Finds the setting of each rule: one with the same value where there is one, then one with another. Gives those that have a rule.
+/// Finds the setting of each rule: preferably one with the same value, otherwise one with another value. Returns the settings that have a rule.
 fn assign(pairs: &mut [Pair], settings: &[Vec<NativeTtl>]) -> BTreeSet<(usize, usize)> {
     let mut taken = BTreeSet::new();
     for exactly in [true, false] {
         for pair in pairs.iter_mut().filter(|pair| pair.found.is_none()) {
-            let Ok(wanted) = &pair.wanted else { continue };
-            let fits = |native: &NativeTtl| is_place_of(native, wanted) && (!exactly || has_value(native, wanted));
+            let Ok(target) = &pair.target else { continue };
+            let fits = |native: &NativeTtl| is_place_of(native, target) && (!exactly || has_value(native, target));
             pair.found = settings[pair.collection].iter().position(fits);
             taken.extend(pair.found.map(|found| (pair.collection, found)));
         }
@@ -133,16 +133,15 @@ fn assign(pairs: &mut [Pair], settings: &[Vec<NativeTtl>]) -> BTreeSet<(usize, u
     taken
 }
 
-/// Whether the setting is what the rule's would be, but for its value.
-fn is_place_of(native: &NativeTtl, wanted: &Wanted) -> bool {
-    native.single
-        && native.scope == wanted.scope
-        && native.field == wanted.field
-        && is_same_filter(native.partial.as_ref(), native.collation.as_ref(), wanted)
+/// Whether the setting differs from the target at most in its value.
+fn is_place_of(native: &NativeTtl, target: &TtlTarget) -> bool {
+    native.scope == target.scope
+        && native.date_field() == Some(&target.field)
+        && is_same_filter(native.partial.as_ref(), native.collation.as_ref(), target)
 }
 
-fn has_value(native: &NativeTtl, wanted: &Wanted) -> bool {
-    wanted.seconds.is_some_and(|seconds| integer(&native.expire_after_seconds) == Some(seconds))
+fn has_value(native: &NativeTtl, target: &TtlTarget) -> bool {
+    target.seconds.is_some() && native.value() == target.seconds
 }
 
 fn compare(
@@ -150,28 +149,28 @@ fn compare(
     collection: &Collection,
     native: Option<&NativeTtl>,
     wire_version: i32,
-    planned: &[(Wanted, Change)],
+    planned: &[(TtlTarget, Change)],
 ) -> Difference {
     let row = |state, reason, change| Difference {
         rule: Some(pair.rule.clone()),
         namespace: collection.namespace.clone(),
         state,
         native: native.cloned(),
-        wanted: pair.wanted.as_ref().ok().cloned(),
+        target: pair.target.as_ref().ok().cloned(),
         reason,
         change,
     };
-    let wanted = match &pair.wanted {
-        Ok(wanted) => wanted,
+    let target = match &pair.target {
+        Ok(target) => target,
         Err(why) => return row(State::Impossible, Some(why.clone()), None),
     };
-    if planned.iter().any(|(other, _)| other == wanted) {
+    if planned.iter().any(|(other, _)| other == target) {
         let state = if native.is_some() { State::Differs } else { State::Missing };
         return row(state, Some("as a rule before it".into()), None);
     }
-    match (native, wanted.seconds) {
-        (Some(native), _) if has_value(native, wanted) => row(State::Same, None, None),
-        (Some(native), seconds) => match change::alter(collection, native, wanted) {
+    match (native, target.seconds) {
+        (Some(native), _) if has_value(native, target) => row(State::Same, None, None),
+        (Some(native), seconds) => match change::alter(collection, native, target) {
             Ok(change) => {
                 let off = seconds.is_none().then(|| "the rule is disabled".to_owned());
                 row(State::Differs, off, Some(change))
@@ -179,9 +178,9 @@ fn compare(
             Err(why) => row(State::Differs, Some(why), None),
         },
         (None, None) => row(State::Same, Some("the rule is disabled, and the server does not delete either".into()), None),
-        (None, Some(seconds)) => match change::create(collection, wanted, seconds, wire_version, planned) {
+        (None, Some(seconds)) => match change::create(collection, target, seconds, wire_version, planned) {
             Ok(change) => {
-                let plain = (wanted.scope == Scope::Index).then(|| change::plain_index(collection, wanted)).flatten();
+                let plain = (target.scope == Scope::Index).then(|| change::plain_index(collection, target)).flatten();
                 let reason = plain.map(|index| format!("the index `{index}` has no expireAfterSeconds"));
                 row(State::Missing, reason, Some(change))
             }
@@ -190,28 +189,30 @@ fn compare(
     }
 }
 
+/// The row of a rule whose namespace does not exist.
 fn nowhere(rule: &Rule) -> Difference {
     Difference {
         rule: Some(rule.clone()),
         namespace: Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() },
         state: State::Impossible,
         native: None,
-        wanted: None,
+        target: None,
         reason: Some("no such namespace".into()),
         change: None,
     }
 }
 
+/// The row of a setting without a rule.
 fn extra(collection: &Collection, native: &NativeTtl) -> Difference {
     let deletes = || "no rule deletes by it; the server does".to_owned();
-    // There a value of -1 stands for the documents' own ttl.
-    let why = if native.scope == Scope::LastChange { deletes() } else { native.seconds().err().unwrap_or_else(deletes) };
+    // On `_ts` a value of -1 stands for the documents' own ttl.
+    let why = if native.scope == Scope::LastChange { deletes() } else { native.deletes_after().err().unwrap_or_else(deletes) };
     Difference {
         rule: None,
         namespace: collection.namespace.clone(),
         state: State::Extra,
         native: Some(native.clone()),
-        wanted: None,
+        target: None,
         reason: Some(why),
         change: None,
     }

@@ -1,18 +1,17 @@
-//! TTL settings to a policy: what the server deletes, as rules that a person can read on.
+//! A policy from native TTL settings: its rules delete what the server deletes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, DateTime, Document};
 
 use super::yaml::{comment, quoted, text, value};
-use super::{Catalog, Collection, Kind, NativeTtl, Scope};
-use crate::facts::ServerFacts;
+use crate::facts::{Catalog, Collection, Kind, NativeTtl, Scope, ServerFacts};
 use crate::instant::rfc3339;
 use crate::plan::index::is_same_collation;
 use crate::policy::{Rule, parse};
 use crate::text::clean;
 
-/// Where the settings come from.
+/// The deployment that the settings come from.
 pub struct Source<'a> {
     /// The connection string without user, password and options.
     pub uri: &'a str,
@@ -22,10 +21,10 @@ pub struct Source<'a> {
 
 /// A policy, as text.
 pub struct Imported {
-    /// Without rules it is no policy that [`parse::parse`] accepts.
+    /// A policy without rules is not one that [`parse::parse`] accepts.
     pub policy: String,
     pub rules: usize,
-    /// Settings that did not become a rule, and why.
+    /// One sentence for each setting that did not become a rule, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -36,7 +35,7 @@ struct Draft<'a> {
     body: String,
 }
 
-/// Writes the policy that deletes what the server deletes by these settings. Each rule was read back and found to say what was meant.
+/// Writes the policy that deletes what the server deletes by these settings. Each rule is read back, and left out if it does not mean the same.
 pub fn policy(source: &Source, catalog: &Catalog) -> Imported {
     let mut drafts = Vec::new();
     let mut left_out = Vec::new();
@@ -84,15 +83,15 @@ fn head(source: &Source) -> String {
     )
 }
 
-/// Says which setting a rule was made from, and how the server treats it where that is not obvious.
+/// Names the setting that a rule was made from, and explains how the server treats it if that is not obvious.
 fn origin(draft: &Draft) -> String {
     match (&draft.ttl.scope, &draft.collection.kind) {
         (Scope::Index, _) => {
             let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
             format!("TTL index {}{hidden}", quoted(draft.ttl.index.as_deref().unwrap_or_default()))
         }
-        (_, Kind::TimeSeries { bucket_max_span_seconds, .. }) => {
-            let span = bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
+        (_, Kind::TimeSeries(series)) => {
+            let span = series.bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
             format!(
                 "time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds{span}, \
                  sweeper until its last measurement has expired, which can be earlier"
@@ -102,9 +101,9 @@ fn origin(draft: &Draft) -> String {
     }
 }
 
-/// The keys of a rule but its name, the first one without its indentation.
+/// Writes the keys of a rule except its name, the first one without its indentation.
 ///
-/// Errors: why the setting cannot become a rule.
+/// Errors: the reason why the setting cannot become a rule.
 fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     let namespace = collection.namespace.to_string();
     if collection.kind == Kind::Capped {
@@ -116,13 +115,12 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     if ttl.scope == Scope::LastChange {
         return Err("the service deletes by the last change of a document, which clients cannot see".into());
     }
-    let seconds = ttl.seconds()?;
-    let mut body =
-        format!("namespace: {}\n    field: {}\n    expireAfterSeconds: {seconds}\n", text(&namespace), text(&ttl.field));
+    let (field, seconds) = ttl.deletes_after()?;
+    let mut body = format!("namespace: {}\n    field: {}\n    expireAfterSeconds: {seconds}\n", text(&namespace), text(field));
     let mut collation = None;
     if let Some(partial) = &ttl.partial {
         body.push_str(&format!("    filter: {}\n", value(&Bson::Document(partial.clone()))));
-        // Strings of the filter are compared as in the index; without a word of it they are as the collection says.
+        // A rule without `collation` compares the strings of its filter as the collection does, not as the index does.
         collation = needed_collation(collection, ttl);
         let written = collation.iter().map(|collation| format!("    collation: {}\n", value(&Bson::Document(collation.clone()))));
         body.extend(written);
@@ -130,20 +128,20 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     let rule = read_back(&body)?;
     let as_meant = !rule.namespace.is_glob()
         && rule.namespace.to_string() == namespace
-        && rule.field.as_ref() == Some(&ttl.field)
+        && rule.field.as_deref() == Some(field)
         && rule.expire_after_seconds == Some(seconds)
         && bytes(rule.filter.as_ref()) == bytes(ttl.partial.as_ref())
         && bytes(rule.collation.as_ref()) == bytes(collation.as_ref());
     if as_meant { Ok(body) } else { Err("a policy cannot hold its names or its filter as they are".into()) }
 }
 
-/// The collation that a rule has to name so that its filter means what it means in the index.
+/// Returns the collation that a rule has to name so that its filter means the same as in the index.
 fn needed_collation(collection: &Collection, ttl: &NativeTtl) -> Option<Document> {
     if is_same_collation(ttl.collation.as_ref(), collection.collation.as_ref()) {
         return None;
     }
     let mut collation = ttl.collation.clone().unwrap_or_else(|| bson::doc! { "locale": "simple" });
-    // Of the library that the index was built with: a server with another one would refuse it.
+    // The version is that of the library that built the index; a server with another library would refuse it.
     collation.remove("version");
     Some(collation)
 }
@@ -154,12 +152,12 @@ fn read_back(body: &str) -> Result<Rule, String> {
     Ok(policy.rules.remove(0))
 }
 
-/// A document with its types and the order of its keys, which decide which sub-documents equal it.
+/// Returns a document as bytes, for comparisons that respect types and the order of keys, as those of sub-documents do.
 fn bytes(document: Option<&Document>) -> Option<Vec<u8>> {
     document.and_then(|document| bson::serialize_to_vec(document).ok())
 }
 
-/// A name for each rule whose namespace is not name enough, each of them once.
+/// Returns a unique name for each rule that shares its namespace with another one; the others need none.
 fn names(drafts: &[Draft]) -> Vec<Option<String>> {
     let mut shared: BTreeMap<String, usize> = BTreeMap::new();
     for draft in drafts {

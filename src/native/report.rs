@@ -1,13 +1,13 @@
-//! What `native diff` and `native apply` show: policy and deployment side by side, and what became of the changes.
+//! The report of `native diff` and `native apply`: rules compared with native settings, and the outcome of the changes.
 
 use bson::{Bson, Document};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::diff::{Difference, State};
-use super::possible::Wanted;
-use super::{NativeTtl, Scope};
+use super::target::TtlTarget;
 use crate::exit;
+use crate::facts::{NativeTtl, Scope};
 use crate::report::{PolicyReport, ServerReport};
 use crate::text::{clean, count, plural};
 
@@ -37,17 +37,17 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Null of a setting that no rule stands for.
+    /// Null for a setting without a rule.
     pub rule: Option<String>,
     pub namespace: String,
     /// `same`, `differs`, `missing`, `extra` or `impossible`.
     pub state: &'static str,
-    /// What is there.
+    /// The setting of the deployment.
     pub native: Option<Setting>,
-    /// What the rule would be.
+    /// The setting that would do what the rule does.
     pub wanted: Option<Setting>,
     pub reason: Option<String>,
-    /// Null where nothing has to be done or nothing can, and in a diff.
+    /// Null in a diff, and if nothing has to be done or nothing can be.
     pub change: Option<ChangeReport>,
 }
 
@@ -55,24 +55,24 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
-    /// `index`, `clustered` or `timeSeries`.
+    /// `index`, `clustered`, `timeSeries` or `lastChange`.
     pub scope: &'static str,
     pub index: Option<String>,
     pub field: String,
-    /// As the catalog has it; `off` for a rule that is disabled.
+    /// The value as it stands in the catalog; `off` for a rule that is disabled.
     pub expire_after_seconds: Value,
     pub partial_filter_expression: Option<Value>,
     pub collation: Option<Value>,
     pub hidden: bool,
 }
 
-/// One change and what became of it.
+/// One change and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeReport {
-    /// The command as a person would paste it into mongosh.
+    /// The command as one would paste it into mongosh.
     pub command: String,
-    /// Documents that the server deletes as soon as the setting is there; null where they were not counted.
+    /// Documents that the server deletes as soon as it has the setting; null if they were not counted.
     pub expired_count: Option<u64>,
     pub document_count: Option<u64>,
     pub status: ChangeStatus,
@@ -85,7 +85,7 @@ pub enum ChangeStatus {
     /// Not made: a dry run, or the run ended before it.
     Planned,
     Applied,
-    /// A guard stands in the way.
+    /// Refused by a guard.
     Refused,
     Failed,
 }
@@ -97,7 +97,7 @@ impl From<&Difference> for Row {
             namespace: difference.namespace.to_string(),
             state: difference.state.word(),
             native: difference.native.as_ref().map(Setting::from),
-            wanted: difference.wanted.as_ref().map(Setting::from),
+            wanted: difference.target.as_ref().map(Setting::from),
             reason: difference.reason.clone(),
             change: None,
         }
@@ -109,8 +109,8 @@ impl From<&NativeTtl> for Setting {
         Self {
             scope: word(native.scope),
             index: native.index.clone(),
-            field: native.field.clone(),
-            // Relaxed: a whole number is a number, NaN is still told apart.
+            field: native.shown_field(),
+            // In relaxed form a whole number is a plain number, and NaN is still distinct.
             expire_after_seconds: native.expire_after_seconds.clone().into_relaxed_extjson(),
             partial_filter_expression: native.partial.as_ref().map(json),
             collation: native.collation.as_ref().map(json),
@@ -119,15 +119,15 @@ impl From<&NativeTtl> for Setting {
     }
 }
 
-impl From<&Wanted> for Setting {
-    fn from(wanted: &Wanted) -> Self {
+impl From<&TtlTarget> for Setting {
+    fn from(target: &TtlTarget) -> Self {
         Self {
-            scope: word(wanted.scope),
+            scope: word(target.scope),
             index: None,
-            field: wanted.field.clone(),
-            expire_after_seconds: wanted.seconds.map_or_else(|| Value::from("off"), Value::from),
-            partial_filter_expression: wanted.partial.as_ref().map(json),
-            collation: wanted.collation.as_ref().map(json),
+            field: target.field.clone(),
+            expire_after_seconds: target.seconds.map_or_else(|| Value::from("off"), Value::from),
+            partial_filter_expression: target.partial.as_ref().map(json),
+            collation: target.collation.as_ref().map(json),
             hidden: false,
         }
     }
@@ -146,12 +146,12 @@ fn word(scope: Scope) -> &'static str {
     }
 }
 
-/// The exit code of a diff: whether all is the same.
+/// Returns the exit code of a diff: success if there is no difference.
 pub fn of_diff(rows: &[Row]) -> u8 {
     if rows.iter().all(|row| row.state == State::Same.word()) { exit::DONE } else { exit::REFUSED }
 }
 
-/// The exit code of an apply: whether all changes were made that could be.
+/// Returns the exit code of an apply: success if all possible changes were made.
 pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
     let any = |status| rows.iter().filter_map(|row| row.change.as_ref()).any(|change| change.status == status);
     if any(ChangeStatus::Failed) {
@@ -163,7 +163,7 @@ pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
     }
 }
 
-/// Shows a report as text; ends with a newline.
+/// Renders a report as text that ends with a newline.
 pub fn to_text(report: &NativeReport) -> String {
     let mut lines = rows(&report.rows);
     lines.push(summary(report));
@@ -171,7 +171,7 @@ pub fn to_text(report: &NativeReport) -> String {
     lines.join("\n")
 }
 
-/// Rows as lines, each with its change below it.
+/// Renders rows as lines, each with its change below it.
 pub fn rows(rows: &[Row]) -> Vec<String> {
     let width = rows.iter().map(|row| clean(&row.namespace).chars().count()).max().unwrap_or(0);
     let line = |row: &Row| {
@@ -207,7 +207,7 @@ fn plain(value: &Value) -> String {
 fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
     let mut lines = vec![change.command.clone()];
     if let (Some(expired), Some(documents)) = (change.expired_count, change.document_count) {
-        // Of a time-series collection the server deletes whole buckets, later.
+        // In a time-series collection the server deletes whole buckets, and later.
         let is_series = row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::TimeSeries));
         let at_most = if is_series { "at most " } else { "" };
         let documents = plural(documents, "document");
@@ -226,7 +226,7 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
     lines
 }
 
-/// One line that says how many of what there are, and what was changed.
+/// Renders one line with the number of rows in each state and of the changes.
 pub fn summary(report: &NativeReport) -> String {
     let all = [State::Same, State::Differs, State::Missing, State::Extra, State::Impossible];
     let states = all.iter().filter_map(|state| counted(&report.rows, state.word(), |row| row.state == state.word()));

@@ -1,13 +1,13 @@
-//! One rule and the deployment's own TTL in one sentence, for a person who decides whether both are needed.
+//! One sentence that compares a rule with native TTL, for an audit: are both needed?
 
 use bson::Bson;
 
-use super::NativeTtl;
 use super::diff::{Difference, State};
-use crate::plan::{NativeSetting, PlannedRule};
+use crate::facts::NativeTtl;
+use crate::plan::PlannedRule;
 use crate::report::audit::{NativeComparison, NativeState};
 
-/// Says whether native TTL does what the rule does; `None` where the two were not compared.
+/// Says whether native TTL does what the rule does; `None` if the two were not compared.
 pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<NativeComparison> {
     let is_mine = |difference: &&Difference| {
         difference.namespace == planned.namespace && difference.rule.as_ref().is_some_and(|rule| rule.name == planned.rule.name)
@@ -30,25 +30,22 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
             let text = format!("{} deletes after {} s, the rule says {wanted}", place(native), value(native));
             said(NativeState::Differs, with_reason(text))
         }
-        // Nothing stands for the rule, but the server deletes by the same field.
-        (_, _, Some(other)) => {
-            let by = other.index.as_ref().map_or_else(|| "the collection".to_owned(), |index| format!("index {index}"));
-            let after = other.expire_after_seconds.unwrap_or(0);
-            said(NativeState::Differs, with_reason(format!("{by} deletes after {after} s, whatever the rule says")))
+        // No setting corresponds to the rule, but the server deletes by the same field.
+        (_, _, Some((other, after))) => {
+            said(NativeState::Differs, with_reason(format!("{} deletes after {after} s, whatever the rule says", place(&other))))
         }
         (State::Impossible, ..) => said(NativeState::None, reason.unwrap_or_default()),
         _ => said(NativeState::None, with_reason("no TTL setting; `sweeper native apply` makes one".to_owned())),
     })
 }
 
-/// A setting on the rule's field that no rule stands for.
-fn other(planned: &PlannedRule) -> Option<&NativeSetting> {
+/// Finds a setting on the rule's field, whatever its filter, with its value.
+fn other(planned: &PlannedRule) -> Option<(NativeTtl, i64)> {
     let field = planned.field.as_deref()?;
-    planned
-        .native_ttl
-        .iter()
-        .flatten()
-        .find(|setting| setting.field == field && setting.expire_after_seconds.is_some_and(|n| n >= 0))
+    planned.collection.as_ref()?.ttl().into_iter().find_map(|ttl| {
+        let after = ttl.value().filter(|after| *after >= 0 && ttl.field_names() == field)?;
+        Some((ttl, after))
+    })
 }
 
 fn said(state: NativeState, detail: String) -> NativeComparison {

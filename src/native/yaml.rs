@@ -1,20 +1,20 @@
-//! Names and BSON values as YAML that [`crate::policy`] reads back as they were.
+//! Names and BSON values as YAML that [`crate::policy`] reads back unchanged.
 
 use bson::Bson;
 use serde_json::Value;
 
-/// Words that YAML, or an older version of it, takes for something else than themselves.
+/// Words that YAML, or an older version of it, does not read as strings.
 const NOT_PLAIN: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
 /// The first millisecond of the year 10000.
 const YEAR_10000: i64 = 253_402_300_800_000;
 
-/// A string, in which the policy's environment variables mean themselves.
+/// Writes a string in which the policy replaces no environment variable.
 pub fn text(text: &str) -> String {
     key(&text.replace("${", "$${"))
 }
 
-/// A key of a filter: as [`text`], but nothing is replaced in it when it is read.
+/// Writes a key of a filter, in which the policy replaces nothing anyway.
 pub fn key(text: &str) -> String {
     let mut chars = text.chars();
     let begins = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$');
@@ -22,21 +22,14 @@ pub fn key(text: &str) -> String {
     if is_plain && !NOT_PLAIN.contains(&text.to_ascii_lowercase().as_str()) { text.to_owned() } else { quoted(text) }
 }
 
-/// A name between quotation marks on one line, whatever it holds: for keys, values and comments.
+/// Writes any string in quotation marks on one line: for keys, values and comments.
 pub fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            _ if is_harmless(c) => out.push(c),
-            _ => out.push_str(&format!("\\U{:08X}", u32::from(c))),
-        }
-    }
-    out.push('"');
-    out
+    // A string of JSON is one of YAML, except that YAML 1.1 has more line breaks than JSON escapes.
+    let json = Value::from(text).to_string();
+    json.chars().map(|c| if is_harmless(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) }).collect()
 }
 
-/// A line of a comment: what could end the line, or hide something in it, is shown as an escape.
+/// Writes a line of a comment. Characters that could end the line, or hide something in it, are escaped.
 pub fn comment(text: &str) -> String {
     text.chars().map(|c| if is_harmless(c) { c.to_string() } else { c.escape_unicode().to_string() }).collect()
 }
@@ -45,7 +38,7 @@ fn is_harmless(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || (!c.is_ascii() && c.is_alphanumeric())
 }
 
-/// A value as Extended JSON in YAML's flow style; numbers keep their types.
+/// Writes a value as Extended JSON in YAML's flow style; numbers keep their types.
 pub fn value(bson: &Bson) -> String {
     match bson {
         Bson::Document(document) => mapping(document.iter().map(|(name, inner)| (name, value(inner)))),
@@ -54,11 +47,11 @@ pub fn value(bson: &Bson) -> String {
         Bson::Boolean(boolean) => boolean.to_string(),
         Bson::Null => "null".to_owned(),
         Bson::Int32(n) => n.to_string(),
-        // A plain number that fits int32 would be read as one.
+        // A plain number that fits int32 would be read as an int32.
         Bson::Int64(n) if i32::try_from(*n).is_err() => n.to_string(),
         Bson::Double(n) if n.is_finite() => format!("{n:?}"),
         Bson::Double(n) if n.is_nan() => "{$numberDouble: NaN}".to_owned(),
-        // Years of four digits alone have a readable form that is read back.
+        // Only years of four digits have a readable form that is read back.
         Bson::DateTime(at) if (0..YEAR_10000).contains(&at.timestamp_millis()) => json(&bson.clone().into_relaxed_extjson()),
         _ => json(&bson.clone().into_canonical_extjson()),
     }
@@ -100,7 +93,7 @@ mod tests {
             ("a: b", "\"a: b\""),
             ("- x", "\"- x\""),
             ("é", "\"é\""),
-            ("a\"\\\n\u{2028}", "\"a\\\"\\\\\\U0000000A\\U00002028\""),
+            ("a\"\\\n\u{2028}", "\"a\\\"\\\\\\n\\U00002028\""),
             ("${HOME}", "\"$${HOME}\""),
         ] {
             assert_eq!(text(name), expected, "{name:?}");

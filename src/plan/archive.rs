@@ -3,12 +3,12 @@
 use bson::{Bson, Document};
 
 use super::Refusal;
-use crate::facts::Seen;
+use crate::facts::{Collection, Kind};
 use crate::flavor::Capabilities;
 use crate::policy::Rule;
 
 /// Why a rule with `archive` cannot run; `None` where it can, or has none.
-pub fn refusal(rule: &Rule, seen: &Seen, capabilities: &Capabilities) -> Option<Refusal> {
+pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
     rule.archive.as_ref()?;
     let refuse = |detail: &str| Some(Refusal::new("archive", format!("`archive`: {detail}")));
     if !capabilities.exact_states {
@@ -16,14 +16,14 @@ pub fn refusal(rule: &Rule, seen: &Seen, capabilities: &Capabilities) -> Option<
             "deletes cannot compare whole documents on this service, so that one that changes after it was archived would be lost",
         );
     }
-    match seen {
-        Seen::TimeSeries(_) => {
+    match &collection.kind {
+        Kind::TimeSeries(_) => {
             refuse("the buckets of time-series collections cannot be archived by this version; leave it out here")
         }
-        Seen::Collection(facts) if !is_simple(facts.collation.as_ref()) => refuse(
+        _ if !is_simple(collection.collation.as_ref()) => refuse(
             "the collection's collation takes different texts for equal, so that a change could not be told; leave it out here",
         ),
-        Seen::Collection(_) if !is_simple(rule.collation.as_ref()) => {
+        _ if !is_simple(rule.collation.as_ref()) => {
             refuse("with `collation` different texts count as equal, so that a change could not be told; leave one of them out")
         }
         _ => None,

@@ -3,8 +3,7 @@
 use super::index::{self, IndexChoice};
 use super::{Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::expiry::Expiry;
-use crate::facts::CollectionFacts;
-use crate::policy::namespace::Namespace;
+use crate::facts::{Collection, Figures, Kind};
 use crate::policy::{DateFormat, Rule};
 
 /// Returns the rule bound to a collection, and the first guard that forbids to sweep it, if one does.
@@ -13,30 +12,28 @@ use crate::policy::{DateFormat, Rule};
 pub fn bind(
     run: &RunFacts,
     rule: &Rule,
-    namespace: &Namespace,
-    facts: &CollectionFacts,
+    collection: &Collection,
+    figures: &Figures,
     run_refusal: Option<&Refusal>,
 ) -> Result<(SweepRule, Option<Refusal>), Refusal> {
-    let expiry = expiry(run, rule, facts)?;
-    let (index, refusal) = match (index::choose(rule, &expiry.field, facts), run_refusal) {
+    let namespace = &collection.namespace;
+    let expiry = expiry(run, rule, collection)?;
+    let (index, refusal) = match (index::choose(rule, &expiry.field, collection), run_refusal) {
         (Err(reason), _) => (None, Some(Refusal::new("hint", reason))),
         (Ok(index), Some(refusal)) => (index, Some(refusal.clone())),
-        (Ok(index), None) => match guard::scan(rule, namespace, &expiry.field, index.as_ref(), facts) {
+        (Ok(index), None) => match guard::scan(rule, namespace, &expiry.field, index.as_ref(), figures.document_count) {
             Some(refusal) => (None, Some(refusal)),
             None => (index, None),
         },
     };
-    let selection = selection(rule, namespace, facts, &expiry, index);
+    let selection = selection(rule, collection, figures, &expiry, index);
     Ok((SweepRule::new(rule, namespace, expiry, selection), refusal))
 }
 
 /// Returns the expiry of a rule in a collection.
 ///
-/// Errors: the guard that refuses a collection or a key in general, whatever the documents are.
-fn expiry(run: &RunFacts, rule: &Rule, facts: &CollectionFacts) -> Result<Expiry, Refusal> {
-    if facts.capped {
-        return Err(Refusal::new("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`"));
-    }
+/// Errors: the guard that refuses a key in general, whatever the documents are.
+fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry, Refusal> {
     let Some(field) = &rule.field else {
         let detail = "only time-series collections have a field of their own for the date; name it with `field`";
         return Err(Refusal::new("field", detail));
@@ -45,34 +42,29 @@ fn expiry(run: &RunFacts, rule: &Rule, facts: &CollectionFacts) -> Result<Expiry
         return Err(Refusal::new("collation", "deletes compare by no collation on this service; leave `collation` out"));
     }
     let is_id = field == "_id";
+    let is_clustered = collection.kind == Kind::Clustered;
     Ok(Expiry {
         field: field.clone(),
-        format: rule.date_format.unwrap_or(if is_id && !facts.clustered { DateFormat::ObjectId } else { DateFormat::Date }),
+        format: rule.date_format.unwrap_or(if is_id && !is_clustered { DateFormat::ObjectId } else { DateFormat::Date }),
         expire_after_seconds: rule.expire_after_seconds,
         ttl_field: rule.ttl_field.clone(),
-        not_before_1970: is_id && facts.clustered && run.server.clustered_keeps_before_1970(),
+        not_before_1970: is_id && is_clustered && run.server.clustered_keeps_before_1970(),
         filter: rule.filter.clone(),
         as_of: run.as_of,
     })
 }
 
-fn selection(
-    rule: &Rule,
-    namespace: &Namespace,
-    facts: &CollectionFacts,
-    expiry: &Expiry,
-    index: Option<IndexChoice>,
-) -> Selection {
+fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &Expiry, index: Option<IndexChoice>) -> Selection {
     Selection {
         predicate: expiry.predicate(),
         filter: rule.filter.clone(),
         collation: rule.collation.clone(),
-        folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), facts.collation.as_ref()),
+        folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), collection.collation.as_ref()),
         index,
-        namespace: namespace.clone(),
-        shard_key: facts.shard_key.clone(),
-        storage: if facts.clustered { Storage::Clustered } else { Storage::Plain },
-        document_count: facts.document_count,
-        average_bytes: facts.average_bytes,
+        namespace: collection.namespace.clone(),
+        shard_key: figures.shard_key.clone(),
+        storage: if collection.kind == Kind::Clustered { Storage::Clustered } else { Storage::Plain },
+        document_count: figures.document_count,
+        average_bytes: figures.average_bytes,
     }
 }

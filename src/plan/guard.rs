@@ -1,7 +1,6 @@
 //! What stands between a rule and its deletes: conditions that a person is to see before anything goes.
 
 use super::{RunFacts, create_index};
-use crate::facts::CollectionFacts;
 use crate::plan::index::IndexChoice;
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
@@ -60,18 +59,17 @@ pub fn scan(
     namespace: &Namespace,
     field: &str,
     index: Option<&IndexChoice>,
-    facts: &CollectionFacts,
+    document_count: u64,
 ) -> Option<Refusal> {
     let is_bounded = index.is_some_and(|index| index.bounded);
-    if is_bounded || facts.document_count <= SCAN_GUARD_DOCUMENTS || rule.allow_collection_scan {
+    if is_bounded || document_count <= SCAN_GUARD_DOCUMENTS || rule.allow_collection_scan {
         return None;
     }
     Some(Refusal::new(
         "collectionScan",
         format!(
-            "no index serves `{field}`, and the collection has {count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
+            "no index serves `{field}`, and the collection has {document_count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
              create it: {create}, or set `allowCollectionScan: true`",
-            count = facts.document_count,
             create = create_index(namespace, field),
         ),
     ))

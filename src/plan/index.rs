@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, Document, doc};
 
-use crate::facts::{CollectionFacts, IndexFacts};
+use crate::facts::{Collection, IndexFacts};
 use crate::policy::Rule;
 use crate::values::float;
 
@@ -21,9 +21,9 @@ pub struct IndexChoice {
 /// Chooses the index for the rule's field, or none. The policy's `hint` stands above the choice.
 ///
 /// Errors: why the hinted index cannot serve.
-pub fn choose(rule: &Rule, field: &str, facts: &CollectionFacts) -> Result<Option<IndexChoice>, String> {
-    let indexes = &facts.indexes;
-    let collation = rule.collation.as_ref().or(facts.collation.as_ref());
+pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Option<IndexChoice>, String> {
+    let indexes = &collection.indexes;
+    let collation = rule.collation.as_ref().or(collection.collation.as_ref());
     if let Some(hint) = &rule.hint {
         let Some(index) = indexes.iter().find(|index| index.name == *hint) else {
             let names: Vec<_> = indexes.iter().map(|index| format!("`{}`", index.name)).collect();
@@ -127,6 +127,8 @@ fn is_number(direction: &Bson) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Kind;
+    use crate::policy::namespace::Namespace;
     use crate::policy::parse;
 
     fn rule(keys: &str) -> Rule {
@@ -150,8 +152,10 @@ mod tests {
     }
 
     fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
-        let facts = CollectionFacts { indexes: specs.iter().cloned().map(index).collect(), ..CollectionFacts::default() };
-        choose(&rule(keys), "at", &facts).map(|choice| choice.map(|choice| choice.name))
+        let namespace = Namespace { database: "a".into(), collection: "b".into() };
+        let indexes = specs.iter().cloned().map(index).collect();
+        let collection = Collection { indexes, ..Collection::new(namespace, Kind::Plain) };
+        choose(&rule(keys), "at", &collection).map(|choice| choice.map(|choice| choice.name))
     }
 
     #[test]

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::Status;
 use super::audit::AuditReport;
+use super::native_ttl::{self, NativeSetting};
 use crate::instant::rfc3339;
-use crate::plan::{NativeSetting, PlannedRule, Selection};
+use crate::plan::{PlannedRule, Selection};
 use crate::text::percent;
 
 /// How long nothing was sent on purpose, in milliseconds by reason.
@@ -116,7 +117,7 @@ impl RuleReport {
             paused_ms: None,
             request_units: None,
             duration_ms: 0,
-            native_ttl: planned.native_ttl.clone(),
+            native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: None,
             index: None,
             warnings: planned.warnings.clone(),

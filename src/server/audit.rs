@@ -1,7 +1,7 @@
 //! What an audit asks beyond the counts: the distribution of the dates, some documents, and what finding them costs. Reads only.
 
-use bson::{Bson, Document, doc};
 use super::error::Result;
+use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::count::{documents, in_bucket};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bson::{DateTime, Document, doc};
 use super::error::Result;
+use bson::{DateTime, Document, doc};
 
 use super::find::Query;
 use super::{Deployment, ReadOptions};

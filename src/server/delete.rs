@@ -8,8 +8,8 @@ use super::grant::DeleteGrant;
 use super::meter::Charges;
 use super::overload::{self, Overload};
 use super::transport::Command;
-use super::{Deployment, error};
-use crate::plan::{Selection, buckets};
+use super::{Deployment, error, privileges};
+use crate::plan::Selection;
 use crate::values::{count_in, integer_in};
 
 /// The members did not confirm in the time that the write concern gives them.
@@ -138,12 +138,7 @@ pub async fn delete(
         Ok(reply) => read(&reply),
         Err(cause) => {
             let overload = error::overload(&cause);
-            let why = error::explain(&cause);
-            let why = match error::code(&cause) {
-                Some(13) if selection.is_buckets() => format!("{why}; {}", buckets::grant(&selection.namespace)),
-                Some(13) => format!("{why}; the user needs `remove` on this collection"),
-                _ => why,
-            };
+            let why = privileges::explain(&cause, &selection.namespace, &["remove"]);
             let mut reply = failed(why, error::is_retryable(&cause), error::is_reply_lost(&cause));
             reply.trouble = reply.trouble.map(|trouble| trouble.overloaded(overload));
             reply

@@ -292,7 +292,10 @@ mod tests {
         ] {
             assert_eq!(ServerError::reported(code, message, "").to_string(), shown);
         }
-        assert_eq!(ServerError::reported(13, "not authorized on a to execute command { find }", "Unauthorized").to_string(), "not authorized on a (code 13, Unauthorized)");
+        assert_eq!(
+            ServerError::reported(13, "not authorized on a to execute command { find }", "Unauthorized").to_string(),
+            "not authorized on a (code 13, Unauthorized)"
+        );
     }
 
     #[test]

@@ -31,8 +31,14 @@ pub struct Query {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Find { collection: String, filter: Filter },
-    Aggregate { collection: String, stages: Vec<Document> },
+    Find {
+        collection: String,
+        filter: Filter,
+    },
+    Aggregate {
+        collection: String,
+        stages: Vec<Document>,
+    },
     /// A whole command, such as `listIndexes`.
     Listing(Document),
 }

@@ -2,17 +2,16 @@
 
 use std::collections::HashMap;
 
-use bson::raw::{RawBson, RawBsonRef, cstr};
-use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
-use super::error::Result;
-
+use super::error::{Result, ServerError};
 use super::exact::Exact;
-use super::{Deployment, codes};
-use super::error::ServerError;
 use super::find::Query;
 use super::transport::Command;
+use super::{Deployment, catalog, codes};
+use crate::facts::Kind;
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
 
 /// What to do with documents of which the `_id` is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +39,14 @@ pub struct Put {
     pub unconfirmed: Option<String>,
 }
 
-/// Why documents should not be put back into a collection of such a kind.
+/// Says why documents should not be put back into a collection of this kind; `None` if they can be, or the collection is missing.
 pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
-    let list = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
-    let listed = Query::listing(&namespace.database, list).all(deployment).await?;
-    let Some(found) = listed.first() else { return Ok(None) };
-    let is_capped = found.get_document("options").is_ok_and(|options| options.get_bool("capped").unwrap_or(false));
-    Ok(match found.get_str("type") {
-        _ if is_capped => Some("the collection is capped, and would drop others for them"),
-        Ok("view") => Some("a view holds no documents of its own"),
-        Ok("timeseries") => Some("a time-series collection keeps no documents as they are"),
-        _ => None,
+    let found = catalog::collection(deployment, namespace).await?;
+    Ok(match found.map(|collection| collection.kind) {
+        Some(Kind::Capped) => Some("the collection is capped, and would drop others for them"),
+        Some(Kind::View) => Some("a view holds no documents of its own"),
+        Some(Kind::TimeSeries(_)) => Some("a time-series collection keeps no documents as they are"),
+        Some(Kind::Plain | Kind::Clustered | Kind::CosmosRu) | None => None,
     })
 }
 

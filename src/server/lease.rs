@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bson::{Document, doc};
 use super::error::{Result, ServerError};
+use bson::{Document, doc};
 
 use super::find::Query;
 use super::retry::Retries;
@@ -40,11 +40,7 @@ pub enum Attempt {
 
 impl LeaseStore {
     pub fn new(deployment: &Deployment, namespace: &Namespace, run_id: &str) -> Self {
-        Self {
-            deployment: deployment.clone(),
-            namespace: namespace.clone(),
-            me: Holder::me(run_id, deployment.facts.local_time),
-        }
+        Self { deployment: deployment.clone(), namespace: namespace.clone(), me: Holder::me(run_id, deployment.facts.local_time) }
     }
 
     /// Reads the server's clock.

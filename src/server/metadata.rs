@@ -1,26 +1,19 @@
-//! A collection's options and indexes as mongodump writes them beside the documents.
+//! Options and indexes of a collection in the form in which mongodump writes them next to the documents.
 
 use bson::spec::BinarySubtype;
-use bson::{Bson, Document, doc};
-use super::error::Result;
+use bson::{Bson, Document};
 
-use super::find::Query;
-use super::{Deployment, codes};
+use super::error::Result;
+use super::{Deployment, catalog};
 use crate::policy::namespace::Namespace;
 use crate::text;
 
-/// Canonical Extended JSON with `options`, `indexes`, `uuid`, `collectionName` and `type`.
+/// Returns canonical Extended JSON with `options`, `indexes`, `uuid`, `collectionName` and `type`.
 ///
 /// Source: mongo-tools `mongodump/metadata_dump.go`.
 pub async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<String> {
-    let Namespace { database, collection } = namespace;
-    let listed = Query::listing(database, doc! { "listCollections": 1, "filter": { "name": collection } }).all(deployment).await?;
-    let indexes = match Query::listing(database, doc! { "listIndexes": collection }).all(deployment).await {
-        // It was dropped.
-        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Vec::new(),
-        indexes => indexes?,
-    };
-    let entry = listed.into_iter().next().unwrap_or_default();
+    let entry = catalog::entry(deployment, namespace).await?.unwrap_or_default();
+    let indexes = catalog::index_entries(deployment, namespace).await?.unwrap_or_default();
     let mut metadata = Document::new();
     if let Ok(options) = entry.get_document("options") {
         metadata.insert("options", options);

@@ -1,23 +1,23 @@
-//! Whether the connected user may do what a rule needs.
+//! Privileges of the connected user: those that a rule needs, and the one text for those that are missing.
 
 use bson::{Bson, Document, doc};
-use super::error::Result;
 
 use super::Deployment;
+use super::error::{Result, ServerError};
 use super::transport::Command;
-use crate::plan::{SweepRule, buckets};
+use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
 
-/// What a sweep of a collection needs.
+/// Actions that a sweep of a collection needs.
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
-/// What taking, renewing and giving back a lease needs.
+/// Actions that taking, renewing and giving back a lease needs.
 const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 
-/// The privileges of the connected user; `None` where the server asks for no user, so that everything is allowed.
+/// The privileges of the connected user; `None` if the server asks for no user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);
 
-/// Asks the server what the user may do.
+/// Asks the server for the privileges of the user.
 pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
     let status = deployment.send(Command::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
@@ -27,25 +27,27 @@ pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
 }
 
 impl Privileges {
-    /// The needed actions that the user lacks on the rule's collection, or on the buckets behind it, with the command that grants them.
+    /// Returns a sentence on the actions that a sweep of the rule's collection, or of the buckets behind it, needs and the user lacks.
     pub fn missing(&self, rule: &SweepRule) -> Option<String> {
-        if !rule.selection.is_buckets() {
-            return self.lacking(&rule.namespace);
+        match rule.selection.is_buckets() {
+            true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
+            false => self.missing_of(&NEEDED, &rule.namespace),
         }
-        let buckets = &rule.selection.namespace;
-        let lacking: Vec<&str> = ["find", "remove"].into_iter().filter(|action| !self.allows(buckets, action)).collect();
-        let grant = buckets::grant(buckets);
-        (!lacking.is_empty()).then(|| format!("the user lacks {} on `{buckets}`; {grant}", lacking.join(", ")))
     }
 
-    /// What the user lacks to record runs in the history, and to show them.
+    /// Returns a sentence on the actions that recording runs in the history and showing them needs and the user lacks.
     pub fn missing_for_history(&self, history: &Namespace) -> Option<String> {
-        let needed = [("insert", "to record runs"), ("find", "for `sweeper history`")];
-        let lacking: Vec<_> = needed.into_iter().filter(|(action, _)| !self.allows(history, action)).collect();
-        let named: Vec<String> = lacking.iter().map(|(action, what_for)| format!("{action} {what_for}")).collect();
-        let actions: Vec<&str> = lacking.iter().map(|(action, _)| *action).collect();
-        let grant = grant(history, &actions);
-        (!lacking.is_empty()).then(|| format!("the user lacks {} on `{history}`; {grant}", named.join(", ")))
+        self.missing_of(&["insert", "find"], history)
+    }
+
+    /// Returns a sentence on the actions that leases in this collection need and the user lacks.
+    pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
+        self.missing_of(&NEEDED_FOR_LEASES, collection).map(|missing| format!("`lock`: {missing}"))
+    }
+
+    fn missing_of(&self, needed: &[&str], namespace: &Namespace) -> Option<String> {
+        let missing: Vec<&str> = needed.iter().copied().filter(|action| !self.allows(namespace, action)).collect();
+        (!missing.is_empty()).then(|| needs(namespace, &missing))
     }
 
     fn allows(&self, namespace: &Namespace, action: &str) -> bool {
@@ -58,36 +60,32 @@ impl Privileges {
                 actions.into_iter().any(|allowed| allowed == action || allowed == "anyAction")
             })
     }
-
-    /// The actions that a run with `lock` lacks on the collection of the leases, with the command that grants them.
-    pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
-        let missing = self.missing_of(&NEEDED_FOR_LEASES, collection)?;
-        let names = missing.join(", ");
-        Some(format!("the user lacks {names} on `{collection}`, where the leases are; {}", grant(collection, &missing)))
-    }
-
-    fn lacking(&self, namespace: &Namespace) -> Option<String> {
-        let missing = self.missing_of(&NEEDED, namespace)?;
-        Some(format!("the user lacks {} on this collection; {}", missing.join(", "), grant(namespace, &missing)))
-    }
-
-    fn missing_of(&self, needed: &[&'static str], namespace: &Namespace) -> Option<Vec<&'static str>> {
-        let missing: Vec<&str> = needed.iter().copied().filter(|action| !self.allows(namespace, action)).collect();
-        (!missing.is_empty()).then_some(missing)
-    }
 }
 
-/// The command of mongosh that grants actions on a collection.
-fn grant(namespace: &Namespace, actions: &[&str]) -> String {
+/// Says why a command failed, and which privileges it needs if the server refused it to the user.
+pub fn explain(cause: &ServerError, namespace: &Namespace, actions: &[&str]) -> String {
+    if cause.is_unauthorized() { format!("{cause}; {}", needs(namespace, actions)) } else { cause.to_string() }
+}
+
+/// Names the actions that the user needs on a namespace, with the command of mongosh that grants them. An empty collection stands for every
+/// collection of the database; those behind time-series collections are not among them, for `readWrite` on a database does not reach them.
+fn needs(namespace: &Namespace, actions: &[&str]) -> String {
     let Namespace { database, collection } = namespace;
+    let (place, resource) = match collection.strip_prefix(Namespace::BUCKETS) {
+        Some(collection) => (format!("`{namespace}`"), format!("system_buckets: {collection:?}")),
+        None if collection.is_empty() => (format!("the database `{database}`"), "collection: \"\"".to_owned()),
+        None => (format!("`{namespace}`"), format!("collection: {collection:?}")),
+    };
+    let names: Vec<String> = actions.iter().map(|action| format!("`{action}`")).collect();
     format!(
-        "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
-         [{{resource: {{db: {database:?}, collection: {collection:?}}}, actions: {actions:?}}}])"
+        "the user needs {} on {place}; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
+         [{{resource: {{db: {database:?}, {resource}}}, actions: {actions:?}}}])",
+        names.join(", ")
     )
 }
 
-/// Whether a privilege's resource includes the collection. An empty name stands for every one, but for system collections; the built-in roles
-/// `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all.
+/// Whether a privilege's resource includes the collection. An empty name stands for every collection except those of the system; the built-in
+/// roles `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all databases.
 fn covers(resource: &Document, namespace: &Namespace) -> bool {
     if resource.get_bool("anyResource").unwrap_or(false) {
         return true;
@@ -109,7 +107,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_covered_by_privileges_on_buckets_alone() {
+    fn a_missing_privilege_is_named_with_the_command_that_grants_it() {
+        let needs =
+            |collection: &str| needs(&Namespace { database: "app".into(), collection: collection.into() }, &["find", "remove"]);
+        let grant = "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", [{resource: ";
+        for (collection, place, resource) in [
+            ("c", "`app.c`", "{db: \"app\", collection: \"c\"}"),
+            ("system.buckets.c", "`app.system.buckets.c`", "{db: \"app\", system_buckets: \"c\"}"),
+            ("", "the database `app`", "{db: \"app\", collection: \"\"}"),
+        ] {
+            let expected =
+                format!("the user needs `find`, `remove` on {place}; {grant}{resource}, actions: [\"find\", \"remove\"]}}])");
+            assert_eq!(needs(collection), expected);
+        }
+    }
+
+    #[test]
+    fn buckets_are_covered_only_by_privileges_on_buckets() {
         let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
         let buckets = namespace("system.buckets.weather");
         for (resource, on_buckets, on_collection) in [

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::server::error::Result;
 use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
-use crate::server::error::Result;
 use tokio::sync::OwnedMutexGuard;
 use tracing::warn;
 
@@ -18,8 +18,8 @@ use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
 use crate::server::exact::{self, Along, Exact};
-use crate::server::retry::Retries;
 use crate::server::find::Query;
+use crate::server::retry::Retries;
 use crate::server::{error, metadata};
 
 /// Bytes of documents that are read, written and made sure of at a time: an fsync for so many is little, and so is the memory.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
+use crate::server::error::{Result, ServerError as Error};
 use bson::raw::{CString, RawBson};
 use bson::{Bson, Document, RawArrayBuf, Regex, doc};
-use crate::server::error::{Result, ServerError as Error};
 use tracing::warn;
 
 use super::Job;
 use super::source::{Taken, explain, explain_find, plan_has};
 use crate::plan::index::IndexChoice;
 use crate::server::delete::Restriction;
+use crate::server::find::{Cursor, Query};
 use crate::server::retry::Retries;
 use crate::server::timeout::with_reminders;
-use crate::server::find::{Cursor, Query};
 use crate::server::{codes, error, shard_key};
 
 /// A command may be 16 MB long; `_id`s that are documents can be large.
@@ -150,7 +150,8 @@ impl<'a> Candidates<'a> {
         };
         let mut projection = doc! { "_id": 1 };
         projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
-        let hint = selection.index.as_ref().map_or_else(|| Bson::from(doc! { "$natural": 1 }), |index| Bson::from(index.name.as_str()));
+        let hint =
+            selection.index.as_ref().map_or_else(|| Bson::from(doc! { "$natural": 1 }), |index| Bson::from(index.name.as_str()));
         // From the primary: a secondary may be behind, and the deletes go to the primary anyway.
         let mut find = Query::find(&selection.namespace, filter)
             .projection(projection)

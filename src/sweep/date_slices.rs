@@ -3,8 +3,8 @@
 //! The ends are found on the index alone, and no cursor stays open between batches. A stretch says nothing about expiry: the delete
 //! repeats the rule's predicate beside it.
 
-use bson::{Bson, Document, doc};
 use crate::server::error::Result;
+use bson::{Bson, Document, doc};
 
 use super::Job;
 use super::candidates::Candidates;

@@ -1,8 +1,8 @@
 //! Pages of `_id`s, for servers whose cursors do not last: each page is one find that begins after the last `_id` of the page before.
 
+use crate::server::error::Result;
 use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
-use crate::server::error::Result;
 
 use super::Job;
 use super::source::{Taken, explain, find};

@@ -1,7 +1,7 @@
 //! Stretches of a collection without a usable index, or of buckets: `lo <= _id < hi`, each looked at once by the server as it deletes.
 
-use bson::{Bson, doc};
 use crate::server::error::Result;
+use bson::{Bson, doc};
 
 use super::Job;
 use super::source::{Taken, find};

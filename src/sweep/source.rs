@@ -1,7 +1,7 @@
 //! Where batches come from. Each way meets every expired document once; which one is taken depends on the index and on the limits.
 
-use bson::{Bson, Document, doc};
 use crate::server::error::{Result, ServerError as Error};
+use bson::{Bson, Document, doc};
 use tracing::warn;
 
 use super::Job;

@@ -90,8 +90,10 @@ mod tests {
 
     #[test]
     fn the_causes_of_an_unreachable_server_are_shown_once() {
-        let refused = |host| format!("{{ Address: {host}, Error: Kind: I/O error: Connection refused (os error 111), labels: {{}} }}");
-        let topology = format!("Server selection timeout: No available servers. Topology: {}, {}", refused("h:1"), refused("h:2"));
+        let refused =
+            |host| format!("{{ Address: {host}, Error: Kind: I/O error: Connection refused (os error 111), labels: {{}} }}");
+        let topology =
+            format!("Server selection timeout: No available servers. Topology: {}, {}", refused("h:1"), refused("h:2"));
         let error = unreachable(&topology);
         assert_eq!(error.to_string(), "no suitable server answered in time: I/O error: Connection refused (os error 111)");
         assert!(error.is_unreachable() && error.obstacle().is_none());

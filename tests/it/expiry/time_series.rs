@@ -215,7 +215,7 @@ async fn the_grant_that_is_missing_can_be_pasted() {
     let dry = site.report(&uri, rules, &["--as-of", NOW, "--dry-run"]).await;
     assert_eq!((dry.ran.code, rule(&dry, "expiredCount")), (Some(0), 1.into()), "{dry:?}");
     let check = site.run(&uri, rules, &["check", "--connect"]).await;
-    assert!(check.code == Some(3) && check.stdout.contains("the user lacks remove on `metrics.system.buckets.c`"), "{check:?}");
+    assert!(check.code == Some(3) && check.stdout.contains("the user needs `remove` on `metrics.system.buckets.c`"), "{check:?}");
     let failed = site.report(&uri, rules, &["--as-of", NOW]).await;
     assert_eq!((failed.ran.code, rule(&failed, "deletedCount")), (Some(3), 0.into()), "{failed:?}");
     assert!(rule(&failed, "error").as_str().unwrap().contains(grant), "{failed:?}");

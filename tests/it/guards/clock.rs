@@ -3,7 +3,7 @@
 use crate::support::shim::Shim;
 use crate::support::sweeper::{Case, Report, id_set, run};
 use mongodb::bson::{Bson, DateTime, doc};
-use ttl_sweeper::facts::{CollectionFacts, IndexFacts, Seen, ServerFacts, Target, Topology};
+use ttl_sweeper::facts::{Collection, Figures, IndexFacts, Kind, Seen, ServerFacts, Target, Topology};
 use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::plan::{Decision, RunFacts, plan};
 use ttl_sweeper::policy::Expect;
@@ -28,14 +28,19 @@ fn server(clock_skew_ms: i64) -> ServerFacts {
 }
 
 /// The guard that refuses a rule, or nothing.
-fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, extra: &str, facts: CollectionFacts) -> Option<&'static str> {
+fn guard(
+    server: &ServerFacts,
+    as_of: i64,
+    allow_clock_skew: bool,
+    extra: &str,
+    (document_count, indexes): (u64, Vec<IndexFacts>),
+) -> Option<&'static str> {
     let text = format!("version: 1\ncollections:\n  - {{namespace: d.c, field: at, expireAfter: 1h{extra}}}\n");
     let policy = parse("p", &text, &|_| None, true).unwrap();
-    let target = Target {
-        rule: policy.rules[0].clone(),
-        namespace: Namespace { database: "d".into(), collection: "c".into() },
-        seen: Seen::Collection(facts),
-    };
+    let namespace = Namespace { database: "d".into(), collection: "c".into() };
+    let collection = Collection { indexes, ..Collection::new(namespace.clone(), Kind::Plain) };
+    let seen = Seen::Collection(Box::new(collection), Figures { document_count, ..Figures::default() });
+    let target = Target { rule: policy.rules[0].clone(), namespace, seen };
     let run = RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew };
     match &plan(&run, vec![target]).rules[0].decision {
         Decision::Refuse { refusal, .. } => Some(refusal.guard),
@@ -54,7 +59,7 @@ fn clocks_may_be_five_minutes_apart_and_not_a_millisecond_more() {
         (300_001, true, None),
         (i64::from(i32::MAX) * -1000, true, None),
     ] {
-        let found = guard(&server(skew), NOW, allowed, "", CollectionFacts::default());
+        let found = guard(&server(skew), NOW, allowed, "", (0, Vec::new()));
         assert_eq!(found, expected, "{skew} {allowed}");
     }
 }
@@ -62,7 +67,7 @@ fn clocks_may_be_five_minutes_apart_and_not_a_millisecond_more() {
 #[test]
 fn now_may_be_set_up_to_the_clock_of_the_server_and_not_a_millisecond_later() {
     for (as_of, expected) in [(NOW - 1, None), (NOW, None), (NOW + 1, Some("asOf")), (i64::MAX / 2, Some("asOf"))] {
-        let found = guard(&server(0), as_of, true, "", CollectionFacts::default());
+        let found = guard(&server(0), as_of, true, "", (0, Vec::new()));
         assert_eq!(found, expected, "{as_of}");
     }
 }
@@ -78,18 +83,17 @@ fn one_million_documents_may_be_gone_through_without_an_index_and_not_one_more()
         collation: None,
         expire_after_seconds: None,
     };
-    let facts = |document_count, indexes| CollectionFacts { document_count, indexes, ..CollectionFacts::default() };
     let hidden = IndexFacts { hidden: true, ..index("at") };
     let partial = IndexFacts { partial: Some(doc! { "s": 1 }), ..index("at") };
     for (facts, extra, expected) in [
-        (facts(1_000_000, vec![index("_id")]), "", None),
-        (facts(1_000_001, vec![index("_id")]), "", Some("collectionScan")),
-        (facts(1_000_001, vec![]), ", allowCollectionScan: true", None),
-        (facts(1_000_001, vec![index("at")]), "", None),
-        (facts(1_000_001, vec![hidden]), "", Some("collectionScan")),
-        (facts(1_000_001, vec![partial.clone()]), "", Some("collectionScan")),
-        (facts(1_000_001, vec![partial.clone()]), ", filter: {s: 2}", Some("collectionScan")),
-        (facts(1_000_001, vec![partial]), ", filter: {s: 1}", None),
+        ((1_000_000, vec![index("_id")]), "", None),
+        ((1_000_001, vec![index("_id")]), "", Some("collectionScan")),
+        ((1_000_001, vec![]), ", allowCollectionScan: true", None),
+        ((1_000_001, vec![index("at")]), "", None),
+        ((1_000_001, vec![hidden]), "", Some("collectionScan")),
+        ((1_000_001, vec![partial.clone()]), "", Some("collectionScan")),
+        ((1_000_001, vec![partial.clone()]), ", filter: {s: 2}", Some("collectionScan")),
+        ((1_000_001, vec![partial]), ", filter: {s: 1}", None),
     ] {
         let shown = format!("{facts:?} {extra}");
         assert_eq!(guard(&server(0), NOW, false, extra, facts), expected, "{shown}");

@@ -405,7 +405,7 @@ async fn three_rights_are_enough_for_leases_and_none_of_them_can_be_spared() {
         let checked = site.run(&uri, &rules, &["check", "--connect"]).await;
         assert_eq!(checked.code, Some(3), "{checked:?}");
         let plain = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(plain.contains(&format!("the user lacks {left_out} on `ops.leaserights`")), "{checked:?}");
+        assert!(plain.contains(&format!("the user needs `{left_out}` on `ops.leaserights`")), "{checked:?}");
         if left_out == "find" {
             // It is for saying who has a lease, which nobody has here.
             continue;

@@ -99,9 +99,9 @@ async fn a_missing_right_is_named() {
     assert_eq!(diff.code, Some(5), "{diff:?}");
     let ran = site.run(&uri, rules, &["native", "apply", "--yes"]).await;
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    for action in ["collMod", "createIndex"] {
+    for (action, name) in [("collMod", "c"), ("createIndex", "d")] {
         let grant =
-            format!("the user needs `{action}` on this collection; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole");
+            format!("the user needs `{action}` on `rights.{name}`; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole");
         assert!(ran.stdout.contains(&grant), "{action}: {ran:?}");
     }
     assert_eq!(indexes(&db, "c").await, [doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 60 }]);

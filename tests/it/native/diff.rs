@@ -3,9 +3,8 @@
 use crate::support::native::{RULES, column, command, deployment, indexes, native};
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
-use ttl_sweeper::facts::IndexFacts;
+use ttl_sweeper::facts::{Catalog, Collection, IndexFacts, Kind};
 use ttl_sweeper::native::diff::{Difference, diff};
-use ttl_sweeper::native::{Catalog, Collection, Kind};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::parse;
 
@@ -94,13 +93,13 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
     assert!(column(&report, "/change").iter().all(Value::is_null));
     let reasons = [
         "a ttl in each document (`ttlField: ttl`); native TTL has one value for all of them",
-        "numbers as dates (`dateFormat`); native TTL knows BSON dates alone",
-        "the time inside an ObjectId; native TTL knows BSON dates alone",
+        "numbers as dates (`dateFormat`); native TTL knows only BSON dates",
+        "the time inside an ObjectId; native TTL knows only BSON dates",
         "the index on `_id` takes no expireAfterSeconds; only a clustered collection does",
         "`$ne` in the filter, which no partial index takes",
         "a capped collection takes no TTL index before MongoDB 7.1",
         "a view holds no documents of its own",
-        "a time-series collection expires by its timeField `t` alone",
+        "a time-series collection expires only by its timeField `t`",
         "a time-series collection has one expireAfterSeconds for all of it, without a filter",
         "a clustered collection has one expireAfterSeconds for all of it, without a filter",
         "no such namespace",
@@ -124,13 +123,8 @@ fn compared(keys: &str, kind: Kind, index: &Document, wire_version: i32) -> Vec<
         collation: index.get_document("collation").ok().cloned(),
         expire_after_seconds: index.get("ttl").cloned(),
     };
-    let collection = Collection {
-        namespace: Namespace { database: "a".into(), collection: "c".into() },
-        kind,
-        collation: None,
-        expire_after_seconds: None,
-        indexes: vec![index],
-    };
+    let namespace = Namespace { database: "a".into(), collection: "c".into() };
+    let collection = Collection { indexes: vec![index], ..Collection::new(namespace, kind) };
     let rules: Vec<_> = policy.rules.iter().collect();
     diff(&rules, &Catalog { collections: vec![collection], unreadable: Vec::new() }, wire_version)
 }

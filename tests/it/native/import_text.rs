@@ -2,10 +2,9 @@
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
-use ttl_sweeper::facts::{IndexFacts, ServerFacts, Topology};
+use ttl_sweeper::facts::{Catalog, Collection, IndexFacts, Kind, ServerFacts, Topology};
 use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::native::import::{self, Imported, Source};
-use ttl_sweeper::native::{Catalog, Collection, Kind};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{Policy, parse};
 
@@ -32,13 +31,8 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
         collation: None,
         expire_after_seconds: Some(60.into()),
     };
-    let collection = Collection {
-        namespace: Namespace { database: namespace.0.into(), collection: namespace.1.into() },
-        kind: Kind::Plain,
-        collation: None,
-        expire_after_seconds: None,
-        indexes: vec![index],
-    };
+    let namespace = Namespace { database: namespace.0.into(), collection: namespace.1.into() };
+    let collection = Collection { indexes: vec![index], ..Collection::new(namespace, Kind::Plain) };
     let source = Source { uri: "mongodb://h", at: DateTime::from_millis(0), server: &facts };
     import::policy(&source, &Catalog { collections: vec![collection], unreadable: Vec::new() })
 }

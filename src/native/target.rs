@@ -1,8 +1,8 @@
-//! What a rule would be as a native TTL setting, or why it cannot be one.
+//! The native TTL setting by which the server would delete what a rule deletes.
 
 use bson::{Bson, Document};
 
-use super::{Collection, Kind, LAST_CHANGE, Scope};
+use crate::facts::{Collection, Kind, LAST_CHANGE, Scope};
 use crate::policy::{DateFormat, Rule};
 
 /// Wire version of MongoDB 6.0: partial indexes take `$or`, `$in` and nested `$and`.
@@ -13,36 +13,36 @@ const CAPPED_TTL: i32 = 22;
 
 /// A rule as a native TTL setting.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct TtlTarget {
     pub scope: Scope,
     pub field: String,
-    /// `None`: the rule is disabled, and the server is not to delete either. -1, on `_ts` alone: by the documents' own ttl.
+    /// `None` if the rule is disabled, so that the server should not delete either. -1, only on `_ts`, stands for the documents' own ttl.
     pub seconds: Option<i64>,
     pub partial: Option<Document>,
-    /// How strings of the partial filter are compared; `None` is the simple collation, or that there is no filter.
+    /// Collation of the strings in the partial filter; `None` for the simple collation, or without a filter.
     pub collation: Option<Document>,
 }
 
 /// Turns a rule into the setting by which the server would delete the same documents of one collection.
 ///
-/// Errors: why there is no such setting.
-pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<Wanted, String> {
+/// Errors: the reason why there is no such setting.
+pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<TtlTarget, String> {
     if collection.kind == Kind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
         return by_last_change(rule, collection);
     }
     if let Some(ttl_field) = &rule.ttl_field {
         return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
     }
-    let of_collection = if let Kind::TimeSeries { time_field, .. } = &collection.kind { Some(time_field) } else { None };
-    let Some(field) = rule.field.as_ref().or(of_collection) else {
+    let of_series = if let Kind::TimeSeries(series) = &collection.kind { Some(&series.time_field) } else { None };
+    let Some(field) = rule.field.as_ref().or(of_series) else {
         return Err("the rule names no `field`, and the collection is no time-series".into());
     };
     let is_id = field == "_id";
     match rule.date_format {
         Some(DateFormat::EpochSeconds | DateFormat::EpochMillis) => {
-            return Err("numbers as dates (`dateFormat`); native TTL knows BSON dates alone".into());
+            return Err("numbers as dates (`dateFormat`); native TTL knows only BSON dates".into());
         }
-        Some(DateFormat::ObjectId) => return Err("the time inside an ObjectId; native TTL knows BSON dates alone".into()),
+        Some(DateFormat::ObjectId) => return Err("the time inside an ObjectId; native TTL knows only BSON dates".into()),
         Some(DateFormat::Date) | None => {}
     }
     let partial = rule.filter.clone();
@@ -52,13 +52,13 @@ pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
         Kind::Capped if wire_version < CAPPED_TTL => {
             return Err("a capped collection takes no TTL index before MongoDB 7.1".into());
         }
-        Kind::TimeSeries { time_field, .. } if field != time_field => {
-            return Err(format!("a time-series collection expires by its timeField `{time_field}` alone"));
+        Kind::TimeSeries(series) if *field != series.time_field => {
+            return Err(format!("a time-series collection expires only by its timeField `{}`", series.time_field));
         }
-        Kind::TimeSeries { .. } if partial.is_some() => {
+        Kind::TimeSeries(_) if partial.is_some() => {
             return Err("a time-series collection has one expireAfterSeconds for all of it, without a filter".into());
         }
-        Kind::TimeSeries { .. } => Scope::TimeSeries,
+        Kind::TimeSeries(_) => Scope::TimeSeries,
         Kind::Clustered if is_id && partial.is_some() => {
             return Err("a clustered collection has one expireAfterSeconds for all of it, without a filter".into());
         }
@@ -71,21 +71,21 @@ pub fn wanted(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     }
     let collation = rule.collation.as_ref().or(collection.collation.as_ref()).filter(|_| partial.is_some()).cloned();
     let seconds = rule.expire_after_seconds.filter(|_| rule.enabled).map(i64::from);
-    Ok(Wanted { scope, field: field.clone(), seconds, partial, collation })
+    Ok(TtlTarget { scope, field: field.clone(), seconds, partial, collation })
 }
 
-/// The same on Azure Cosmos DB (RU), where a document expires by the time of its last change and a `ttl` of its own.
+/// Does the same for Azure Cosmos DB (RU), where a document expires by the time of its last change and a `ttl` of its own.
 ///
-/// Errors: why there is no such setting.
-fn by_last_change(rule: &Rule, collection: &Collection) -> Result<Wanted, String> {
+/// Errors: the reason why there is no such setting.
+fn by_last_change(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
     if collection.kind != Kind::CosmosRu {
-        return Err("`_ts` is known to Azure Cosmos DB (RU) alone".into());
+        return Err("only Azure Cosmos DB (RU) knows `_ts`".into());
     }
     if rule.field.as_deref() != Some(LAST_CHANGE) {
         return Err("the TTL of this service counts from the last change of a document, `_ts`, and from no other field".into());
     }
     if rule.ttl_field.as_ref().is_some_and(|ttl_field| ttl_field != "ttl") {
-        return Err("the service reads the document's own ttl from `ttl` alone".into());
+        return Err("the service reads the document's own ttl only from `ttl`".into());
     }
     if rule.filter.is_some() {
         return Err("a TTL index of this service takes no filter".into());
@@ -94,10 +94,12 @@ fn by_last_change(rule: &Rule, collection: &Collection) -> Result<Wanted, String
         return Err("this service takes no expireAfterSeconds of 0".into());
     }
     let seconds = rule.enabled.then(|| rule.expire_after_seconds.map_or(-1, i64::from));
-    Ok(Wanted { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
+    Ok(TtlTarget { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
 }
 
-/// Errors: what in the filter a partialFilterExpression does not take. When unsure, it does not.
+/// Checks that a partialFilterExpression takes a filter; an operator that is not known to be taken is refused.
+///
+/// Errors: the operator that it does not take.
 fn can_be_partial(filter: &Document, takes_or: bool, at_top: bool) -> Result<(), String> {
     let refuse = |operator: &str| Err(format!("`{operator}` in the filter, which no partial index takes"));
     for (name, condition) in filter {
@@ -113,7 +115,7 @@ fn can_be_partial(filter: &Document, takes_or: bool, at_top: bool) -> Result<(),
                         "$in" if takes_or => {}
                         "$exists" if *operand == Bson::Boolean(true) => {}
                         "$exists" => return refuse("$exists: false"),
-                        // Without a `$` in front the sub-document itself is asked for.
+                        // Without a `$` in front this is a comparison with the sub-document itself.
                         _ if !operator.starts_with('$') => {}
                         other => return refuse(other),
                     }

@@ -1,0 +1,129 @@
+//! Collections as the catalog of a deployment shows them.
+
+use bson::{Bson, Document};
+
+use super::native_ttl::{LAST_CHANGE, NativeTtl, Scope, date_field};
+use crate::policy::namespace::Namespace;
+
+/// The collections that some patterns stand for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Catalog {
+    /// Ordered by namespace. Includes views; collections of the server itself are left out.
+    pub collections: Vec<Collection>,
+    /// One sentence for each database or collection that could not be read.
+    pub unreadable: Vec<String>,
+}
+
+/// A collection, its options and its indexes, as listCollections and listIndexes show them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Collection {
+    pub namespace: Namespace,
+    pub kind: Kind,
+    /// The default collation.
+    pub collation: Option<Document>,
+    /// `expireAfterSeconds` of the collection itself.
+    pub expire_after_seconds: Option<Bson>,
+    /// Empty for a view, and for a time-series collection that is only swept: a sweep finds buckets by their `_id`.
+    pub indexes: Vec<IndexFacts>,
+}
+
+/// The kind of a collection, which decides how documents expire in it and how they are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    Capped,
+    Clustered,
+    View,
+    /// A collection of Azure Cosmos DB (RU): its native TTL counts from a document's last change.
+    CosmosRu,
+    TimeSeries(TimeSeries),
+}
+
+/// Options of a time-series collection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TimeSeries {
+    pub time_field: String,
+    pub meta_field: Option<String>,
+    /// Time after `expireAfterSeconds` during which the server still keeps a bucket, counted from its first measurement.
+    pub bucket_max_span_seconds: Option<i64>,
+    /// Whether the deployment shows the collection of the buckets.
+    pub shows_buckets: bool,
+}
+
+/// Figures that only a sweep needs, and that cost more commands. Those of a time-series collection are the figures of its buckets.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Figures {
+    /// The collection's own count, which is exact except after a crash.
+    pub document_count: u64,
+    /// Mean size of a document in bytes; `None` if the user may not see it or there is no document.
+    pub average_bytes: Option<f64>,
+    /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
+    pub shard_key: Vec<String>,
+}
+
+/// One index.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexFacts {
+    pub name: String,
+    pub key: Vec<(String, Bson)>,
+    pub partial: Option<Document>,
+    pub hidden: bool,
+    pub sparse: bool,
+    pub collation: Option<Document>,
+    pub expire_after_seconds: Option<Bson>,
+}
+
+impl Collection {
+    /// Returns a collection without options and indexes.
+    pub fn new(namespace: Namespace, kind: Kind) -> Self {
+        Self { namespace, kind, collation: None, expire_after_seconds: None, indexes: Vec::new() }
+    }
+
+    /// Returns the namespace that holds the documents: the buckets of a time-series collection, otherwise the collection itself.
+    pub fn storage(&self) -> Namespace {
+        match self.kind {
+            Kind::TimeSeries(_) => self.namespace.buckets(),
+            _ => self.namespace.clone(),
+        }
+    }
+
+    /// Returns the native TTL settings: the collection's own, then those of its indexes.
+    pub fn ttl(&self) -> Vec<NativeTtl> {
+        let own = match &self.kind {
+            Kind::Clustered => Some((Scope::Clustered, "_id")),
+            Kind::TimeSeries(series) => Some((Scope::TimeSeries, series.time_field.as_str())),
+            Kind::Plain | Kind::Capped | Kind::View | Kind::CosmosRu => None,
+        };
+        let own = own.zip(self.expire_after_seconds.clone()).map(|((scope, field), expire_after_seconds)| NativeTtl {
+            scope,
+            index: None,
+            key: vec![(field.to_owned(), Bson::Int32(1))],
+            expire_after_seconds,
+            partial: None,
+            collation: None,
+            hidden: false,
+        });
+        own.into_iter().chain(self.indexes.iter().filter_map(|index| self.ttl_of(index))).collect()
+    }
+
+    fn ttl_of(&self, index: &IndexFacts) -> Option<NativeTtl> {
+        let by_last_change = self.kind == Kind::CosmosRu && index.date_field() == Some(LAST_CHANGE);
+        Some(NativeTtl {
+            scope: if by_last_change { Scope::LastChange } else { Scope::Index },
+            index: Some(index.name.clone()),
+            key: index.key.clone(),
+            expire_after_seconds: index.expire_after_seconds.clone()?,
+            // An empty filter leaves nothing out.
+            partial: index.partial.clone().filter(|partial| !partial.is_empty()),
+            collation: index.collation.clone(),
+            hidden: index.hidden,
+        })
+    }
+}
+
+impl IndexFacts {
+    /// Returns the field by whose dates the server can delete along this index; `None` if it never does.
+    pub fn date_field(&self) -> Option<&str> {
+        date_field(&self.key)
+    }
+}

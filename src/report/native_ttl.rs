@@ -1,0 +1,28 @@
+//! Native TTL settings as the report of a run shows them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Collection, Kind, NativeTtl};
+
+/// A native TTL setting of a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NativeSetting {
+    /// Null if it belongs to the collection itself.
+    pub index: Option<String>,
+    /// Several fields for a compound index, by which the server never deletes.
+    pub field: String,
+    /// Null if the server's value is no number.
+    pub expire_after_seconds: Option<i64>,
+}
+
+impl From<&NativeTtl> for NativeSetting {
+    fn from(ttl: &NativeTtl) -> Self {
+        Self { index: ttl.index.clone(), field: ttl.field_names(), expire_after_seconds: ttl.value() }
+    }
+}
+
+/// Returns the settings of a collection; `None` for a view, which can have none.
+pub fn settings(collection: &Collection) -> Option<Vec<NativeSetting>> {
+    (collection.kind != Kind::View).then(|| collection.ttl().iter().map(NativeSetting::from).collect())
+}

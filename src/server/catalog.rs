@@ -1,0 +1,251 @@
+//! The catalog of a deployment: its databases, its collections with their options, and their indexes. Nothing else in the program lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Bson, Document, doc};
+use futures_util::{StreamExt, stream};
+
+use super::error::Result;
+use super::find::Query;
+use super::{Deployment, MAX_CONCURRENT_READS, codes, figures, privileges};
+use crate::facts::{Catalog, Collection, Figures, IndexFacts, Kind, Seen, Target, TimeSeries};
+use crate::policy::Rule;
+use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::values::integer_in;
+
+/// The collections of each database, or the reason why they cannot be listed.
+type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
+
+/// Reads the collections that a pattern matches, with their indexes.
+///
+/// Errors: the databases cannot be listed although a pattern has a `*` in its database. Anything else that cannot be read becomes part of the
+/// catalog.
+pub async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Catalog> {
+    let mut catalog = Catalog::default();
+    let mut found = Vec::new();
+    for listing in listings(deployment, patterns).await?.into_values() {
+        match listing {
+            Ok(listed) => found
+                .extend(listed.into_iter().filter(|listed| patterns.iter().any(|pattern| pattern.matches(&listed.namespace)))),
+            Err(why) => catalog.unreadable.push(why),
+        }
+    }
+    let reads = stream::iter(found).map(|collection| async move {
+        let namespace = collection.namespace.clone();
+        with_indexes(deployment, collection).await.map_err(|cause| {
+            let refused = privileges::explain(&cause, &namespace, &["listIndexes"]);
+            format!("listing the indexes of `{namespace}`: {refused}")
+        })
+    });
+    for read in reads.buffered(MAX_CONCURRENT_READS).collect::<Vec<_>>().await {
+        match read {
+            Ok(collection) => catalog.collections.extend(collection),
+            Err(why) => catalog.unreadable.push(why),
+        }
+    }
+    Ok(catalog)
+}
+
+/// Finds the namespaces that each rule stands for and reads the selected ones; in the order of the rules, then by name.
+///
+/// A namespace that cannot be read is reported as such and does not keep the others from being read.
+///
+/// Errors: the databases cannot be listed although a rule has a `*` in its database.
+pub async fn targets(
+    deployment: &Deployment,
+    rules: &[&Rule],
+    is_selected: impl Fn(&Rule, &Namespace) -> bool,
+) -> Result<Vec<Target>> {
+    let patterns: Vec<_> = rules.iter().filter(|rule| rule.enabled).map(|rule| &rule.namespace).collect();
+    let listings = listings(deployment, &patterns).await?;
+    let found =
+        rules.iter().flat_map(|rule| namespaces(rule, &listings).into_iter().map(|(namespace, seen)| (*rule, namespace, seen)));
+    let selected = found.filter(|(rule, namespace, _)| is_selected(rule, namespace));
+    let targets = stream::iter(selected.collect::<Vec<_>>()).map(|(rule, namespace, seen)| async move {
+        let seen = match seen {
+            Seen::Collection(listed, _) => look(deployment, *listed).await,
+            other => other,
+        };
+        Target { rule: rule.clone(), namespace, seen }
+    });
+    Ok(targets.buffered(MAX_CONCURRENT_READS).collect().await)
+}
+
+/// Reads one collection, without its indexes; `None` if it is missing.
+pub async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
+    let entry = entry(deployment, namespace).await?;
+    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &BTreeSet::new())))
+}
+
+/// Returns the entry of listCollections for one namespace; `None` if it is missing.
+pub async fn entry(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
+    let command = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
+    Ok(Query::listing(&namespace.database, command).all(deployment).await?.into_iter().next())
+}
+
+/// Returns the entries of listIndexes; `None` if the collection is missing, such as when it was dropped since it was listed.
+pub async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
+    // The driver's typed call loses the options of an index whenever one of them has an unusual type.
+    match Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await {
+        Ok(entries) => Ok(Some(entries)),
+        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Lists the collections of every database that a pattern can mean.
+async fn listings(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Listings> {
+    let databases = databases(deployment, patterns).await?;
+    let listings = stream::iter(databases).map(|database| async move {
+        let listed = list(deployment, &database, names(patterns, &database)).await.map_err(|cause| {
+            let namespace = Namespace { database: database.clone(), collection: String::new() };
+            let refused = privileges::explain(&cause, &namespace, &["listCollections"]);
+            format!("listing the collections of `{database}`: {refused}")
+        });
+        (database, listed)
+    });
+    Ok(listings.buffered(MAX_CONCURRENT_READS).collect().await)
+}
+
+/// Returns the databases that the patterns can mean; asks the server only for patterns with a `*`.
+async fn databases(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<BTreeSet<String>> {
+    let (globs, exact): (Vec<&str>, Vec<&str>) =
+        patterns.iter().map(|pattern| pattern.database.as_str()).partition(|name| name.contains('*'));
+    let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
+    if !globs.is_empty() {
+        let command = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+        let reply = deployment.run("admin", command).await?;
+        let listed = reply.get_array("databases").into_iter().flatten().filter_map(Bson::as_document);
+        let names = listed.filter_map(|database| database.get_str("name").ok());
+        let matching =
+            names.filter(|name| globs.iter().any(|pattern| glob(pattern, name)) && why_never_swept(name, "").is_none());
+        databases.extend(matching.map(str::to_owned));
+    }
+    Ok(databases)
+}
+
+/// Returns the names that the patterns have for collections of a database; `None` if a `*` asks for all of them.
+fn names(patterns: &[&NamespacePattern], database: &str) -> Option<Vec<String>> {
+    let patterns = patterns.iter().filter(|pattern| glob(&pattern.database, database));
+    let names: Option<Vec<&str>> =
+        patterns.map(|pattern| (!pattern.collection.contains('*')).then_some(pattern.collection.as_str())).collect();
+    // The same listing says whether there are buckets behind a name.
+    names.map(|names| names.iter().flat_map(|name| [(*name).to_owned(), format!("{}{name}", Namespace::BUCKETS)]).collect())
+}
+
+/// Lists the collections of a database by name, without their indexes and without those that belong to the server.
+async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>>) -> Result<Vec<Collection>> {
+    let filter = names.map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
+    let entries = Query::listing(database, doc! { "listCollections": 1, "filter": filter }).all(deployment).await?;
+    let listed: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.get_str("name").ok()).collect();
+    let collections = entries.iter().filter_map(|entry| read(deployment, database, entry, &listed));
+    let mut collections: Vec<Collection> =
+        collections.filter(|found| why_never_swept(database, &found.namespace.collection).is_none()).collect();
+    collections.sort_unstable_by(|a, b| a.namespace.cmp(&b.namespace));
+    Ok(collections)
+}
+
+/// Reads an entry of listCollections. `listed` are the names in the same database, among them those of buckets.
+fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTreeSet<&str>) -> Option<Collection> {
+    let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
+    let options = entry.get_document("options").cloned().unwrap_or_default();
+    let kind = match entry.get_str("type") {
+        Ok("view") => Kind::View,
+        Ok("timeseries") => {
+            let series = options.get_document("timeseries").cloned().unwrap_or_default();
+            Kind::TimeSeries(TimeSeries {
+                time_field: series.get_str("timeField").unwrap_or_default().to_owned(),
+                meta_field: series.get_str("metaField").ok().map(str::to_owned),
+                bucket_max_span_seconds: integer_in(&series, "bucketMaxSpanSeconds"),
+                shows_buckets: listed.contains(namespace.buckets().collection.as_str()),
+            })
+        }
+        _ if options.get_bool("capped").unwrap_or(false) => Kind::Capped,
+        // `true` on servers that show it as a flag, a document with the key on the others.
+        _ if !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))) => Kind::Clustered,
+        _ if deployment.facts.capabilities.ttl_by_last_change => Kind::CosmosRu,
+        _ => Kind::Plain,
+    };
+    Some(Collection {
+        collation: options.get_document("collation").ok().cloned(),
+        expire_after_seconds: options.get("expireAfterSeconds").cloned(),
+        ..Collection::new(namespace, kind)
+    })
+}
+
+/// Adds the indexes to a listed collection; `None` if it was dropped since.
+async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result<Option<Collection>> {
+    if collection.kind == Kind::View {
+        return Ok(Some(collection));
+    }
+    let entries = index_entries(deployment, &collection.namespace).await?;
+    Ok(entries.map(|entries| Collection { indexes: entries.iter().filter_map(index).collect(), ..collection }))
+}
+
+/// Reads an entry of listIndexes.
+fn index(entry: &Document) -> Option<IndexFacts> {
+    Some(IndexFacts {
+        name: entry.get_str("name").ok()?.to_owned(),
+        key: entry.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),
+        partial: entry.get_document("partialFilterExpression").ok().cloned(),
+        hidden: entry.get_bool("hidden").unwrap_or(false),
+        sparse: entry.get_bool("sparse").unwrap_or(false),
+        collation: entry.get_document("collation").ok().cloned(),
+        expire_after_seconds: entry.get("expireAfterSeconds").cloned(),
+    })
+}
+
+/// Returns the namespaces of a rule, with what the listing says of them.
+fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
+    let pattern = &rule.namespace;
+    let as_written = Namespace { database: pattern.database.clone(), collection: pattern.collection.clone() };
+    if !rule.enabled {
+        return vec![(as_written, Seen::NotLookedFor)];
+    }
+    let mut found = Vec::new();
+    for (database, listing) in listings.iter().filter(|(database, _)| glob(&pattern.database, database)) {
+        match listing {
+            Err(why) => {
+                let namespace = Namespace { database: database.clone(), collection: pattern.collection.clone() };
+                found.push((namespace, Seen::Unreadable { error: format!("{why}; nothing was deleted there") }));
+            }
+            Ok(listed) => {
+                let meant = listed.iter().filter(|listed| rule.stands_for(&listed.namespace)).cloned();
+                found.extend(
+                    meant.map(|listed| (listed.namespace.clone(), Seen::Collection(Box::new(listed), Figures::default()))),
+                );
+            }
+        }
+    }
+    if found.is_empty() {
+        found.push((as_written, Seen::Missing));
+    }
+    found
+}
+
+/// Reads everything that a sweep needs to know of a listed collection.
+async fn look(deployment: &Deployment, listed: Collection) -> Seen {
+    // Buckets are found along their `_id`, whichever indexes there are.
+    let is_series = matches!(listed.kind, Kind::TimeSeries(_));
+    let needed = if is_series { ["find", "remove"] } else { ["find", "listIndexes"] };
+    let storage = listed.storage();
+    match look_closer(deployment, listed, is_series).await {
+        Ok(Some((collection, figures))) => Seen::Collection(Box::new(collection), figures),
+        Ok(None) => Seen::Missing,
+        Err(cause) => {
+            let why = privileges::explain(&cause, &storage, &needed);
+            Seen::Unreadable { error: format!("looking at `{storage}`: {why}; nothing was deleted there") }
+        }
+    }
+}
+
+/// As [`look`]; `None` if the collection was dropped since it was listed.
+async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
+    let collection = if is_series { Some(listed) } else { with_indexes(deployment, listed).await? };
+    let Some(collection) = collection else { return Ok(None) };
+    match figures::of(deployment, &collection).await {
+        Ok(figures) => Ok(Some((collection, figures))),
+        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}

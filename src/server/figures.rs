@@ -1,0 +1,84 @@
+//! Figures of one collection: the number and the mean size of its documents, and its shard key.
+
+use bson::{Document, doc};
+
+use super::error::{Result, ServerError};
+use super::find::Query;
+use super::transport::ReadPreference;
+use super::{Deployment, codes};
+use crate::facts::{Collection, Figures, Kind, Topology};
+use crate::flavor::ShardKeys;
+use crate::policy::namespace::Namespace;
+use crate::values::{count_in, integer_in};
+
+/// Reads the figures of a collection, or of the buckets of a time-series collection. Views and capped collections, which are
+/// never swept, and time-series collections whose buckets the deployment does not show have none.
+pub async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
+    match &collection.kind {
+        Kind::View | Kind::Capped => Ok(Figures::default()),
+        Kind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
+        Kind::TimeSeries(_) => {
+            let document_count = count(deployment, &collection.storage()).await?;
+            let stats = stats(deployment, &collection.namespace, document_count).await?;
+            let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
+            let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
+            Ok(Figures { document_count, average_bytes, shard_key: Vec::new() })
+        }
+        Kind::Plain | Kind::Clustered | Kind::CosmosRu => {
+            let document_count = count(deployment, &collection.namespace).await?;
+            let stats = stats(deployment, &collection.namespace, document_count).await?;
+            let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);
+            Ok(Figures { document_count, average_bytes, shard_key: shard_key(deployment, &collection.namespace).await? })
+        }
+    }
+}
+
+/// Returns a collection's own count of its documents.
+pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
+    let reply = deployment.run(&namespace.database, doc! { "count": &namespace.collection }).await?;
+    Ok(count_in(&reply, "n").unwrap_or(0))
+}
+
+/// Returns the reply to collStats; `None` if there is no document, or the user may not ask.
+async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u64) -> Result<Option<Document>> {
+    if document_count == 0 {
+        return Ok(None);
+    }
+    match deployment.run(&namespace.database, doc! { "collStats": &namespace.collection }).await {
+        Ok(stats) => Ok(Some(stats)),
+        Err(cause) if is_unavailable(&cause) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Returns the paths of the shard key; none if the collection is not sharded or the deployment does not show the key.
+///
+/// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
+async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {
+    let facts = &deployment.facts;
+    let key = match facts.capabilities.shard_keys {
+        ShardKeys::ByGetCollection => {
+            let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
+            let reply = deployment.run(&namespace.database, command).await;
+            reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
+        }
+        ShardKeys::InConfig if facts.topology == Topology::Sharded => {
+            let collections = Namespace { database: "config".into(), collection: "collections".into() };
+            let entry = Query::find(&collections, doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
+            let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await;
+            entry.map(|entry| entry.first().and_then(|entry| entry.get_document("key").ok().cloned()))
+        }
+        ShardKeys::InConfig | ShardKeys::Unseen => return Ok(Vec::new()),
+    };
+    match key {
+        Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
+        // Deletes then go to every shard, and are as right.
+        Err(cause) if is_unavailable(&cause) => Ok(Vec::new()),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Whether the server refuses a command because it does not have it or the user may not run it.
+fn is_unavailable(cause: &ServerError) -> bool {
+    matches!(cause.code(), Some(codes::UNAUTHORIZED | codes::COMMAND_NOT_FOUND | codes::COMMAND_NOT_SUPPORTED))
+}

@@ -1,0 +1,103 @@
+//! Changes of native TTL settings, and the number of documents that a change would delete at once.
+
+use bson::doc;
+
+use super::error::Result;
+use super::find::Query;
+use super::{Deployment, codes, figures, privileges};
+use crate::expiry::Expiry;
+use crate::facts::Scope;
+use crate::native::change::Change;
+use crate::native::target::TtlTarget;
+use crate::policy::DateFormat;
+use crate::policy::namespace::Namespace;
+use crate::values::count_in;
+
+/// The documents that a setting would delete as soon as it is there, and all documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Affected {
+    pub expired: u64,
+    pub documents: u64,
+}
+
+/// Counts the documents that have expired by a setting; `None` if it switches deleting off, or the date by which it deletes is not visible.
+pub async fn affected(deployment: &Deployment, namespace: &Namespace, target: &TtlTarget) -> Result<Option<Affected>> {
+    let Some(seconds) = target.seconds.and_then(|seconds| u32::try_from(seconds).ok()) else { return Ok(None) };
+    if target.scope == Scope::LastChange {
+        return Ok(None);
+    }
+    let expiry = Expiry {
+        field: target.field.clone(),
+        format: DateFormat::Date,
+        expire_after_seconds: Some(seconds),
+        ttl_field: None,
+        not_before_1970: target.scope == Scope::Clustered && deployment.facts.clustered_keeps_before_1970(),
+        filter: target.partial.clone(),
+        as_of: deployment.facts.local_time,
+    };
+    let stages = vec![doc! { "$match": expiry.predicate() }, doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }];
+    let collation = target.collation.as_ref().filter(|_| target.partial.is_some());
+    let counted = Query::aggregate(namespace, stages).collation(collation).all(deployment).await?;
+    let expired = counted.first().and_then(|counted| count_in(counted, "n")).unwrap_or(0);
+    let documents = figures::count(deployment, namespace).await?;
+    Ok(Some(Affected { expired, documents }))
+}
+
+/// Makes one change.
+///
+/// Errors: the server's message, advice, and whether anything was changed.
+pub async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
+    let mut command = change.command.clone();
+    command.insert("writeConcern", deployment.write_concern.clone());
+    let Err(cause) = deployment.run(&change.namespace.database, command).await else {
+        return Ok(());
+    };
+    let action = if change.new_index().is_some() { "createIndex" } else { "collMod" };
+    let why = privileges::explain(&cause, &change.namespace, &[action]);
+    if cause.is_reply_lost() {
+        return Err(format!("{why}; the reply was lost, so it is unknown whether it was changed: see `sweeper native diff`"));
+    }
+    let advice = cause.code().and_then(advice).map(|advice| format!("; {advice}"));
+    Err(format!("{why}{}; nothing was changed there", advice.unwrap_or_default()))
+}
+
+/// Returns advice on an error code of the server.
+fn advice(code: i32) -> Option<&'static str> {
+    Some(match code {
+        codes::CANNOT_CREATE_INDEX => {
+            "the server makes no TTL index of this key or with these options; leave the rule to `sweeper sweep`"
+        }
+        codes::INVALID_OPTIONS => {
+            "the server does not take this value or option here: a clustered or time-series collection takes at most the seconds \
+             since 1970, `_id` and compound indexes take none"
+        }
+        codes::INDEX_OPTIONS_CONFLICT | codes::INDEX_KEY_SPECS_CONFLICT => {
+            "an index with the same key or name and other options is in the way; drop it, or let the rule say what it says"
+        }
+        codes::COMMAND_NOT_SUPPORTED_ON_VIEW => "it is a view by now; name the collection behind it",
+        codes::INVALID_INDEX_SPECIFICATION_OPTION => {
+            "the index on `_id` takes no expireAfterSeconds; only a clustered collection does"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_server_come_with_advice() {
+        for (code, part) in [
+            (codes::CANNOT_CREATE_INDEX, "no TTL index of this key"),
+            (codes::INVALID_OPTIONS, "seconds since 1970"),
+            (codes::INDEX_OPTIONS_CONFLICT, "in the way"),
+            (codes::INDEX_KEY_SPECS_CONFLICT, "in the way"),
+            (codes::COMMAND_NOT_SUPPORTED_ON_VIEW, "a view"),
+            (codes::INVALID_INDEX_SPECIFICATION_OPTION, "`_id`"),
+        ] {
+            assert!(advice(code).is_some_and(|advice| advice.contains(part)), "{code}");
+        }
+        assert_eq!(advice(codes::COMMAND_NOT_FOUND), None);
+    }
+}
