@@ -1,136 +1,24 @@
 //! The command line.
 
-mod audit;
-mod check;
-mod diff;
-mod generate;
-mod history;
-mod init;
-mod native;
-mod repeatable;
-mod restore;
-mod sweep;
-mod value;
+mod args;
+mod help;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-pub use audit::{AuditArgs, ReadFrom};
-pub use check::CheckArgs;
-pub use diff::DiffArgs;
-pub use generate::{CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
-pub use history::HistoryArgs;
-pub use init::InitArgs;
-pub use native::{NativeApplyArgs, NativeCommand};
-pub use restore::RestoreArgs;
-pub use sweep::SweepArgs;
+pub use args::{
+    AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs, NativeApplyArgs, NativeCommand, ReadFrom,
+    RestoreArgs, SchemaArgs, SchemaOf, SweepArgs,
+};
 
 use crate::log::LogFormat;
 use crate::report::Format;
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    all done, also when there was nothing to delete
-  1    could not run: no connection, no authority, report not writable
-  2    usage or policy is wrong; nothing was contacted
-  3    ran, and at least one rule failed (the others were swept)
-  4    stopped by a limit (maxDeletes, maxDuration, window, stop file):
-       expired documents remain
-  5    a guard refused at least one rule: nothing deleted there;
-       native diff: not everything is the same
-  6    another run holds the lock, or the lease of at least one rule:
-       nothing deleted there
-  130  SIGINT: the batch in flight ended, the report was written
-  143  SIGTERM: the same
-  When several apply: 3 before 5 before 4 before 6. A dry run and an audit
-  report what a guard would refuse and exit 0.";
-
-const EXAMPLES: &str = "\
-First steps:
-  sweeper init                 write a first policy
-  sweeper check                is it right?
-  sweeper check --connect      and does it fit the deployment?
-  sweeper sweep --dry-run      what would go? deletes nothing
-  sweeper sweep                delete, after asking
-
-More:
-  sweeper audit -o audit.html  how old it is, what comes next, what never goes
-  sweeper sweep --plan audit.json
-                               what a saved audit approved, and no more
-  sweeper history              the last runs
-  sweeper import -o sweeper.yaml
-                               a policy from the TTL indexes that are there
-  sweeper native diff          the TTL indexes beside the policy
-  sweeper diff monday.json tuesday.json
-                               what changed between two reports?
-  sweeper restore DIRECTORY    put back what was archived
-  sweeper completions bash     for the shell; also zsh, fish and others
-";
-
-const CHECK_EXAMPLES: &str = "\
-Examples:
-  sweeper check                the file alone
-  sweeper check --connect      and what it means on the deployment
-  sweeper check -p new.yaml --connect --only 'app.*'
-";
-
-const DIFF_EXAMPLES: &str = "\
-Examples:
-  sweeper diff monday.json tuesday.json
-  sweeper diff audit.json swept.json --only app.sessions -o changes.csv
-";
-
-const HISTORY_EXAMPLES: &str = "\
-Examples:
-  sweeper history              the last 20 runs
-  sweeper history -n 5 --only app.sessions
-  sweeper history --format json
-";
-
-const RESTORE_EXAMPLES: &str = "\
-Examples:
-  sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d --dry-run
-                               is it whole? what would come back?
-  sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d \\
-    --only app.sessions --namespace app.sessions=app.found
-                               beside what is there
-";
-
-const IMPORT_EXAMPLES: &str = "\
-Examples:
-  sweeper import               on the terminal
-  sweeper import --only 'app.*' -o sweeper.yaml
-";
-
-const INIT_EXAMPLES: &str = "\
-Examples:
-  sweeper init                 asks
-  sweeper init --namespace app.sessions --field lastModified --expire-after 1h
-";
-
-const AUDIT_EXAMPLES: &str = "\
-Examples:
-  sweeper audit                on the terminal
-  sweeper audit -o audit.html -o audit.json
-                               for people, and for `sweep --plan`
-  sweeper audit --only 'app.*' --read-preference secondary
-";
-
-const SWEEP_EXAMPLES: &str = "\
-Examples:
-  sweeper sweep --dry-run      what would go?
-  sweeper sweep                delete, after asking
-  sweeper sweep --only 'app.*' --max-deletes 100000 --rate 2000
-  sweeper sweep --plan audit.json
-                               what a saved audit approved, and no more
-  sweeper sweep -q -o /var/log/sweeper.json
-                               from cron: silent unless something is wrong
-";
-
 /// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
 #[derive(Debug, Parser)]
-#[command(name = "sweeper", version, about, after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
+#[command(name = "sweeper", version, about, after_help = help::with_exit_codes(help::EXAMPLES))]
 pub struct Cli {
     #[command(flatten)]
     pub common: Common,
@@ -142,47 +30,46 @@ pub struct Cli {
 pub enum Command {
     /// Write a first policy, after a few questions
     ///
-    /// With --uri or MONGODB_URI it looks which collections there are and which fields hold dates; reads only. Without a terminal it takes
-    /// the answers from --namespace, --field and --expire-after. Goes to the file of --output, else of --policy; never over one that is there.
-    #[command(after_help = INIT_EXAMPLES)]
+    /// With --uri or MONGODB_URI it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
+    /// come from --namespace, --field and --expire-after. Writes to the file of --output, else of --policy; replaces one only with --force.
+    #[command(after_help = help::INIT_EXAMPLES)]
     Init(InitArgs),
-    /// Validate the policy, and with --connect hold it against the deployment; never writes
-    #[command(after_help = format!("{CHECK_EXAMPLES}\n{EXIT_CODES}"))]
+    /// Validate the policy, and with --connect check it against the deployment; never writes
+    #[command(after_help = help::with_exit_codes(help::CHECK_EXAMPLES))]
     Check(CheckArgs),
-    /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never does and why; never writes
+    /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never expires and why; never writes
     ///
     /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
     /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
-    #[command(after_help = format!("{AUDIT_EXAMPLES}\n{EXIT_CODES}"))]
+    #[command(after_help = help::with_exit_codes(help::AUDIT_EXAMPLES))]
     Audit(AuditArgs),
     /// Delete what the policy says has expired, or show it with --dry-run
     ///
-    /// On a terminal the counts are shown and a question is asked first; with --yes, or when standard input is no terminal, it is not.
-    /// The report goes to standard output, everything else to standard error.
-    #[command(after_help = format!("{SWEEP_EXAMPLES}\n{EXIT_CODES}"))]
+    /// On a terminal it shows the counts and asks first; with --yes, or if standard input is not a terminal, it does not ask. The report goes to standard output, everything else to standard error.
+    #[command(after_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
     Sweep(SweepArgs),
     /// Show what changed between two saved JSON reports; contacts nothing
-    #[command(after_help = DIFF_EXAMPLES)]
+    #[command(after_help = help::DIFF_EXAMPLES)]
     Diff(DiffArgs),
     /// Show the last runs that `history` of the policy recorded; reads only
     ///
-    /// With --only the documents that the selected rules deleted, else those of whole runs.
-    #[command(after_help = HISTORY_EXAMPLES)]
+    /// With --only, the counts are those of the selected rules, else those of whole runs.
+    #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
     /// Put back what a sweep has archived; never overwrites without --replace
     ///
     /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy where --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal a question is
-    /// asked first; with --yes, or when standard input is no terminal, it is not.
-    #[command(after_help = RESTORE_EXAMPLES)]
+    /// policy if --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal it asks first;
+    /// with --yes, or if standard input is not a terminal, it does not ask.
+    #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
-    /// policy where --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
-    #[command(after_help = IMPORT_EXAMPLES)]
+    /// policy if --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    #[command(after_help = help::IMPORT_EXAMPLES)]
     Import,
-    /// Hold the deployment's own TTL settings beside the policy, or change them to what it says
+    /// Compare the deployment's own TTL settings with the policy, or change them to match it
     Native {
         #[command(subcommand)]
         command: NativeCommand,
@@ -201,34 +88,37 @@ pub enum Command {
     Man(ManArgs),
 }
 
-#[derive(Debug, Args)]
+// Without a doc comment: clap would take it for the description of the program.
+//
+// Options with several values are not `global`: `command_line` says why.
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Common {
     /// The policy; `-` is standard input
     #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]
     pub policy: PathBuf,
-    /// Connection string; wins over the policy's
+    /// Connection string; overrides the policy's
     #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, global = true)]
     pub uri: Option<String>,
-    /// Only rules whose name or namespace matches; `*` stands for anything; repeatable
-    #[arg(long, value_name = "GLOB", global = true)]
+    /// Only rules whose name or namespace matches; `*` matches anything; repeatable
+    #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
     /// Write the report to a file, replaced as a whole at the end; `-` is standard output; repeatable
-    #[arg(short, long, value_name = "FILE", global = true)]
+    #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// How to show the report [default: by the output file's extension, else table]; repeatable
+    /// Format of the report [default: by the output file's extension, else table]; repeatable
     ///
-    /// The first format is for the first --output, the second for the second. Outputs without a format of their own go by their extension:
+    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their extension:
     /// .html, .json, .csv, .md, .txt.
-    #[arg(long, value_name = "FORMAT", global = true)]
+    #[arg(long, value_name = "FORMAT")]
     pub format: Vec<Format>,
-    /// How to write the log on standard error
+    /// Format of the log on standard error
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
     pub log_format: LogFormat,
-    /// Say what is being done; twice: name every command that is sent
+    /// Log what is being done; given twice, also the name of every command that is sent
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
-    /// Print nothing when all went well, and one line with the reason when not
+    /// Print nothing on success, and one line with the reason otherwise
     #[arg(short, long, conflicts_with = "verbose", global = true)]
     pub quiet: bool,
     /// Show progress on standard error: a bar on a terminal, else a line every 10 s
@@ -247,7 +137,7 @@ pub enum When {
 }
 
 impl When {
-    /// Decides by whether there is a terminal, where it is left open.
+    /// Returns the decision; `Auto` follows whether there is a terminal.
     pub fn decide(self, on_terminal: bool) -> bool {
         match self {
             When::Auto => on_terminal,
@@ -257,14 +147,80 @@ impl When {
     }
 }
 
+/// Returns the definition of the command line: what is parsed, completed and described in manual pages.
+///
+/// Copies the common options that take several values into every command. clap would do so too if they were `global`, but of values given
+/// both before and after the command it keeps those of one place.
+pub fn command_line() -> clap::Command {
+    let root = Cli::command();
+    let is_repeatable = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
+    let repeatable: Vec<Arg> = root.get_arguments().filter(is_repeatable).cloned().collect();
+    with_args(root, &repeatable)
+}
+
+fn with_args(command: clap::Command, args: &[Arg]) -> clap::Command {
+    command.mut_subcommands(|inner| with_args(inner.args(args), args))
+}
+
+impl Cli {
+    /// Reads a command line, whose first word is the program's name.
+    ///
+    /// Errors: a usage error, or the help or version that was asked for.
+    pub fn read(args: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = command_line().try_get_matches_from(args)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        cli.common.only = values(&matches, "only");
+        cli.common.output = values(&matches, "output");
+        cli.common.format = values(&matches, "format");
+        Ok(cli)
+    }
+}
+
+/// Returns the values of an option before and after the command, in the order of the command line.
+fn values<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<T> {
+    let here = matches.get_many(id).into_iter().flatten().cloned();
+    let after = matches.subcommand().map(|(_, inner)| values(inner, id));
+    here.chain(after.into_iter().flatten()).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+
+    fn read(line: &str) -> Common {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Cli::read(&args).unwrap_or_else(|error| panic!("{line}: {error}")).common
+    }
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn values_before_and_after_the_command_all_count_in_their_order() {
+        for line in [
+            "sweeper -o a.json -o b.json --only a --only b --format json --format html sweep",
+            "sweeper -o a.json --only a --format json sweep -o b.json --only b --format html",
+            "sweeper sweep -o a.json -o b.json --only a --only b --format json --format html",
+            "sweeper -o a.json --only a --format json native diff -o b.json --only b --format html",
+            "sweeper native -o a.json --only a --format json diff -o b.json --only b --format html",
+        ] {
+            let common = read(line);
+            assert_eq!(common.output, ["a.json", "b.json"].map(PathBuf::from), "{line}");
+            assert_eq!(common.only, ["a", "b"], "{line}");
+            assert_eq!(common.format, [Format::Json, Format::Html], "{line}");
+        }
+        let common = read("sweeper --only a native --only b diff --only c");
+        assert_eq!(common.only, ["a", "b", "c"]);
+        assert!(common.output.is_empty() && common.format.is_empty());
+    }
+
+    #[test]
+    fn the_other_common_options_count_before_and_after_the_command() {
+        for line in ["sweeper -q -p p.yaml --color never check", "sweeper check -q -p p.yaml --color never"] {
+            let common = read(line);
+            assert!(common.quiet && common.policy == PathBuf::from("p.yaml") && common.color == When::Never, "{line}");
+        }
     }
 }

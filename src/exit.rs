@@ -1,21 +1,48 @@
-//! The exit codes: a public contract. When several apply, a failed rule comes before a refused one, that before a limit, and
-//! that before a lock.
+//! The exit codes: a public contract.
+//!
+//! When several apply, a failed rule comes before a refused one, that before a limit, and that before a lock.
 
-/// All done, also when there was nothing to delete; also a dry run that reports what a guard would refuse.
-pub const DONE: u8 = 0;
-/// Could not run: no connection, no authority, a report that cannot be written.
-pub const CANNOT_RUN: u8 = 1;
-/// The command line or the policy is wrong; nothing was contacted.
-pub const USAGE: u8 = 2;
-/// Ran, and at least one rule failed; the others were swept.
-pub const RULE_FAILED: u8 = 3;
-/// Stopped by a limit: expired documents remain.
-pub const LIMIT: u8 = 4;
-/// A guard refused at least one rule: nothing was deleted there. Of a diff: not everything is the same.
-pub const REFUSED: u8 = 5;
-/// Another run holds the lock, or the leases of some rules.
-pub const LOCKED: u8 = 6;
-/// Ended by SIGINT.
-pub const INTERRUPTED: u8 = 130;
-/// Ended by SIGTERM.
-pub const TERMINATED: u8 = 143;
+/// One exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitCode {
+    pub code: u8,
+    /// Name of the constant.
+    pub name: &'static str,
+    /// Meaning, as the help shows it.
+    pub meaning: &'static str,
+}
+
+/// Defines the constants and their table, so that neither can miss a code.
+macro_rules! exit_codes {
+    ($($name:ident = $code:literal, $meaning:literal;)+) => {
+        $(#[doc = concat!(" Exit code: ", $meaning, ".")] pub const $name: u8 = $code;)+
+
+        /// All exit codes, in ascending order.
+        pub const ALL: &[ExitCode] = &[$(ExitCode { code: $code, name: stringify!($name), meaning: $meaning }),+];
+    };
+}
+
+exit_codes! {
+    DONE = 0, "all done, also when there was nothing to delete";
+    CANNOT_RUN = 1, "could not run: no connection, no authority, report not writable";
+    USAGE = 2, "usage or policy is wrong; nothing was contacted";
+    RULE_FAILED = 3, "ran, and at least one rule failed (the others were swept)";
+    LIMIT = 4, "stopped by a limit (maxDeletes, maxDuration, window, stop file): expired documents remain";
+    REFUSED = 5, "a guard refused at least one rule: nothing deleted there; native diff: not everything is the same";
+    LOCKED = 6, "another run holds the lock, or the lease of at least one rule: nothing deleted there";
+    INTERRUPTED = 130, "SIGINT: the batch in flight ended, the report was written";
+    TERMINATED = 143, "SIGTERM: the same";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_ascending_order_and_names_each_code_once() {
+        assert!(ALL.is_sorted_by_key(|exit| exit.code));
+        let names: std::collections::BTreeSet<_> = ALL.iter().map(|exit| exit.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert_eq!(ALL[4], ExitCode { code: LIMIT, name: "LIMIT", meaning: ALL[4].meaning });
+    }
+}

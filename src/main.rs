@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-use ttl_sweeper::cli::Cli;
+use ttl_sweeper::cli::{self, Cli};
 use ttl_sweeper::{commands, exit, failure, log};
 
 /// A document of 200 levels, the most that a server takes, is decoded by so many calls within each other.
@@ -14,7 +13,7 @@ fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if args.len() < 2 {
         // Whoever types the name alone wants to know what there is. Where the environment sets an option, clap takes that for more.
-        let _ = write!(std::io::stderr(), "{}", Cli::command().render_help());
+        let _ = write!(std::io::stderr(), "{}", cli::command_line().render_help());
         return exit::USAGE.into();
     }
     let cli = Cli::read(&args).unwrap_or_else(|cause| cause.exit());

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::{fs, io};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
 use super::deliver::One;
-use crate::cli::{Cli, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
+use crate::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
 use crate::policy;
@@ -29,7 +29,7 @@ pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
 /// Errors: the file cannot be created.
 pub fn completions(common: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "sweeper", &mut script);
+    clap_complete::generate(args.shell, &mut cli::command_line(), "sweeper", &mut script);
     write(common, "completions", "the completions", &String::from_utf8(script)?)
 }
 
@@ -37,7 +37,7 @@ pub fn completions(common: &Common, args: &CompletionsArgs) -> anyhow::Result<u8
 ///
 /// Errors: a file cannot be written.
 pub fn man(common: &Common, args: &ManArgs) -> anyhow::Result<u8> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = cli::command_line().disable_help_subcommand(true);
     command.build();
     let Some(directory) = &args.directory else {
         return write(common, "man", "the manual page", &page(&command)?);

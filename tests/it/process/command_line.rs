@@ -3,11 +3,11 @@
 use std::process::Command as Process;
 
 use crate::support::sweeper::{Ran, run, sweeper};
-use clap::{Command, CommandFactory};
-use ttl_sweeper::cli::Cli;
+use clap::Command;
+use ttl_sweeper::cli;
 
 fn command() -> Command {
-    let mut command = Cli::command();
+    let mut command = cli::command_line();
     command.build();
     command
 }
