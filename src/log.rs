@@ -1,4 +1,4 @@
-//! Logs on stderr: `warning: ...` lines for people, or one JSON object per line for machines.
+//! The log on standard error: lines such as `warning: ...` for people, or one JSON object per line for machines.
 
 use std::fmt;
 
@@ -7,24 +7,26 @@ use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::MakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
 
-/// Target of the lines that say how a rule or a run begins and ends. People see them with `-v`, for the report says the same; machines
-/// always do.
+/// Target of the lines about the beginning and the end of rules and runs. As text they are shown with `-v` only, because the report says
+/// the same; as JSON always.
 pub const RUN: &str = "sweeper::run";
 
-/// Target of the lines that say how far a run is.
+/// Target of the lines about the progress of a run.
 pub const PROGRESS: &str = "sweeper::progress";
 
-/// The run that lines are about. Not a span: what the driver and the tasks of a batch say belongs to the run as well.
+/// Id of the current run. Not a field of a span, because events of the driver and of spawned tasks belong to the run as well.
 static RUN_ID: RwLock<String> = RwLock::new(String::new());
 
+/// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// Lines for people
@@ -35,9 +37,20 @@ pub enum LogFormat {
 
 /// Installs the log for the rest of the process.
 ///
-/// `verbose` is the number of `-v`: 0 shows warnings, 1 what is being done, 2 every command that is sent (without its body). `quiet`
-/// leaves errors only.
+/// `verbose` is the number of `-v`: 0 shows warnings, 1 what is being done, 2 every command that is sent (without its body). `quiet` shows
+/// errors only.
 pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
+    let layer = layer(format, std::io::stderr).with_filter(targets(format, verbose, quiet));
+    tracing_subscriber::registry().with(layer).init();
+}
+
+/// Sets the run id of all further JSON lines.
+pub fn begin_run(id: &str) {
+    id.clone_into(&mut RUN_ID.write());
+}
+
+/// Returns the levels that are shown, by target.
+fn targets(format: LogFormat, verbose: u8, quiet: bool) -> Targets {
     let level = match (quiet, verbose) {
         (true, _) => LevelFilter::ERROR,
         (false, 0) => LevelFilter::WARN,
@@ -50,28 +63,29 @@ pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
         (LogFormat::Text, true, _) | (LogFormat::Text, false, 0) => LevelFilter::OFF,
         _ => LevelFilter::INFO,
     };
-    let targets = Targets::new()
+    Targets::new()
         .with_target("ttl_sweeper", level)
         .with_target("sweeper", level)
         .with_target(PROGRESS, progress)
-        .with_target(RUN, run);
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let layer = match format {
-        LogFormat::Text => layer.event_format(Plain).boxed(),
+        .with_target(RUN, run)
+}
+
+/// Returns the layer that formats and writes events.
+fn layer<W>(format: LogFormat, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Text => layer.event_format(Text).boxed(),
         LogFormat::Json => layer.event_format(Json).boxed(),
-    };
-    tracing_subscriber::registry().with(layer.with_filter(targets)).init();
+    }
 }
 
-/// From here on lines for machines are about this run.
-pub fn begin_run(id: &str) {
-    id.clone_into(&mut RUN_ID.write());
-}
+/// Formats an event as `level: message`, without its other fields.
+struct Text;
 
-/// `level: message`; the other fields are for machines.
-struct Plain;
-
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Plain {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Text {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let word = match *event.metadata().level() {
             Level::ERROR => "error",
@@ -83,7 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
     }
 }
 
-/// One object: when, how bad, which run, what, and whatever the event knows in numbers.
+/// Formats an event as one JSON object: timestamp, level, run id, message and all other fields.
 struct Json;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Json {
@@ -101,7 +115,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
     }
 }
 
-/// What an event says: its text, and its other fields under the names of the report.
+/// The message of an event, and its other fields, which have the names of the report.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -152,5 +166,65 @@ impl Visit for Fields {
 
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.enter(field, json!(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::{info, warn};
+
+    use super::*;
+
+    /// Returns what is written while `events` logs.
+    fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
+        let bytes = Arc::new(Mutex::new(Vec::<u8>::new()));
+        let layer = layer(format, bytes.clone()).with_filter(targets(format, verbose, false));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
+        String::from_utf8(bytes.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn text_shows_the_level_and_the_message_only() {
+        let text = written(LogFormat::Text, 0, || {
+            warn!(target: "ttl_sweeper", documents = 5, "half of it");
+            info!(target: "ttl_sweeper", "not shown");
+            info!(target: PROGRESS, "5 deleted");
+        });
+        assert_eq!(text, "warning: half of it\ninfo: 5 deleted\n");
+    }
+
+    #[test]
+    fn json_shows_every_field_with_its_type() {
+        let text = written(LogFormat::Json, 0, || info!(target: RUN, documents = 5_u64, rule = "a\"b", done = true, "ended"));
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let shown = json!([line["level"], line["message"], line["documents"], line["rule"], line["done"], line["target"]]);
+        assert_eq!(shown, json!(["INFO", "ended", 5, "a\"b", true, RUN]));
+        assert!(line["timestamp"].is_string() && line["runId"].is_string(), "{text}");
+    }
+
+    #[test]
+    fn levels_follow_the_options() {
+        use LogFormat::{Json, Text};
+        let shows = |format, verbose, quiet, target, level| targets(format, verbose, quiet).would_enable(target, &level);
+        for format in [Text, Json] {
+            for (verbose, quiet, most) in
+                [(0, true, Level::ERROR), (0, false, Level::WARN), (1, false, Level::INFO), (2, false, Level::DEBUG)]
+            {
+                for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG] {
+                    assert_eq!(
+                        shows(format, verbose, quiet, "ttl_sweeper::sweep", level),
+                        level <= most,
+                        "{verbose} {quiet} {level}"
+                    );
+                }
+                assert_eq!(shows(format, verbose, quiet, PROGRESS, Level::INFO), !quiet);
+                assert!(!shows(format, verbose, quiet, "mongodb", Level::ERROR));
+            }
+        }
+        assert!(shows(Json, 0, false, RUN, Level::INFO) && !shows(Text, 0, false, RUN, Level::INFO));
+        assert!(shows(Text, 1, false, RUN, Level::INFO) && !shows(Text, 0, true, RUN, Level::ERROR));
+        assert!(shows(Json, 0, true, RUN, Level::ERROR) && !shows(Json, 0, true, RUN, Level::INFO));
     }
 }

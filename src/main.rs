@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use ttl_sweeper::cli::{self, Cli};
 use ttl_sweeper::{commands, exit, failure, log};
 
-/// A document of 200 levels, the most that a server takes, is decoded by so many calls within each other.
+/// Size of a thread's stack. Decoding recurses once per level of a document, and a server accepts up to 200 levels.
 const STACK_BYTES: usize = 16 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
     if args.len() < 2 {
-        // Whoever types the name alone wants to know what there is. Where the environment sets an option, clap takes that for more.
+        // clap's `arg_required_else_help` does not apply if the environment sets an option.
         let _ = write!(std::io::stderr(), "{}", cli::command_line().render_help());
         return exit::USAGE.into();
     }
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code.into(),
         Err(cause) => {
-            failure::say(&cause, quiet);
+            failure::log(&cause, quiet);
             failure::exit_code(&cause).into()
         }
     }

@@ -1,4 +1,4 @@
-//! Where the report goes: a file that is replaced as a whole, or standard output.
+//! Writing of reports: to a file that is replaced as a whole, or to standard output.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// A place for the report, known to be writable before anything is contacted.
+/// A place to write to, found writable before anything is contacted.
 pub enum Target {
     Stdout,
     /// A file that is replaced as a whole at the end.
     Replace(PathBuf),
-    /// A file that must not be there yet.
+    /// A file that must not exist yet.
     Create(PathBuf),
-    /// A pipe or a device: written to as it is.
+    /// A pipe or a device: written to directly.
     Direct(File),
 }
 
 impl Target {
-    /// Finds the place and tries whether it can be written. `-` is standard output.
+    /// Finds the place, and checks that it can be written without changing it. `-` is standard output.
     ///
-    /// Errors: the operating system's, where the directory or the file cannot be written.
+    /// Errors: the operating system's, if the directory or the file cannot be written.
     pub fn open(path: &Path) -> io::Result<Self> {
         if is_stdout(path) {
             return Ok(Target::Stdout);
@@ -34,16 +34,16 @@ impl Target {
             return Ok(Target::Direct(OpenOptions::new().write(true).open(&path)?));
         }
         if path.exists() {
-            // Replacing asks for the directory's permission only; a file that was made read-only is meant to stay.
+            // Replacing needs write permission on the directory only, but a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
-        drop(beside(&path)?);
+        drop(temporary(&path)?);
         Ok(Target::Replace(path))
     }
 
-    /// As [`Target::open`], for a file that is not there yet.
+    /// Does the same as [`Target::open`] for a file that must not exist yet.
     ///
-    /// Errors: the operating system's; `AlreadyExists` where there is one, or a link to one.
+    /// Errors: the operating system's; `AlreadyExists` for a file or a link, also for a link to nothing.
     pub fn create(path: &Path) -> io::Result<Self> {
         if !is_stdout(path) && path.symlink_metadata().is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -54,31 +54,32 @@ impl Target {
         })
     }
 
-    /// Writes the report. A reader of standard output that went away is no error.
-    pub fn write(self, report: &str) -> io::Result<()> {
+    /// Writes the text. A closed reader of standard output is no error.
+    pub fn write(self, text: &str) -> io::Result<()> {
         match self {
-            Target::Stdout => to_stdout(report),
-            Target::Replace(path) => replace(beside(&path)?, &path, report),
+            Target::Stdout => to_stdout(text),
+            Target::Replace(path) => replace(temporary(&path)?, &path, text),
             Target::Create(path) => {
-                filled(beside(&path)?, report)?.persist_noclobber(path)?;
+                filled(temporary(&path)?, text)?.persist_noclobber(path)?;
                 Ok(())
             }
-            Target::Direct(mut file) => file.write_all(report.as_bytes()),
+            Target::Direct(mut file) => file.write_all(text.as_bytes()),
         }
     }
 }
 
+/// Whether a path stands for standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Writes a file that another user's process reads: it is replaced as a whole, and a new one can be read by everybody.
+/// Writes a file that another user's process reads: replaces it as a whole, and makes a new one readable for all users.
 pub fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     match Target::open(path)? {
         Target::Replace(path) => {
-            let temporary = beside(&path)?;
+            let temporary = temporary(&path)?;
             if !path.exists() {
-                // Whatever the umask of a service says.
+                // The umask of a service may deny it.
                 temporary.as_file().set_permissions(Permissions::from_mode(0o644))?;
             }
             replace(temporary, &path, text)
@@ -92,8 +93,8 @@ fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> 
     Ok(())
 }
 
-/// One name for each file, also where it does not exist yet: two paths with one such name are one file.
-pub fn resolved(path: &Path) -> PathBuf {
+/// Returns the canonical path of a file, also of one that does not exist yet: two paths with the same canonical path name one file.
+pub fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
     }
@@ -109,7 +110,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The file behind a symbolic link, which is what is replaced, also where it does not exist yet.
+/// Returns the target of a symbolic link, also if it does not exist yet. The target is replaced, not the link.
 fn behind_link(path: &Path) -> io::Result<PathBuf> {
     if path.exists() {
         // A pipe behind `/dev/stdout` has no name of its own.
@@ -121,8 +122,8 @@ fn behind_link(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A new file in the directory of another, with its permissions; where there is none, with those that any new file gets.
-fn beside(path: &Path) -> io::Result<NamedTempFile> {
+/// Creates a temporary file next to another, with the same permissions, or with those of any new file if the other does not exist.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let directory = directory(path);
     if !directory.is_dir() {
         return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory `{}`", directory.display())));
@@ -142,10 +143,98 @@ fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile>
     Ok(temporary)
 }
 
+/// Writes to standard output. A closed reader is no error.
 pub fn to_stdout(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> io::Result<()> {
+        Target::open(path)?.write(text)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_stays_as_it_is_until_it_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let reader = File::open(&path).unwrap();
+        let target = Target::open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        target.write("new").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o640));
+        assert_eq!(io::read_to_string(reader).unwrap(), "old", "who had opened it goes on reading the old one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        symlink("file", &link).unwrap();
+        write(&link, "a").unwrap();
+        write(&link, "b").unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), link.is_symlink()), ("b", true));
+        assert_eq!(canonical(&link), canonical(&file));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(canonical(&link), canonical(&dir.path().join("./file")));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_found_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let kind = |path: &str| Target::open(&dir.path().join(path)).err().map(|cause| cause.kind());
+        assert_eq!(kind("missing/report.json"), Some(ErrorKind::NotFound));
+        assert_eq!(kind("report.json/"), Some(ErrorKind::Other));
+        assert_eq!(kind("report.json"), None);
+        assert!(!dir.path().join("report.json").exists());
+    }
+
+    #[test]
+    fn what_must_not_exist_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("policy.yaml"), dir.path().join("link"));
+        symlink("nowhere", &link).unwrap();
+        let target = Target::create(&path).unwrap();
+        fs::write(&path, "another's").unwrap();
+        assert!(target.write("ours").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
+        for path in [&path, &link] {
+            assert_eq!(Target::create(path).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
+        }
+    }
+
+    #[test]
+    fn a_new_file_for_others_can_be_read_by_them_and_an_old_one_keeps_its_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sweeper.prom");
+        replace_readable(&path, "a").unwrap();
+        assert_eq!(mode(&path), 0o644);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        replace_readable(&path, "b").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("b", 0o600));
+    }
+
+    #[test]
+    fn devices_are_written_to_directly() {
+        let null = Path::new("/dev/null");
+        assert!(matches!(Target::open(null), Ok(Target::Direct(_))));
+        write(null, "a").unwrap();
+        assert!(is_stdout(Path::new("-")) && !is_stdout(Path::new("./-")));
     }
 }

@@ -1,6 +1,4 @@
-//! Progress on stderr: bars on a terminal, a line every ten seconds elsewhere.
-
-pub mod looking;
+//! Progress on standard error: bars on a terminal, a line every ten seconds elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,15 +12,19 @@ use tracing::info;
 use crate::log::PROGRESS;
 use crate::text::{clean, count, plural};
 
+/// Interval between two lines.
 pub const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Rules that have a bar, or are named in a line, at the same time.
-const MOST_SHOWN: usize = 6;
+/// Maximum number of rules that have a bar, or are named in a line, at the same time.
+const MAX_SHOWN: usize = 6;
 
-/// Waits that are shorter are not worth a person's eye.
-const SHORT_WAIT: Duration = Duration::from_secs(1);
+/// Shortest wait that is shown with its reason.
+const MIN_SHOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// How progress is shown.
+/// Time between two frames of a spinner.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
     Nothing,
@@ -30,7 +32,7 @@ pub enum Show {
     Bars,
 }
 
-/// The progress of one run.
+/// Progress of a sweep.
 pub struct Progress {
     show: Show,
     bars: MultiProgress,
@@ -38,18 +40,20 @@ pub struct Progress {
 }
 
 struct State {
-    /// Below the bars of the rules, where there is more than one rule.
+    /// Bar of the whole run, below those of the rules; only if there are several rules.
     total: Option<ProgressBar>,
     rules: usize,
     ended: usize,
     deleted: u64,
-    /// What all rules together counted before, where all did.
+    /// Expired documents of all rules together, if each rule counted them before.
     expected: Option<u64>,
     begun: Instant,
+    /// Instant of the last line, and the deletes up to then.
     last_line: (Instant, u64),
     running: BTreeMap<usize, Running>,
 }
 
+/// A rule that is being swept.
 struct Running {
     title: String,
     deleted: u64,
@@ -58,22 +62,22 @@ struct Running {
     waits: Waits,
 }
 
-/// Why a rule waits, and since when.
+/// Reason of a wait, and its beginning.
 type Waits = Arc<Mutex<Option<(String, Instant)>>>;
 
-/// The progress of one rule; ends when dropped.
+/// Progress of one rule; ends when dropped.
 pub struct RuleProgress<'a> {
     progress: &'a Progress,
     id: usize,
 }
 
 impl Progress {
-    /// `expected` is how many documents all rules together counted before, where all did.
+    /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted them.
     pub fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
         let bars = MultiProgress::new();
         let total = (show == Show::Bars && rules > 1).then(|| {
             let total = bars.add(bar(expected, &Waits::default()));
-            total.enable_steady_tick(Duration::from_millis(200));
+            total.enable_steady_tick(TICK);
             total
         });
         let now = Instant::now();
@@ -83,12 +87,12 @@ impl Progress {
         Self { show, bars, state: Mutex::new(state) }
     }
 
-    /// Whether a count of what is to come would be seen.
+    /// Whether bars are shown, so that an expected count would be seen.
     pub fn shows_bars(&self) -> bool {
         self.show == Show::Bars
     }
 
-    /// A rule begins; `expected` is how many documents it counted before, if it did.
+    /// Begins the progress of a rule. `expected` is the number of its expired documents, if it counted them.
     pub fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
         let mut state = self.state.lock();
         let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -101,22 +105,22 @@ impl Progress {
         RuleProgress { progress: self, id }
     }
 
-    /// Gives bars to the rules that have run longest.
+    /// Gives a bar to each of the rules that have run longest.
     fn fill(&self, state: &mut State) {
         if self.show != Show::Bars {
             return;
         }
-        for running in state.running.values_mut().take(MOST_SHOWN).filter(|running| !running.shown) {
+        for running in state.running.values_mut().take(MAX_SHOWN).filter(|running| !running.shown) {
             running.bar = match &state.total {
                 Some(total) => self.bars.insert_before(total, running.bar.clone()),
                 None => self.bars.add(running.bar.clone()),
             };
-            running.bar.enable_steady_tick(Duration::from_millis(200));
+            running.bar.enable_steady_tick(TICK);
             running.shown = true;
         }
     }
 
-    /// Writes a line, where lines are asked for: to be called every [`LINE_EVERY`].
+    /// Writes a line, if progress is shown as lines. To be called every [`LINE_EVERY`].
     pub fn line(&self) {
         if self.show != Show::Lines {
             return;
@@ -136,14 +140,14 @@ impl Progress {
         if state.rules > 1 {
             let _ = write!(line, ", {} of {} done", state.ended, plural(state.rules as u64, "rule"));
         }
-        for running in state.running.values().take(MOST_SHOWN) {
+        for running in state.running.values().take(MAX_SHOWN) {
             let _ = write!(line, "; {} {}", running.title, count(running.deleted));
             if let Some(why) = waiting(&running.waits) {
                 let _ = write!(line, " (waiting: {why})");
             }
         }
-        if state.running.len() > MOST_SHOWN {
-            let _ = write!(line, "; and {} more", state.running.len() - MOST_SHOWN);
+        if state.running.len() > MAX_SHOWN {
+            let _ = write!(line, "; and {} more", state.running.len() - MAX_SHOWN);
         }
         info!(
             target: PROGRESS,
@@ -157,7 +161,7 @@ impl Progress {
         );
     }
 
-    /// The run has ended; the bars go away.
+    /// Removes the bars at the end of the run.
     pub fn end(&self) {
         if let Some(total) = &self.state.lock().total {
             total.finish_and_clear();
@@ -174,7 +178,7 @@ impl State {
 }
 
 impl RuleProgress<'_> {
-    /// Documents were deleted.
+    /// Adds deleted documents.
     pub fn deleted(&self, documents: u64) {
         let mut state = self.progress.state.lock();
         state.deleted += documents;
@@ -187,7 +191,7 @@ impl RuleProgress<'_> {
         }
     }
 
-    /// The rule waits for this reason, or no longer.
+    /// Notes the reason for which the rule waits, or with `None` the end of the wait.
     pub fn waits(&self, why: Option<&str>) {
         if let Some(running) = self.progress.state.lock().running.get(&self.id) {
             let mut waits = running.waits.lock();
@@ -210,7 +214,7 @@ impl Drop for RuleProgress<'_> {
     }
 }
 
-/// A bar where the end is known, else a count.
+/// Returns a bar if the end is known, else a count.
 fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
     let (bar, template) = match expected {
         Some(expected) => (ProgressBar::new(expected), "{prefix} {wide_bar} {human_pos}/{human_len} {tail}"),
@@ -235,10 +239,53 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
 }
 
 fn waiting(waits: &Waits) -> Option<String> {
-    waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= SHORT_WAIT).map(|(why, _)| why.clone())
+    waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= MIN_SHOWN_WAIT).map(|(why, _)| why.clone())
 }
 
 fn per_second(documents: u64, time: Duration) -> u64 {
     // A cast from float saturates.
     (documents as f64 / time.as_secs_f64().max(0.001)) as u64
+}
+
+/// Progress of an audit, which examines one rule after another.
+pub struct AuditProgress {
+    show: Show,
+    rules: usize,
+    spinner: ProgressBar,
+    message: Mutex<String>,
+}
+
+impl AuditProgress {
+    pub fn new(show: Show, rules: usize) -> Self {
+        let spinner = if show == Show::Bars { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        // The template is a constant, and a spinner without style still turns.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+            spinner.set_style(style);
+        }
+        spinner.enable_steady_tick(TICK);
+        Self { show, rules, spinner, message: Mutex::new(String::new()) }
+    }
+
+    /// Notes that the rule with this number, counted from 0, is examined for `what`.
+    pub fn at(&self, rule: usize, namespace: &str, what: &str) {
+        let message = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), clean(namespace));
+        self.spinner.set_message(message.clone());
+        *self.message.lock() = message;
+    }
+
+    /// Writes a line every [`LINE_EVERY`], if progress is shown as lines. Never returns.
+    pub async fn lines(&self) {
+        loop {
+            tokio::time::sleep(LINE_EVERY).await;
+            if self.show == Show::Lines {
+                info!(target: PROGRESS, "{}", self.message.lock());
+            }
+        }
+    }
+}
+
+impl Drop for AuditProgress {
+    fn drop(&mut self) {
+        self.spinner.finish_and_clear();
+    }
 }

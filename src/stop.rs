@@ -1,25 +1,32 @@
-//! What asks a run to stop: SIGINT and SIGTERM, and a file that is there. The first signal lets the batch in flight end, the second ends the
-//! run at once.
+//! Requests to stop a run: SIGINT, SIGTERM, and a stop file.
+//!
+//! The first signal lets the batch in flight end, the second ends the process at once.
 
-pub mod file;
-
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::exit;
+use crate::failure::Failure;
 
-/// Whether, and by what, the run was asked to stop.
+/// Interval between two looks for the stop file.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The requests to stop one run.
 #[derive(Clone)]
 pub struct Stop {
+    /// Exit code of the first signal.
     signals: watch::Receiver<Option<u8>>,
+    /// Whether the stop file was seen.
     file: Option<watch::Receiver<bool>>,
 }
 
 impl Stop {
-    /// Takes the signals over for the rest of the process. Needs a tokio runtime.
+    /// Takes over the signals for the rest of the process. Needs a tokio runtime.
     ///
     /// Errors: the operating system refuses the handlers.
     pub fn listen() -> std::io::Result<Self> {
@@ -42,21 +49,22 @@ impl Stop {
         Ok(Self { signals, file: None })
     }
 
-    /// The same signals, and a file that stops one run as well; once it was there it may go again.
+    /// Returns the same signals together with a stop file. Once the file was seen the run is asked to stop, even if it is removed again.
     pub fn with_file(&self, path: Option<&PathBuf>) -> Self {
-        Self { signals: self.signals.clone(), file: path.cloned().map(file::watch) }
+        Self { signals: self.signals.clone(), file: path.cloned().map(watch_file) }
     }
 
+    /// Whether the run was asked to stop.
     pub fn is_asked(&self) -> bool {
-        self.exit_code().is_some() || self.file.as_ref().is_some_and(|there| *there.borrow())
+        self.exit_code().is_some() || self.file.as_ref().is_some_and(|seen| *seen.borrow())
     }
 
-    /// The exit code of the signal that came, if one did.
+    /// Returns the exit code of the signal that came, if one did.
     pub fn exit_code(&self) -> Option<u8> {
         *self.signals.borrow()
     }
 
-    /// Ends when the run is first asked to stop.
+    /// Waits until the run is asked to stop.
     pub async fn asked(&self) {
         let mut signals = self.signals.clone();
         let by_signal = async {
@@ -66,11 +74,11 @@ impl Stop {
             }
         };
         let by_file = async {
-            let there = match self.file.clone() {
-                Some(mut file) => file.wait_for(|there| *there).await.is_ok(),
+            let is_seen = match self.file.clone() {
+                Some(mut file) => file.wait_for(|seen| *seen).await.is_ok(),
                 None => false,
             };
-            if !there {
+            if !is_seen {
                 std::future::pending::<()>().await;
             }
         };
@@ -78,5 +86,111 @@ impl Stop {
             () = by_signal => {}
             () = by_file => {}
         }
+    }
+
+    /// Does some work that can be dropped at any time, up to a request to stop. `nothing` names what was not done by then, such as
+    /// `nothing was read`.
+    ///
+    /// Errors: the work's, or [`Stop::failure`].
+    pub async fn or_fail<T, E: From<Failure>>(&self, nothing: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        tokio::select! {
+            done = work => done,
+            () = self.asked() => Err(self.failure(nothing).into()),
+        }
+    }
+
+    /// Returns the failure of a run that was asked to stop before it did anything. `nothing` names what was not done, such as
+    /// `nothing was deleted`.
+    pub fn failure(&self, nothing: &str) -> Failure {
+        let (exit_code, why) = match self.exit_code() {
+            Some(exit_code) => (exit_code, "interrupted"),
+            None => (exit::LIMIT, "stopped by the stop file"),
+        };
+        Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit_code)
+    }
+}
+
+/// Returns why the stop file keeps a run from going on: it exists, or its existence cannot be determined.
+pub fn find_file(path: &Path) -> Option<String> {
+    match path.symlink_metadata() {
+        Ok(_) => Some(format!("the stop file `{}` is there", path.display())),
+        Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
+        Err(cause) => Some(format!("whether the stop file `{}` is there cannot be told: {cause}", path.display())),
+    }
+}
+
+/// Looks for the file until it is seen or all receivers are dropped. Needs a tokio runtime.
+fn watch_file(path: PathBuf) -> watch::Receiver<bool> {
+    let (sender, seen) = watch::channel(false);
+    tokio::spawn(async move {
+        while !sender.is_closed() {
+            if let Some(why) = find_file(&path) {
+                warn!("{why}: stopping after the batch in flight");
+                sender.send_replace(true);
+                // If the sender were dropped here, `wait_for` would fail for those who begin to wait later.
+                sender.closed().await;
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    });
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stop() -> (watch::Sender<Option<u8>>, Stop) {
+        let (sender, signals) = watch::channel(None);
+        (sender, Stop { signals, file: None })
+    }
+
+    #[tokio::test]
+    async fn a_signal_ends_the_work_with_its_exit_code() {
+        let (sender, stop) = stop();
+        let done: Result<u8, Failure> = stop.or_fail("nothing was read", async { Ok(7) }).await;
+        assert_eq!((done, stop.is_asked()), (Ok(7), false));
+        sender.send_replace(Some(exit::TERMINATED));
+        let dropped: Result<u8, Failure> = stop.or_fail("nothing was read", std::future::pending()).await;
+        let failure = Failure::cannot_run("interrupted; nothing was read").exit_code(exit::TERMINATED);
+        assert_eq!((dropped, stop.is_asked(), stop.exit_code()), (Err(failure), true, Some(143)));
+    }
+
+    #[tokio::test]
+    async fn a_stop_file_ends_the_run_that_it_belongs_to_also_after_it_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stop");
+        let (_sender, signals) = stop();
+        let stop = signals.with_file(Some(&path));
+        assert!(!stop.is_asked());
+        std::fs::write(&path, "").unwrap();
+        stop.asked().await;
+        std::fs::remove_file(&path).unwrap();
+        stop.asked().await;
+        assert!(stop.is_asked() && stop.exit_code().is_none() && !signals.is_asked());
+        let failure = Failure::cannot_run("stopped by the stop file; nothing was deleted").exit_code(exit::LIMIT);
+        assert_eq!(stop.failure("nothing was deleted"), failure);
+    }
+
+    #[tokio::test]
+    async fn a_signal_that_can_no_longer_come_ends_nothing() {
+        let (sender, stop) = stop();
+        drop(sender);
+        assert!(tokio::time::timeout(Duration::from_millis(20), stop.asked()).await.is_err());
+        assert!(!stop.is_asked());
+    }
+
+    #[test]
+    fn anything_by_that_name_is_there_and_what_cannot_be_told_is_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stop");
+        assert_eq!(find_file(&path), None);
+        assert_eq!(find_file(&path.join("below")), None);
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        assert!(find_file(&path).unwrap().ends_with("stop` is there"));
+        std::fs::write(dir.path().join("plain"), "").unwrap();
+        assert_eq!(find_file(&dir.path().join("plain/below")), None);
+        assert!(find_file(Path::new(&"x".repeat(5000))).unwrap().contains("cannot be told"));
     }
 }

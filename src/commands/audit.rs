@@ -17,7 +17,7 @@ use crate::native::diff::{self, Difference};
 use crate::native::verdict;
 use crate::plan::{self, Plan, SweepRule, guard};
 use crate::policy::only::Only;
-use crate::progress::looking::Looking;
+use crate::progress::AuditProgress;
 use crate::report::audit::{AuditReport, Examined, NativeComparison};
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::transport::ReadPreference;
@@ -29,7 +29,7 @@ pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> a
     let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, approval: None };
     let (mut deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
-    let looking = Looking::new(show(common), plan.rules.len());
+    let looking = AuditProgress::new(show(common), plan.rules.len());
     let auditing = Auditing { run, common, deployment: &deployment, exact: args.exact, looking };
     let mut reports = tokio::select! {
         reports = auditing.all(&plan) => reports,
@@ -60,7 +60,7 @@ struct Auditing<'a> {
     common: &'a Common,
     deployment: &'a Deployment,
     exact: bool,
-    looking: Looking,
+    looking: AuditProgress,
 }
 
 impl Auditing<'_> {

@@ -51,7 +51,7 @@ pub async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -
         return Ok(());
     }
     let refused = Failure::cannot_run(format!("not confirmed: only the word `yes` confirms; {nothing}"));
-    Err(if stop.is_asked() { Failure::interrupted(stop, nothing) } else { refused }.into())
+    Err(if stop.is_asked() { stop.failure(nothing) } else { refused }.into())
 }
 
 fn show(lines: &[String], question: &str) -> io::Result<()> {

@@ -60,7 +60,7 @@ pub fn pair(common: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
         return Err(failure.hint("give each format its own output, such as `--format html -o audit.html --format json -o -`"));
     }
     for (index, path) in places.iter().enumerate() {
-        if places[..index].iter().any(|earlier| output::resolved(earlier) == output::resolved(path)) {
+        if places[..index].iter().any(|earlier| output::canonical(earlier) == output::canonical(path)) {
             let failure = Failure::usage(format!("--output: {} is given twice; nothing was contacted", place(path)));
             return Err(failure.hint("each output needs a file of its own; one of them may be `-`, standard output"));
         }

@@ -13,8 +13,8 @@ use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
 use crate::schedule::Schedule;
-use crate::stop::{Stop, file};
-use crate::{exit, instant};
+use crate::stop::{self, Stop};
+use crate::{exit, instant, log};
 
 /// A wait looks at the clock this often: it may be set, and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, ever
         if hangup.recv().now_or_never().is_some() {
             going.read_anew(common);
         }
-        if let Some(why) = args.stop_file.as_deref().and_then(file::found) {
+        if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
             if !skips {
                 warn!("{why}: no run begins until it is gone");
             }
@@ -48,7 +48,7 @@ pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, ever
                 Ok(_) => {}
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
-                Err(cause) => failure::say(&cause, common.quiet),
+                Err(cause) => failure::log(&cause, common.quiet),
             }
             is_first = false;
         }
@@ -101,7 +101,7 @@ impl Going {
             Ok(going) => {
                 *self = going;
                 let Policy { path, sha256, .. } = &self.policy;
-                info!(target: "sweeper::progress", "policy {path} read anew (sha256 {})", &sha256[..12]);
+                info!(target: log::PROGRESS, "policy {path} read anew (sha256 {})", &sha256[..12]);
             }
             Err(cause) => error!("{cause:#}\nthe runs go on by the policy from before"),
         }

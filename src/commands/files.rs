@@ -21,7 +21,7 @@ pub fn apart(common: &Common, args: Option<&SweepArgs>) -> Result<(), Failure> {
         if output::is_stdout(path) || (path.exists() && !path.is_file()) {
             continue;
         }
-        let is_same = |other: &&(&str, &Path)| output::resolved(other.1) == output::resolved(path);
+        let is_same = |other: &&(&str, &Path)| output::canonical(other.1) == output::canonical(path);
         if let Some((other, _)) = files.iter().find(is_same) {
             let failure =
                 Failure::usage(format!("{written}: `{}` is the file of {other}; nothing was contacted", path.display()));

@@ -24,10 +24,7 @@ pub async fn history(common: &Common, args: &HistoryArgs, id: &str) -> anyhow::R
         return Err(failure.hint("write `history: {collection: ops.sweeperRuns}` into the policy").into());
     };
     let uri = uri.require()?;
-    let history = tokio::select! {
-        read = read(&run, common, args, &uri, &namespace) => read?,
-        () = run.stop.asked() => return Err(Failure::interrupted(&run.stop, "nothing was read").into()),
-    };
+    let history = run.stop.or_fail("nothing was read", read(&run, common, args, &uri, &namespace)).await?;
     let unicode = !output.is_stdout() || !std::io::stdout().is_terminal() || is_utf8();
     let text = render(&history, output.format, unicode);
     output.write("the history", &text)?;

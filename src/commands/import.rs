@@ -26,7 +26,7 @@ pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
     let stop = Stop::listen()?;
     let (policy, complete) = tokio::select! {
         imported = read(common, &given, flavor, run_id) => imported?,
-        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was written").into()),
+        () = stop.asked() => return Err(stop.failure("nothing was written").into()),
     };
     output.write("the policy", &policy)?;
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })

@@ -45,7 +45,7 @@ pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
         }
     };
     // Whatever two answers say together: the file that is written is one that a sweep takes.
-    draft.check(&shown)?;
+    draft.check(&shown).map_err(|invalid| Failure::usage(invalid.to_string()))?;
     target.write(&draft.yaml()).map_err(|cause| Failure::cannot_run(format!("writing the policy `{shown}`: {cause}")))?;
     if !common.quiet {
         next_steps(common, path)?;

@@ -27,7 +27,7 @@ impl Uri {
 /// Reads and validates the policy. `--uri` and `MONGODB_URI` win over its connection string.
 ///
 /// Errors: it cannot be read, or something in it is wrong: all of that at once.
-pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
+pub fn load(common: &Common) -> Result<(Policy, Uri), Failure> {
     let path = common.policy.display().to_string();
     let text = read(common).map_err(|cause| {
         let hint = match cause.kind() {
@@ -40,19 +40,20 @@ pub fn load(common: &Common) -> anyhow::Result<(Policy, Uri)> {
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
     let given = common.uri.clone().filter(|uri| !uri.is_empty());
-    let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())?;
+    let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
+        .map_err(|invalid| Failure::usage(invalid.to_string()))?;
     let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
     Ok((policy, Uri { given, policy: path }))
 }
 
 /// The connection string and the flavor: from the command line, or from the policy where there is one.
-pub fn connection(common: &Common) -> anyhow::Result<(String, Option<Flavor>)> {
+pub fn connection(common: &Common) -> Result<(String, Option<Flavor>), Failure> {
     if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
         return Ok((uri, None));
     }
     if common.policy.as_os_str() != "-" && !common.policy.exists() {
         let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
-        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI").into());
+        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI"));
     }
     let (policy, uri) = load(common)?;
     Ok((uri.require()?, policy.connection.flavor))

@@ -13,7 +13,6 @@ use tracing::{info, warn};
 
 use super::Run;
 use super::prepare::interrupted;
-use crate::exit;
 use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
@@ -25,6 +24,7 @@ use crate::server::error::ServerError;
 use crate::server::lease::{Attempt, LeaseStore};
 use crate::server::{Deployment, error};
 use crate::text::duration;
+use crate::{exit, log};
 
 /// How often a lock is tried that another run has.
 const TRY_EVERY: Duration = Duration::from_millis(500);
@@ -49,7 +49,7 @@ impl Wait<'_> {
         }
         if !*said {
             let most = duration(millis(left));
-            info!(target: "sweeper::progress", "waiting for at most {most}: {}", why());
+            info!(target: log::PROGRESS, "waiting for at most {most}: {}", why());
             *said = true;
         }
         tokio::select! {

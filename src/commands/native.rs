@@ -60,7 +60,7 @@ pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyho
 async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::select! {
         done = work => done,
-        () = run.stop.asked() => Err(Failure::interrupted(&run.stop, "nothing was changed")),
+        () = run.stop.asked() => Err(run.stop.failure("nothing was changed")),
     }
 }
 

@@ -24,15 +24,12 @@ pub struct At<'a> {
 
 /// Makes the plan of a run; a signal ends it at once.
 pub async fn prepare(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {
-    tokio::select! {
-        prepared = look(run, common, at, uri) => prepared,
-        () = run.stop.asked() => Err(interrupted(run)),
-    }
+    run.stop.or_fail("nothing was deleted", look(run, common, at, uri)).await
 }
 
 /// The end of a run that was asked to stop before it deleted anything.
 pub fn interrupted(run: &Run) -> Failure {
-    Failure::interrupted(&run.stop, "nothing was deleted")
+    run.stop.failure("nothing was deleted")
 }
 
 /// Connects for a command that makes no plan. `nothing` says what was not done, such as `nothing was read`.

@@ -41,14 +41,8 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
     let (uri, flavor) = load::connection(common)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
-    let (stored, parts) = tokio::select! {
-        verified = verify(common, args) => verified?,
-        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was inserted").into()),
-    };
-    let deployment = tokio::select! {
-        deployment = connect::connect(&uri, flavor, id) => deployment?,
-        () = stop.asked() => return Err(Failure::interrupted(&stop, "nothing was inserted").into()),
-    };
+    let (stored, parts) = stop.or_fail("nothing was inserted", verify(common, args)).await?;
+    let deployment = stop.or_fail("nothing was inserted", connect::connect(&uri, flavor, id)).await?;
     if !args.dry_run && confirm::can_ask(args.yes) {
         ask(&stop, &parts).await?;
     }

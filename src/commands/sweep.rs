@@ -24,7 +24,7 @@ use crate::{exit, stop};
 
 /// Sweeps once, and records the run in the history where the policy asks for one.
 pub async fn sweep(mut run: Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
-    if let Some(why) = args.stop_file.as_deref().and_then(stop::file::found) {
+    if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
         let failure = Failure { exit_code: exit::LIMIT, ..Failure::cannot_run(format!("{why}; nothing was contacted")) };
         return Err(failure.hint("remove it to let runs begin again").into());
     }
