@@ -171,18 +171,34 @@ impl Visit for Fields {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tracing::{info, warn};
 
     use super::*;
 
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
     /// Returns what is written while `events` logs.
     fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
-        let bytes = Arc::new(Mutex::new(Vec::<u8>::new()));
-        let layer = layer(format, bytes.clone()).with_filter(targets(format, verbose, false));
+        let all = Written::default();
+        let writer = all.clone();
+        let layer = layer(format, move || writer.clone()).with_filter(targets(format, verbose, false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
-        String::from_utf8(bytes.lock().unwrap().clone()).unwrap()
+        String::from_utf8(all.0.lock().clone()).unwrap()
     }
 
     #[test]

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use clap::CommandFactory;
 use clap::error::ErrorKind;
-use ttl_sweeper::cli::Cli;
+use ttl_sweeper::cli::{self, Cli};
 
 use super::pages;
 
@@ -111,7 +110,7 @@ fn options(command: &clap::Command) -> BTreeSet<String> {
 
 #[test]
 fn options_named_in_the_text_exist() {
-    let mut command = Cli::command();
+    let mut command = cli::command_line();
     command.build();
     let known = options(&command);
     let mut seen = 0;
@@ -130,7 +129,7 @@ fn the_readme_lists_every_command() {
     let readme = pages::one("README.md");
     let rows: Vec<String> =
         readme.prose().filter(|(_, line)| line.starts_with("| `sweeper ")).map(|(_, line)| line.to_owned()).collect();
-    for command in Cli::command().get_subcommands().filter(|command| command.get_name() != "help") {
+    for command in cli::command_line().get_subcommands().filter(|command| command.get_name() != "help") {
         let name = command.get_name();
         let named = |row: &String| row.starts_with(&format!("| `sweeper {name}")) || row.contains(&format!(", `{name}`"));
         assert!(rows.iter().any(named), "{name}");
