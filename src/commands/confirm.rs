@@ -1,4 +1,4 @@
-//! The question before the first change.
+//! Confirmation before the first change.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,14 +8,14 @@ use crate::server::grant::Consent;
 use crate::stop::Stop;
 use crate::text::{clean, count, plural};
 
-/// Whether there is somebody to ask.
+/// Whether to ask: standard input is a terminal, and `--yes` is not given.
 pub fn can_ask(yes: bool) -> bool {
     !yes && io::stdin().is_terminal()
 }
 
-/// Shows what would go and asks.
+/// Shows the counts of all rules and asks for confirmation.
 ///
-/// Errors: as those of [`ask`].
+/// Errors: those of [`ask`].
 pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<Consent> {
     let ready: Vec<&RuleReport> =
         rules.iter().filter(|rule| rule.status == Status::Complete && rule.expired_count != Some(0)).collect();
@@ -34,9 +34,10 @@ pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<
     Ok(Consent::Given)
 }
 
-/// Shows what would be done, asks and waits for the answer.
+/// Shows some lines and a question, and waits for the answer. `nothing` names what was not done if it is not `yes`, such as
+/// `nothing was deleted`.
 ///
-/// Errors: the answer is another one than the word `yes`, or a signal came. `nothing` says what was not done, such as `nothing was deleted`.
+/// Errors: any answer but the word `yes`, or a request to stop.
 pub async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -> anyhow::Result<()> {
     show(lines, question)?;
     let answer = tokio::task::spawn_blocking(|| {

@@ -1,17 +1,19 @@
-//! `sweeper diff`: two saved reports beside each other. Contacts nothing.
+//! `sweeper diff`: compares two saved reports. Contacts nothing.
 
 use std::path::Path;
 
-use super::deliver::One;
+use super::outputs::SingleOutput;
 use crate::cli::{Common, DiffArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::diff::{diff, to_text};
 use crate::report::{Format, Report, SCHEMA_VERSION, json};
 
-/// Writes what changed. Gives the exit code, which does not depend on whether anything did.
-pub fn compare(common: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
-    let output = One::of(common, "diff", &[Format::Table, Format::Json])?;
+/// Writes the changes and returns the exit code, which does not depend on whether there are any.
+///
+/// Errors: a report cannot be read, or the output cannot be written.
+pub fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
+    let output = SingleOutput::with_format(options, "diff", &[Format::Table, Format::Json])?;
     let (old, new) = (read(&args.old)?, read(&args.new)?);
     let output = output.open()?;
     let name = |path: &Path| path.display().to_string();

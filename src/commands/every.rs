@@ -1,4 +1,6 @@
-//! `sweep --every`: stays, and runs again and again, as the TTL monitor does. Every run is one of its own, and a failed one is not the end.
+//! `sweep --every`: keeps running and sweeps at every multiple of an interval, as the TTL monitor does.
+//!
+//! Each sweep is a run of its own, and a failed one does not end the process.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,9 +8,11 @@ use futures_util::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-use super::deliver::{self, Output};
+use super::load::{self, Uri};
+use super::outputs::{self, Output};
 use super::record::Record;
-use super::{Begun, Run, begin, confirm, load, new_id, recorded, refuse_invisible, sweep};
+use super::session::{Session, new_id, refuse_invisible};
+use super::{confirm, recorded, sweep};
 use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
@@ -16,39 +20,39 @@ use crate::schedule::Schedule;
 use crate::stop::{self, Stop};
 use crate::{exit, instant, log};
 
-/// A wait looks at the clock this often: it may be set, and the machine may sleep.
+/// Interval between two looks at the clock during a wait: it may be set, and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the runs go by.
-struct Going {
+/// The input of a run that SIGHUP reads again.
+struct Reloadable {
     policy: Policy,
-    uri: String,
+    uri: Uri,
 }
 
-/// Runs until a signal comes; gives the exit code.
+/// Sweeps until a signal comes, and returns the exit code.
 ///
-/// Errors: what makes no sense, found before or by the first run; or a signal that came before a run had anything to report.
-pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
-    let (mut going, stop, outputs) = start(common, args, id).inspect_err(|cause| record.failed(cause))?;
+/// Errors: a usage error found before or during the first run, or a signal before the first report.
+pub async fn keep_running(record: Record, options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
+    let (mut reloadable, stop, outputs) = start(options, args, id).inspect_err(|cause| record.failed(cause))?;
     let mut hangup = signal(SignalKind::hangup())?;
     let schedule = Schedule::new(every, fastrand::f64());
-    let (mut first, mut is_first, mut skips) = (Some((record, id.to_owned(), outputs)), true, false);
+    let (mut first, mut is_first, mut is_held_back) = (Some((record, id.to_owned(), outputs)), true, false);
     loop {
         if hangup.recv().now_or_never().is_some() {
-            going.read_anew(common);
+            reloadable.reload(options);
         }
         if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
-            if !skips {
+            if !is_held_back {
                 warn!("{why}: no run begins until it is gone");
             }
-            skips = true;
+            is_held_back = true;
         } else {
-            skips = false;
-            match going.once(common, args, &stop, first.take()).await {
+            is_held_back = false;
+            match reloadable.run(options, args, &stop, first.take()).await {
                 Ok(_) => {}
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
-                Err(cause) => failure::log(&cause, common.quiet),
+                Err(cause) => failure::log(&cause, options.quiet),
             }
             is_first = false;
         }
@@ -57,7 +61,7 @@ pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, ever
         while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {
             tokio::select! {
                 () = tokio::time::sleep(next.saturating_sub(since_1970()).min(LOOK_EVERY)) => {}
-                _ = hangup.recv() => going.read_anew(common),
+                _ = hangup.recv() => reloadable.reload(options),
                 () = stop.asked() => {}
             }
         }
@@ -67,51 +71,53 @@ pub(super) async fn stay(record: Record, common: &Common, args: &SweepArgs, ever
     }
 }
 
-/// What the first run begins with.
+/// The record, the id and the outputs of the first run, which are opened before the schedule begins.
 type First = (Record, String, Vec<Output>);
 
-fn start(common: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<(Going, Stop, Vec<Output>)> {
+fn start(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
     if !args.dry_run && confirm::can_ask(args.yes) {
         let failure = Failure::usage("--every: there is nobody to ask each time; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
-    let Begun { run: Run { policy, stop, .. }, uri, outputs } = begin(common, id)?;
-    refuse_invisible(&policy)?;
-    Ok((Going { policy, uri: uri.require()? }, stop, outputs))
+    let (session, outputs) = Session::begin(options, id)?;
+    session.uri()?;
+    let Session { policy, uri, stop, .. } = session;
+    Ok((Reloadable { policy, uri }, stop, outputs))
 }
 
-impl Going {
-    /// One run, its report and its records; gives its exit code, which only a log sees.
-    async fn once(&self, common: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<u8> {
+impl Reloadable {
+    /// Runs once, delivers the report and records the run. Returns its exit code, which only the log and the metrics show.
+    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<u8> {
         let (record, id, outputs) = match first {
             Some((record, id, outputs)) => (record, id, Ok(outputs)),
-            None => (Record::open(args)?, new_id(), deliver::pair(common).and_then(deliver::open)),
+            None => (Record::open(args)?, new_id(), outputs::pair(options).and_then(outputs::open)),
         };
         let swept = async {
             let outputs = outputs?;
-            let run = Run::new(&id, self.policy.clone(), stop.clone());
-            Ok((sweep::sweep(run, common, args, &self.uri).await?, outputs))
+            let session = Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone());
+            Ok((sweep::sweep(session, options, args, self.uri.require()?).await?, outputs))
         };
-        recorded(&record, common, swept).await
+        recorded(&record, options, swept).await
     }
 
-    /// Reads the policy again. Where it is not valid the one from before stays.
-    fn read_anew(&mut self, common: &Common) {
-        match read(common) {
-            Ok(going) => {
-                *self = going;
+    /// Reads the policy again. An invalid one is logged, and the runs keep the current one.
+    fn reload(&mut self, options: &Common) {
+        match read(options) {
+            Ok(reloadable) => {
+                *self = reloadable;
                 let Policy { path, sha256, .. } = &self.policy;
                 info!(target: log::PROGRESS, "policy {path} read anew (sha256 {})", &sha256[..12]);
             }
-            Err(cause) => error!("{cause:#}\nthe runs go on by the policy from before"),
+            Err(failure) => error!("{failure}\nthe runs keep using the previous policy"),
         }
     }
 }
 
-fn read(common: &Common) -> anyhow::Result<Going> {
-    let (policy, uri) = load::load(common)?;
+fn read(options: &Common) -> Result<Reloadable, Failure> {
+    let (policy, uri) = load::load(options)?;
     refuse_invisible(&policy)?;
-    Ok(Going { policy, uri: uri.require()? })
+    uri.require()?;
+    Ok(Reloadable { policy, uri })
 }
 
 fn since_1970() -> Duration {

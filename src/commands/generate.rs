@@ -1,4 +1,4 @@
-//! `sweeper schema`, `completions` and `man`: what the program says of itself, for editors, shells and readers.
+//! `sweeper schema`, `completions` and `man`: descriptions of the program for editors, shells and readers.
 
 use std::path::Path;
 use std::{fs, io};
@@ -6,7 +6,7 @@ use std::{fs, io};
 use clap::Command;
 use clap_mangen::Man;
 
-use super::deliver::One;
+use super::outputs::SingleOutput;
 use crate::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
@@ -15,32 +15,32 @@ use crate::policy;
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
 /// Errors: the file cannot be created.
-pub fn schema(common: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
+pub fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
     let schema = match args.of {
         SchemaOf::Policy => policy::schema::json_schema(),
         SchemaOf::Keys => policy::docs::keys_as_markdown(),
         SchemaOf::Report => include_str!("../report/schema.json").to_owned(),
     };
-    write(common, "schema", "the schema", &schema)
+    write(options, "schema", "the schema", &schema)
 }
 
 /// Writes the completions of a shell.
 ///
 /// Errors: the file cannot be created.
-pub fn completions(common: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
+pub fn completions(options: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command_line(), "sweeper", &mut script);
-    write(common, "completions", "the completions", &String::from_utf8(script)?)
+    write(options, "completions", "the completions", &String::from_utf8(script)?)
 }
 
-/// Writes the manual page of `sweeper`, or with a directory one for each command.
+/// Writes the manual page of `sweeper`, or with `--directory` one for each command.
 ///
 /// Errors: a file cannot be written.
-pub fn man(common: &Common, args: &ManArgs) -> anyhow::Result<u8> {
+pub fn man(options: &Common, args: &ManArgs) -> anyhow::Result<u8> {
     let mut command = cli::command_line().disable_help_subcommand(true);
     command.build();
     let Some(directory) = &args.directory else {
-        return write(common, "man", "the manual page", &page(&command)?);
+        return write(options, "man", "the manual page", &page(&command)?);
     };
     pages(&command, directory)
         .map_err(|cause| Failure::cannot_run(format!("writing manual pages to `{}`: {cause}", directory.display())))?;
@@ -53,7 +53,7 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
     command.get_subcommands().filter(|inner| !inner.is_hide_set()).try_for_each(|inner| pages(inner, directory))
 }
 
-/// One manual page. Not `Man::render` as a whole: it would run the lines of the examples together.
+/// Renders a manual page section by section, because `Man::render` would join the lines of the examples.
 fn page(command: &Command) -> io::Result<String> {
     let man = Man::new(command.clone()).source(concat!("sweeper ", env!("CARGO_PKG_VERSION"))).manual("sweeper");
     let mut page = Vec::new();
@@ -80,13 +80,13 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(page)
 }
 
-/// A line of text that roff takes as such.
+/// Escapes a line, so that roff takes it as text.
 fn roff(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
 }
 
-fn write(common: &Common, command: &str, what: &str, text: &str) -> anyhow::Result<u8> {
-    One::of_text(common, command)?.open()?.write(what, text)?;
+fn write(options: &Common, command: &str, what: &str, text: &str) -> anyhow::Result<u8> {
+    SingleOutput::without_format(options, command)?.open()?.write(what, text)?;
     Ok(exit::DONE)
 }

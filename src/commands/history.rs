@@ -1,11 +1,12 @@
-//! `sweeper history`: the last runs that the policy's `history` recorded. Reads only.
+//! `sweeper history`: shows the last runs recorded in the policy's `history`. Reads only.
 
 use std::io::IsTerminal;
 
 use tracing::warn;
 
-use super::deliver::One;
-use super::{Run, begin_one, prepare};
+use super::outputs::SingleOutput;
+use super::prepare;
+use super::session::Session;
 use crate::cli::{Common, HistoryArgs};
 use crate::exit;
 use crate::failure::Failure;
@@ -14,27 +15,32 @@ use crate::report::Format;
 use crate::report::history::{History, render};
 use crate::server::{error, history};
 
-/// Shows the runs. Gives the exit code: 0 also where none is recorded.
-pub async fn history(common: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
-    let output = One::of(common, "history", &[Format::Table, Format::Json, Format::Csv, Format::Markdown])?;
-    let (run, uri, output) = begin_one(common, id, output)?;
-    let Some(namespace) = run.policy.history.clone() else {
-        let failure =
-            Failure::usage(format!("policy `{}`: no `history`, so no run is recorded; nothing was contacted", run.policy.path));
+/// Shows the runs. Returns the exit code, which is 0 also if no run is recorded.
+///
+/// Errors: the policy has no `history`, it cannot be read, or the output cannot be written.
+pub async fn command(options: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
+    let output = SingleOutput::with_format(options, "history", &[Format::Table, Format::Json, Format::Csv, Format::Markdown])?;
+    let (session, output) = Session::begin_single(options, id, output)?;
+    let Some(namespace) = session.policy.history.clone() else {
+        let failure = Failure::usage(format!(
+            "policy `{}`: no `history`, so no run is recorded; nothing was contacted",
+            session.policy.path
+        ));
         return Err(failure.hint("write `history: {collection: ops.sweeperRuns}` into the policy").into());
     };
-    let uri = uri.require()?;
-    let history = run.stop.or_fail("nothing was read", read(&run, common, args, &uri, &namespace)).await?;
+    session.uri()?;
+    let history = session.stop.or_fail("nothing was read", read(&session, args, &namespace)).await?;
     let unicode = !output.is_stdout() || !std::io::stdout().is_terminal() || is_utf8();
     let text = render(&history, output.format, unicode);
     output.write("the history", &text)?;
     Ok(exit::DONE)
 }
 
-async fn read(run: &Run, common: &Common, args: &HistoryArgs, uri: &str, namespace: &Namespace) -> Result<History, Failure> {
-    let deployment = prepare::connect(run, uri, "nothing was read").await?;
+async fn read(session: &Session, args: &HistoryArgs, namespace: &Namespace) -> Result<History, Failure> {
+    let only = &session.options.only;
+    let deployment = prepare::connect(session, "nothing was read").await?;
     let last = usize::try_from(args.last).unwrap_or(usize::MAX);
-    let (documents, is_cut) = history::newest(&deployment, namespace, last, !common.only.is_empty())
+    let (documents, is_cut) = history::newest(&deployment, namespace, last, !only.is_empty())
         .await
         .map_err(|cause| Failure::cannot_run(format!("reading `{namespace}`: {}", error::explain(&cause))))?;
     deployment.close().await;
@@ -44,14 +50,14 @@ async fn read(run: &Run, common: &Common, args: &HistoryArgs, uri: &str, namespa
             history::MAX_READ
         );
     }
-    let history = History::new(namespace.to_string(), &documents, &common.only);
-    if history.runs.len() < documents.len() && common.only.is_empty() {
+    let history = History::new(namespace.to_string(), &documents, only);
+    if history.runs.len() < documents.len() && only.is_empty() {
         warn!("{} documents of `{namespace}` record no run of sweeper and are left out", documents.len() - history.runs.len());
     }
     Ok(history)
 }
 
-/// Whether the terminal shows UTF-8, by the locale: the first of these variables that is set decides.
+/// Whether the terminal shows UTF-8 by its locale. The first of these variables that is set decides.
 fn is_utf8() -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty());

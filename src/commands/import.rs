@@ -3,8 +3,8 @@
 use bson::DateTime;
 use tracing::warn;
 
-use super::deliver::One;
 use super::load;
+use super::outputs::SingleOutput;
 use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::text::plural;
 ///
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
 pub async fn import(common: &Common, run_id: &str) -> anyhow::Result<u8> {
-    let output = One::of_text(common, "import")?.open()?;
+    let output = SingleOutput::without_format(common, "import")?.open()?;
     let (given, flavor) = load::connection(common)?;
     let stop = Stop::listen()?;
     let (policy, complete) = tokio::select! {

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use super::{deliver, interview};
+use super::{interview, outputs};
 use crate::cli::{Common, InitArgs};
 use crate::exit;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ use crate::output::Target;
 pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     let path = match common.output.as_slice() {
         [] => &common.policy,
-        several => deliver::only(several.iter().collect(), "init")?,
+        several => outputs::single(several.iter().collect(), "init")?,
     };
     let shown = path.display().to_string();
     let target = open(path, args.force)?;

@@ -8,28 +8,31 @@ use crate::flavor::Flavor;
 use crate::policy::parse::MAX_BYTES;
 use crate::policy::{Policy, parse};
 
-/// The connection string, where there is one.
+/// The connection string of a command, if there is one.
+#[derive(Clone)]
 pub struct Uri {
     given: Option<String>,
     policy: String,
 }
 
 impl Uri {
+    /// Returns the connection string.
+    ///
     /// Errors: neither the command line nor the environment nor the policy has one.
-    pub fn require(self) -> Result<String, Failure> {
-        self.given.ok_or_else(|| {
+    pub fn require(&self) -> Result<&str, Failure> {
+        self.given.as_deref().ok_or_else(|| {
             Failure::usage(format!("connecting: policy `{}` has no `connection.uri`; nothing was contacted", self.policy))
                 .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
         })
     }
 }
 
-/// Reads and validates the policy. `--uri` and `MONGODB_URI` win over its connection string.
+/// Reads and validates the policy. `--uri` and `MONGODB_URI` override its connection string.
 ///
-/// Errors: it cannot be read, or something in it is wrong: all of that at once.
-pub fn load(common: &Common) -> Result<(Policy, Uri), Failure> {
-    let path = common.policy.display().to_string();
-    let text = read(common).map_err(|cause| {
+/// Errors: it cannot be read, or it is invalid; the message lists all of its problems.
+pub fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
+    let path = options.policy.display().to_string();
+    let text = read(options).map_err(|cause| {
         let hint = match cause.kind() {
             ErrorKind::NotFound => {
                 "`sweeper init` writes a first policy, `sweeper import` one from the TTL indexes that are there; \
@@ -39,37 +42,37 @@ pub fn load(common: &Common) -> Result<(Policy, Uri), Failure> {
         };
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
-    let given = common.uri.clone().filter(|uri| !uri.is_empty());
+    let given = options.uri.clone().filter(|uri| !uri.is_empty());
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
         .map_err(|invalid| Failure::usage(invalid.to_string()))?;
     let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
     Ok((policy, Uri { given, policy: path }))
 }
 
-/// The connection string and the flavor: from the command line, or from the policy where there is one.
-pub fn connection(common: &Common) -> Result<(String, Option<Flavor>), Failure> {
-    if let Some(uri) = common.uri.clone().filter(|uri| !uri.is_empty()) {
+/// Returns the connection string and the flavor of a command that needs no policy: from the command line, else from the policy.
+pub fn connection(options: &Common) -> Result<(String, Option<Flavor>), Failure> {
+    if let Some(uri) = options.uri.clone().filter(|uri| !uri.is_empty()) {
         return Ok((uri, None));
     }
-    if common.policy.as_os_str() != "-" && !common.policy.exists() {
+    if options.policy.as_os_str() != "-" && !options.policy.exists() {
         let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
         return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI"));
     }
-    let (policy, uri) = load(common)?;
-    Ok((uri.require()?, policy.connection.flavor))
+    let (policy, uri) = load(options)?;
+    Ok((uri.require()?.to_owned(), policy.connection.flavor))
 }
 
-/// Reads one byte more than a policy may have at most: enough to tell, whatever stands behind the path.
-fn read(common: &Common) -> std::io::Result<String> {
+/// Reads the text of the policy, but at most one byte more than a policy may have: enough to tell that it is too long.
+fn read(options: &Common) -> std::io::Result<String> {
     let limit = MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();
-    if common.policy.as_os_str() == "-" {
+    if options.policy.as_os_str() == "-" {
         std::io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
     } else {
-        std::fs::File::open(&common.policy)?.take(limit).read_to_end(&mut bytes)?;
+        std::fs::File::open(&options.policy)?.take(limit).read_to_end(&mut bytes)?;
     }
     if bytes.len() > MAX_BYTES {
-        // The cut may go through a character; what is too long is refused anyway.
+        // The cut may go through a character, but a text of this length is refused anyway.
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|cause| {

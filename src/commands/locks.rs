@@ -1,4 +1,4 @@
-//! Takes the locks of a sweep, waits for them where that is asked for, and gives them back.
+//! The locks of a sweep: takes them, waits for them up to `--lock-wait`, renews leases, releases them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-use super::Run;
-use super::prepare::interrupted;
+use super::session::Session;
 use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
@@ -26,47 +25,53 @@ use crate::server::{Deployment, error};
 use crate::text::duration;
 use crate::{exit, log};
 
-/// How often a lock is tried that another run has.
+/// Interval between two attempts to take a lock that another run holds.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
-/// What is being asked while a signal comes may be answered so much later: a lease that was just taken is then given back.
+/// Time after a signal to wait for a lease request already sent. If it succeeds, the lease is released.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// How long a run waits for locks that others have, from its beginning on.
-pub struct Wait<'a> {
-    pub run: &'a Run,
-    pub most: Option<Duration>,
+/// The wait of a run for locks that others hold.
+pub struct LockWait<'a> {
+    pub session: &'a Session,
+    /// Maximum time, counted from the start of the run; `None`: no wait.
+    pub max: Option<Duration>,
 }
 
-impl Wait<'_> {
-    /// Waits until it is time to try again; false where the time is over. `said` is whether it was said before why.
+impl LockWait<'_> {
+    /// Waits until the next attempt is due. Returns false once the time is over. Logs the reason, unless `is_logged` says that this was
+    /// done before.
     ///
     /// Errors: the run was asked to stop.
-    async fn again(&self, said: &mut bool, why: impl FnOnce() -> String) -> Result<bool, Failure> {
-        let left = self.most.unwrap_or_default().saturating_sub(self.run.begun.elapsed());
+    async fn again(&self, is_logged: &mut bool, why: impl FnOnce() -> String) -> Result<bool, Failure> {
+        let left = self.max.unwrap_or_default().saturating_sub(self.session.begun.elapsed());
         if left.is_zero() {
             return Ok(false);
         }
-        if !*said {
-            let most = duration(millis(left));
-            info!(target: log::PROGRESS, "waiting for at most {most}: {}", why());
-            *said = true;
+        if !*is_logged {
+            let max = duration(millis(left));
+            info!(target: log::PROGRESS, "waiting for at most {max}: {}", why());
+            *is_logged = true;
         }
         tokio::select! {
             () = tokio::time::sleep(TRY_EVERY.min(left)) => Ok(true),
-            () = self.run.stop.asked() => Err(interrupted(self.run)),
+            () = self.session.stop.asked() => Err(self.interrupted()),
         }
+    }
+
+    fn interrupted(&self) -> Failure {
+        self.session.stop.failure("nothing was deleted")
     }
 }
 
 /// Takes the lock on a file.
 ///
-/// Errors: another process has it and keeps it, or there can be no lock on such a file.
-pub async fn take_file(path: &Path, wait: &Wait<'_>) -> Result<FileLock, Failure> {
+/// Errors: another process holds it, or the file cannot serve as a lock.
+pub async fn take_file(path: &Path, wait: &LockWait<'_>) -> Result<FileLock, Failure> {
     let shown = path.display();
-    let mut said = false;
+    let mut is_logged = false;
     loop {
-        let me = Holder::me(&wait.run.id, DateTime::now());
+        let me = Holder::me(&wait.session.id, DateTime::now());
         let attempt = file::attempt(path, &me)
             .map_err(|cause| Failure::cannot_run(format!("taking the lock `{shown}`: {cause}; nothing was contacted")))?;
         let holder = match attempt {
@@ -74,32 +79,33 @@ pub async fn take_file(path: &Path, wait: &Wait<'_>) -> Result<FileLock, Failure
             file::Attempt::Held(holder) => holder,
         };
         let why = || format!("the lock `{shown}` is held by {}", named(holder.as_ref()));
-        if !wait.again(&mut said, why).await? {
+        if !wait.again(&mut is_logged, why).await? {
             let failure = Failure::cannot_run(format!("{}; nothing was contacted", why()));
-            return Err(Failure { exit_code: exit::LOCKED, ..failure }.hint("`--lock-wait DUR` waits for it"));
+            return Err(failure.exit_code(exit::LOCKED).hint("`--lock-wait DUR` waits for it"));
         }
     }
 }
 
-/// The leases of one run, renewed until they are given back.
+/// The leases of one run, renewed until they are released.
 pub struct HeldLeases {
     keeper: Arc<Keeper>,
     heartbeat: JoinHandle<()>,
 }
 
+/// The leases and their renewal, shared with the task that renews them.
 struct Keeper {
     store: LeaseStore,
     terms: Mutex<BTreeMap<Namespace, watch::Sender<Term>>>,
 }
 
 impl HeldLeases {
-    /// Takes the lease of every namespace that is to be swept; rules whose lease another run has, and keeps, are refused.
+    /// Takes the lease of every namespace that the plan sweeps, and refuses the rules whose lease another run holds.
     ///
-    /// One after the other in the order of their names, so that two runs never wait for each other.
+    /// Leases are taken in the order of their names, so that two runs never wait for each other.
     ///
-    /// Errors: the collection cannot be used, or the run was asked to stop; what was taken is given back.
-    pub async fn take(deployment: &Deployment, lock: &Namespace, wait: &Wait<'_>, plan: &mut Plan) -> Result<Self, Failure> {
-        let store = LeaseStore::new(deployment, lock, &wait.run.id);
+    /// Errors: the collection cannot be used, or the run was asked to stop; all leases are released then.
+    pub async fn take(deployment: &Deployment, lock: &Namespace, wait: &LockWait<'_>, plan: &mut Plan) -> Result<Self, Failure> {
+        let store = LeaseStore::new(deployment, lock, &wait.session.id);
         let keeper = Arc::new(Keeper { store, terms: Mutex::default() });
         let heartbeat = tokio::spawn(Keeper::renew_all(keeper.clone()));
         let held = Self { keeper, heartbeat };
@@ -112,23 +118,23 @@ impl HeldLeases {
         }
     }
 
-    async fn take_all(&self, lock: &Namespace, wait: &Wait<'_>, plan: &mut Plan) -> Result<(), Failure> {
+    async fn take_all(&self, lock: &Namespace, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
         let is_swept = |decision: &Decision| matches!(decision, Decision::Sweep(_));
         let swept = plan.rules.iter().filter(|planned| is_swept(&planned.decision));
         let namespaces: BTreeSet<Namespace> = swept.map(|planned| planned.namespace.clone()).collect();
         let mut clock = None;
         for namespace in namespaces {
-            let mut said = false;
+            let mut is_logged = false;
             loop {
                 let attempt = self.keeper.store.attempt(&namespace, &mut clock);
                 tokio::pin!(attempt);
                 let attempt = tokio::select! {
                     attempt = &mut attempt => attempt,
-                    () = wait.run.stop.asked() => {
+                    () = wait.session.stop.asked() => {
                         if let Ok(Ok(Attempt::Taken(since))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
                             self.keeper.enter(&namespace, since);
                         }
-                        return Err(interrupted(wait.run));
+                        return Err(wait.interrupted());
                     }
                 };
                 let held = match attempt.map_err(|cause| cannot_take(lock, &cause))? {
@@ -138,7 +144,7 @@ impl HeldLeases {
                     }
                     Attempt::Held(held) => held,
                 };
-                if !wait.again(&mut said, || of_another(&namespace, &held)).await? {
+                if !wait.again(&mut is_logged, || of_another(&namespace, &held)).await? {
                     let detail = of_another(&namespace, &held);
                     for planned in plan.rules.iter_mut().filter(|planned| planned.namespace == namespace) {
                         if is_swept(&planned.decision) {
@@ -153,13 +159,13 @@ impl HeldLeases {
         Ok(())
     }
 
-    /// The leases as those see them who delete under them.
+    /// Returns the leases, for checks before each delete.
     pub fn leases(&self) -> Leases {
         let terms = self.keeper.terms.lock();
         Leases::new(terms.iter().map(|(namespace, term)| (namespace.clone(), Lease::new(term.subscribe()))).collect())
     }
 
-    /// Gives all leases back. Where that fails they expire.
+    /// Releases all leases. If that fails, they expire.
     pub async fn release(self) {
         self.heartbeat.abort();
         let namespaces = self.keeper.namespaces();
@@ -190,17 +196,17 @@ impl Keeper {
         loop {
             tokio::time::sleep(*HEARTBEAT).await;
             let namespaces = self.namespaces();
-            let mut said = false;
+            let mut is_logged = false;
             while !namespaces.is_empty() {
                 match self.store.renew(&namespaces).await {
                     Ok((since, lost)) => {
                         self.renewed(&namespaces, since, &lost);
                         break;
                     }
-                    Err(cause) if said => info!("renewing the leases: {}", error::explain(&cause)),
+                    Err(cause) if is_logged => info!("renewing the leases: {}", error::explain(&cause)),
                     Err(cause) => {
                         warn!("renewing the leases: {}; trying again", error::explain(&cause));
-                        said = true;
+                        is_logged = true;
                     }
                 }
                 tokio::time::sleep(TRY_EVERY).await;

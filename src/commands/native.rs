@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
-use super::deliver::{One, deliver_one};
-use super::{Run, begin_one, confirm, prepare};
+use super::outputs::{SingleOutput, deliver_single};
+use super::session::Session;
+use super::{Run, confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::facts::Scope;
@@ -19,16 +20,17 @@ use crate::text::plural;
 
 /// Runs the command and writes its report. Returns the exit code.
 pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
-    let output = One::of(common, "native", &[Format::Table, Format::Json])?;
-    let (run, uri, output) = begin_one(common, id, output)?;
-    let (run, uri) = (&run, uri.require()?);
+    let output = SingleOutput::with_format(common, "native", &[Format::Table, Format::Json])?;
+    let (run, output) = Session::begin_single(common, id, output)?;
+    let run = &run;
+    run.uri()?;
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {
         let failure = Failure::usage("native apply: nobody to ask, for standard input is no terminal; nothing was contacted");
         return Err(failure.hint("look with --dry-run, then pass --yes").into());
     }
-    let (deployment, differences) = unless_stopped(run, look(run, common, &uri)).await?;
+    let (deployment, differences) = unless_stopped(run, look(run, common)).await?;
     let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
     let (command, dry_run, exit_code) = match command {
         NativeCommand::Diff => (report::Command::Diff, false, report::of_diff(&rows)),
@@ -53,7 +55,7 @@ pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyho
     };
     deployment.close().await;
     let text = if output.format == Format::Json { json::render(&report) } else { report::to_text(&report) };
-    Ok(deliver_one(common, output, &text, report.exit_code, &report::summary(&report))?)
+    Ok(deliver_single(common, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
 /// Runs work that a signal may end at once: nothing is changed yet.
@@ -64,10 +66,10 @@ async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failu
     }
 }
 
-async fn look(run: &Run, common: &Common, uri: &str) -> Result<(Deployment, Vec<Difference>), Failure> {
+async fn look(run: &Run, common: &Common) -> Result<(Deployment, Vec<Difference>), Failure> {
     let only = Only(&common.only);
     only.rules(&run.policy)?;
-    let deployment = prepare::connect(run, uri, "nothing was changed").await?;
+    let deployment = prepare::connect(run, "nothing was changed").await?;
     let differences = compare(run, &only, &deployment).await?;
     if differences.is_empty() { Err(only.matches_nothing(&run.policy)) } else { Ok((deployment, differences)) }
 }

@@ -1,71 +1,83 @@
-//! From the policy to the plan: connects, looks, decides. Reads only.
+//! From the policy to the plan: connects, inspects the deployment, plans. Reads only.
 
 use std::time::Duration;
 
 use bson::DateTime;
 
-use super::{Run, archive};
+use super::archive;
+use super::session::Session;
 use crate::approval::Approval;
-use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::Only;
 use crate::server::{Deployment, catalog, connect, error};
 
-/// What the command line says of time.
-pub struct At<'a> {
-    /// `None`: the server's clock.
-    pub as_of: Option<DateTime>,
-    pub allow_clock_skew: bool,
-    /// What was approved, and how old that may be.
-    pub approval: Option<(&'a Approval, Duration)>,
-}
-
-/// Makes the plan of a run; a signal ends it at once.
-pub async fn prepare(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {
-    run.stop.or_fail("nothing was deleted", look(run, common, at, uri)).await
-}
-
-/// The end of a run that was asked to stop before it deleted anything.
-pub fn interrupted(run: &Run) -> Failure {
-    run.stop.failure("nothing was deleted")
-}
-
-/// Connects for a command that makes no plan. `nothing` says what was not done, such as `nothing was read`.
+/// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
-/// Errors: no connection, or the deployment is not the one that the policy expects.
-pub async fn connect(run: &Run, uri: &str, nothing: &str) -> Result<Deployment, Failure> {
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
+/// Errors: no connection, or not the deployment that the policy expects.
+pub async fn connect(session: &Session, nothing: &str) -> Result<Deployment, Failure> {
+    let connection = &session.policy.connection;
+    let deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
     match deployment.facts.unexpected(&connection.expect) {
         None => Ok(deployment),
-        Some(why) => Err(Failure { exit_code: exit::REFUSED, ..Failure::cannot_run(format!("{why}; {nothing}")) }),
+        Some(why) => Err(Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit::REFUSED)),
     }
 }
 
-async fn look(run: &Run, common: &Common, at: &At<'_>, uri: &str) -> Result<(Deployment, Plan), Failure> {
-    let only = Only(&common.only);
-    let rules = only.rules(&run.policy)?;
-    let connection = &run.policy.connection;
-    let deployment = connect::connect(uri, connection.flavor, &run.id).await?;
-    let _ = run.connected.set(deployment.clone());
+/// Options of a plan that come from the command line.
+pub struct PlanOptions<'a> {
+    /// Instant of the plan; `None`: the server's clock.
+    pub as_of: Option<DateTime>,
+    pub allow_clock_skew: bool,
+    /// The approval to hold the plan against, and its maximum age.
+    pub approval: Option<(&'a Approval, Duration)>,
+}
+
+/// Connects and plans. Nothing is written, so a request to stop ends it at once.
+///
+/// Errors: no connection, no rule or namespace selected, or a request to stop.
+pub async fn plan(session: &Session, options: &PlanOptions<'_>) -> Result<(Deployment, Plan), Failure> {
+    session.stop.or_fail("nothing was deleted", inspect_and_plan(session, options)).await
+}
+
+async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Result<(Deployment, Plan), Failure> {
+    let only = Only(&session.options.only);
+    let rules = only.rules(&session.policy)?;
+    let connection = &session.policy.connection;
+    let deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
+    let _ = session.connected.set(deployment.clone());
     let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
     let facts = RunFacts {
         server: &deployment.facts,
         expect: &connection.expect,
-        as_of: at.as_of.unwrap_or(deployment.facts.local_time),
-        allow_clock_skew: at.allow_clock_skew,
+        as_of: options.as_of.unwrap_or(deployment.facts.local_time),
+        allow_clock_skew: options.allow_clock_skew,
     };
     if targets.is_empty() {
-        return Err(only.matches_nothing(&run.policy));
+        return Err(only.matches_nothing(&session.policy));
     }
     let mut plan = plan::plan(&facts, targets);
-    if let Some((approval, most_age)) = at.approval {
-        approval.hold_against(&run.policy, &deployment.facts, most_age, &mut plan);
+    if let Some((approval, max_age)) = options.approval {
+        approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
     archive::try_directories(&mut plan);
     Ok((deployment, plan))
+}
+
+pub use PlanOptions as At;
+
+pub async fn prepare(
+    session: &Session,
+    _: &crate::cli::Common,
+    options: &PlanOptions<'_>,
+    _: &str,
+) -> Result<(Deployment, Plan), Failure> {
+    plan(session, options).await
+}
+
+pub fn interrupted(session: &Session) -> Failure {
+    session.stop.failure("nothing was deleted")
 }

@@ -1,11 +1,11 @@
-//! `sweeper restore`: verifies an archive, and puts back what is missing. Needs no policy.
+//! `sweeper restore`: verifies an archive and inserts the documents that are missing. Needs no policy.
 
 use std::time::Instant;
 
 use bson::RawDocumentBuf;
 use tracing::warn;
 
-use super::deliver::{One, deliver_one};
+use super::outputs::{SingleOutput, deliver_single};
 use super::{confirm, load};
 use crate::archive::blocking;
 use crate::archive::reader::{self, Stored, Verified};
@@ -22,26 +22,28 @@ use crate::server::{Deployment, connect, error};
 use crate::stop::Stop;
 use crate::text::{clean, plural};
 
-/// Documents, and bytes of them, that are looked up and inserted at a time.
-const AT_ONCE: usize = 1000;
-const BYTES_AT_ONCE: usize = 8 * 1024 * 1024;
+/// Maximum number of documents that are looked up and inserted at a time.
+const MAX_DOCUMENTS: usize = 1000;
 
-/// A file of the archive and where its documents go.
+/// Maximum size of these documents together.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// A file of the archive and the collection to restore it to.
 struct Part {
     file: Verified,
     to: Namespace,
 }
 
-/// Puts back what an archive holds. Gives the exit code: 3 where a document could not be inserted.
+/// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted.
 ///
-/// Errors: the archive is damaged, no connection, or not confirmed; nothing was inserted then.
-pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
+/// Errors: a damaged archive, no connection, or no confirmation; nothing was inserted then.
+pub async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
-    let output = One::of(common, "restore", &[Format::Table, Format::Json])?;
-    let (uri, flavor) = load::connection(common)?;
+    let output = SingleOutput::with_format(options, "restore", &[Format::Table, Format::Json])?;
+    let (uri, flavor) = load::connection(options)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
-    let (stored, parts) = stop.or_fail("nothing was inserted", verify(common, args)).await?;
+    let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args)).await?;
     let deployment = stop.or_fail("nothing was inserted", connect::connect(&uri, flavor, id)).await?;
     if !args.dry_run && confirm::can_ask(args.yes) {
         ask(&stop, &parts).await?;
@@ -81,28 +83,28 @@ pub async fn restore(common: &Common, args: &RestoreArgs, id: &str) -> anyhow::R
         namespaces,
     };
     let text = if output.format == Format::Json { json::render(&report) } else { restore::render(&report) };
-    let exit_code = deliver_one(common, output, &text, report.exit_code, &restore::summary(&report))?;
-    if common.quiet && !report.complete {
+    let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
+    if options.quiet && !report.complete {
         warn!("the run that wrote this archive did not end");
     }
     Ok(exit_code)
 }
 
-/// Reads and verifies what was asked for.
-async fn verify(common: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part>), Failure> {
+/// Reads the selected files of the archive and verifies their checksums.
+async fn verify(options: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part>), Failure> {
     let shown = args.archive.display().to_string();
     let unreadable =
         move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
     let path = args.archive.clone();
     let mut stored = blocking(move || reader::open(&path)).await.map_err(&unreadable)?;
     let moves = moves(args, &stored)?;
-    let only = Only(&common.only);
+    let only = Only(&options.only);
     let files: Vec<_> =
         std::mem::take(&mut stored.files).into_iter().filter(|file| only.selects(None, &file.namespace)).collect();
-    if files.is_empty() && !common.only.is_empty() {
+    if files.is_empty() && !options.only.is_empty() {
         return Err(Failure::usage(format!(
             "--only {}: no namespace of the archive matches; nothing was inserted",
-            common.only.join(" --only ")
+            options.only.join(" --only ")
         )));
     }
     let verified = blocking(move || files.into_iter().map(|file| file.verify()).collect::<Result<Vec<_>, String>>());
@@ -116,7 +118,7 @@ async fn verify(common: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part
     Ok((stored, parts.collect()))
 }
 
-/// The pairs of `--namespace`. A name may hold `=` as well: what stands before it must be in the archive.
+/// Returns the pairs of `--namespace FROM=TO`. A namespace may contain `=` too, so FROM is matched against those of the archive.
 fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespace)>, Failure> {
     let read = |text: &String| {
         let wrong = |why: String| Failure::usage(format!("--namespace {text}: {why}; nothing was contacted"));
@@ -145,15 +147,15 @@ async fn ask(stop: &Stop, parts: &[Part]) -> anyhow::Result<()> {
     confirm::ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was inserted").await
 }
 
-/// Puts one file back.
+/// Restores one file, and adds to `done` what was inserted.
 ///
-/// Errors: why it could not be done to the end.
+/// Errors: the reason, if not all of it could be restored.
 async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Part, done: &mut Put) -> Result<(), String> {
     let Part { mut file, to } = part;
     let present = if args.replace { Present::Replace } else { Present::Keep };
     let places = std::mem::take(&mut file.segments);
     let mut places: Vec<_> = places.into_iter().collect();
-    // Of several states of one document the last counts: what is inserted first is kept, what is replaced last.
+    // If a document was archived in several states, the last one counts: without --replace the first insert wins, with it the last.
     if present == Present::Keep {
         places.reverse();
     }
@@ -173,21 +175,24 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
                     Some(13) => "; the user needs `find`, `insert` and, for --replace, `update` on this collection",
                     _ => "",
                 };
-                format!("{}{needs}; run it again for the rest: what is there already is left alone", error::explain(&cause))
+                format!(
+                    "{}{needs}; run it again for the rest: documents that are there already stay as they are",
+                    error::explain(&cause)
+                )
             })?;
         }
     }
     Ok(())
 }
 
-/// Cuts documents into stretches that fit into one command.
+/// Splits documents into chunks that fit into one command each.
 fn chunks(mut documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
     let mut chunks = Vec::new();
     while !documents.is_empty() {
         let mut bytes = 0;
-        let fitting = documents.iter().take(AT_ONCE).take_while(|document| {
+        let fitting = documents.iter().take(MAX_DOCUMENTS).take_while(|document| {
             bytes += document.as_bytes().len();
-            bytes <= BYTES_AT_ONCE
+            bytes <= MAX_BYTES
         });
         let (chunk, rest) = documents.split_at(fitting.count().max(1));
         chunks.push(chunk);
@@ -196,6 +201,7 @@ fn chunks(mut documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
     chunks
 }
 
+/// Enters the result into the report of a namespace.
 fn enter(report: &mut NamespaceReport, done: Put, missing: u64, error: Option<String>) {
     report.inserted_count = done.inserted;
     report.replaced_count = done.replaced;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use chrono::Utc;
 
-use super::locks::{self, HeldLeases, Wait};
+use super::locks::{self, HeldLeases, LockWait};
 use super::measure::measure;
 use super::prepare::{self, At};
 use super::{Run, confirm, events, record, remaining, rules};
@@ -47,7 +47,7 @@ async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> 
         let failure = Failure::usage("--lock-wait: there is no lock to wait for; nothing was contacted");
         return Err(failure.hint("name one with --lock FILE, or with `lock` in the policy").into());
     }
-    let wait = Wait { run, most: args.lock_wait };
+    let wait = LockWait { session: run, max: args.lock_wait };
     let _lock = match lock_file {
         Some(path) => Some(locks::take_file(path, &wait).await?),
         None => None,

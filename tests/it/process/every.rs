@@ -207,7 +207,7 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     case.replace_policy("  - {namespace: DB.d, field: at}\n");
     signal(&child, "HUP");
     until_heard(&lines, "neither `expireAfterSeconds` nor `expireAfter`").await;
-    until_heard(&lines, "by the policy from before").await;
+    until_heard(&lines, "using the previous policy").await;
     case.fill("c", dated(2..4, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     assert_eq!(case.ids("d").await, id_set(0..2));

@@ -1,0 +1,224 @@
+//! Outputs of a command: found, checked and opened before anything is contacted, written when the command is done.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use tracing::{error, warn};
+
+use crate::cli::{Common, SweepArgs};
+use crate::exit;
+use crate::failure::Failure;
+use crate::output::{self, Target};
+use crate::report::{self, Format, Report};
+use crate::text::plural;
+
+/// An open output and the format of what is written to it.
+pub struct Output {
+    pub target: Target,
+    pub format: Format,
+    /// Name in messages.
+    place: String,
+}
+
+impl Output {
+    /// Checks that a place can be written.
+    ///
+    /// Errors: it cannot.
+    fn open(path: &Path, format: Format) -> Result<Self, Failure> {
+        let place = place(path);
+        match Target::open(path) {
+            Ok(target) => Ok(Self { target, format, place }),
+            Err(cause) => Err(Failure::cannot_run(format!("creating the report {place}: {cause}; nothing was deleted"))),
+        }
+    }
+
+    pub fn is_stdout(&self) -> bool {
+        matches!(self.target, Target::Stdout)
+    }
+
+    /// Writes the text of a command with a single output; `what` names the text in messages.
+    ///
+    /// Errors: it cannot be written.
+    pub fn write(self, what: &str, text: &str) -> Result<(), Failure> {
+        let Self { target, place, .. } = self;
+        target.write(text).map_err(|cause| Failure::cannot_run(format!("writing {what} to {place}: {cause}")))
+    }
+}
+
+/// Refuses outputs that would overwrite another file of the same command line.
+///
+/// Errors: a report or the metrics would replace the policy, the saved plan, the lock file, or each other.
+pub fn check_conflicts(options: &Common, args: Option<&SweepArgs>) -> Result<(), Failure> {
+    let outputs = places(options);
+    let mut files: Vec<(&str, &Path)> = vec![("--policy", &options.policy)];
+    files.extend(args.and_then(|args| args.lock.as_deref()).map(|path| ("--lock", path)));
+    files.extend(args.and_then(|args| args.plan.as_deref()).map(|path| ("--plan", path)));
+    let metrics = args.and_then(|args| args.metrics_file.as_deref()).map(|path| ("--metrics-file", path));
+    let written: Vec<(&str, &Path)> =
+        metrics.into_iter().chain(outputs.iter().map(|path| ("--output", path.as_path()))).collect();
+    for (option, path) in written {
+        // Standard output, pipes and devices are written to directly, so nothing is replaced.
+        if output::is_stdout(path) || (path.exists() && !path.is_file()) {
+            continue;
+        }
+        let is_same = |other: &&(&str, &Path)| output::canonical(other.1) == output::canonical(path);
+        if let Some((other, _)) = files.iter().find(is_same) {
+            let failure = Failure::usage(format!("{option}: `{}` is the file of {other}; nothing was contacted", path.display()));
+            return Err(failure.hint("it would be overwritten; name a file of its own"));
+        }
+        if option == "--metrics-file" {
+            files.push((option, path));
+        }
+    }
+    Ok(())
+}
+
+/// Reads `--output` and `--format`. The first format belongs to the first output and so on; outputs without a format take it from their
+/// extension. Without any output the report goes to standard output.
+///
+/// Errors: more formats than outputs, an unknown extension, or an output that is given twice.
+pub fn pair(options: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
+    let places = places(options);
+    if options.format.len() > places.len() {
+        let failure = Failure::usage(format!(
+            "--format: {} for {}; expected no more formats than outputs; nothing was contacted",
+            plural(options.format.len() as u64, "format"),
+            plural(places.len() as u64, "output"),
+        ));
+        return Err(failure.hint("give each format its own output, such as `--format html -o audit.html --format json -o -`"));
+    }
+    for (index, path) in places.iter().enumerate() {
+        if places[..index].iter().any(|earlier| output::canonical(earlier) == output::canonical(path)) {
+            let failure = Failure::usage(format!("--output: {} is given twice; nothing was contacted", place(path)));
+            return Err(failure.hint("each output needs a file of its own; one of them may be `-`, standard output"));
+        }
+    }
+    let formats = options.format.iter().copied().map(Some).chain(std::iter::repeat(None));
+    places
+        .into_iter()
+        .zip(formats)
+        .map(|(path, format)| Ok((path.clone(), format.map_or_else(|| by_extension(&path), Ok)?)))
+        .collect()
+}
+
+/// Returns the paths of `--output`; standard output if none is given.
+fn places(options: &Common) -> Vec<PathBuf> {
+    if options.output.is_empty() { vec![PathBuf::from("-")] } else { options.output.clone() }
+}
+
+fn by_extension(path: &Path) -> Result<Format, Failure> {
+    let Some(extension) = path.extension().and_then(|extension| extension.to_str()) else { return Ok(Format::Table) };
+    Format::of_extension(extension).ok_or_else(|| {
+        Failure::usage(format!(
+            "--output: the extension `.{extension}` stands for no format; expected .html, .json, .csv, .md or .txt, or --format"
+        ))
+    })
+}
+
+/// Opens all outputs.
+///
+/// Errors: the first that cannot be written.
+pub fn open(pairs: Vec<(PathBuf, Format)>) -> Result<Vec<Output>, Failure> {
+    pairs.into_iter().map(|(path, format)| Output::open(&path, format)).collect()
+}
+
+/// The output of a command that has exactly one, not yet open.
+pub struct SingleOutput {
+    path: PathBuf,
+    format: Format,
+}
+
+impl SingleOutput {
+    /// Reads `--output` and `--format` of a command with some formats.
+    ///
+    /// Errors: several outputs, or another format.
+    pub fn with_format(options: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
+        let (path, format) = single(pair(options)?, command)?;
+        if known.contains(&format) {
+            return Ok(Self { path, format });
+        }
+        let names: Vec<String> = known.iter().map(|format| format!("`{}`", format.name())).collect();
+        let (last, others) = names.split_last().expect("every command has a format");
+        Err(Failure::usage(format!("--format: {command} knows {} and {last}; nothing was contacted", others.join(", "))))
+    }
+
+    /// Reads `--output` of a command whose text has a single form.
+    ///
+    /// Errors: several outputs, or a format.
+    pub fn without_format(options: &Common, command: &str) -> Result<Self, Failure> {
+        if !options.format.is_empty() {
+            return Err(Failure::usage(format!("--format: what {command} writes has one form; nothing was contacted")));
+        }
+        Ok(Self { path: single(places(options), command)?, format: Format::Table })
+    }
+
+    /// Checks that the output can be written.
+    ///
+    /// Errors: it cannot.
+    pub fn open(self) -> Result<Output, Failure> {
+        Output::open(&self.path, self.format)
+    }
+}
+
+/// Returns the only output of a command that cannot have several.
+///
+/// Errors: there are several.
+pub fn single<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
+    let given = outputs.len();
+    let several = format!("--output: {command} writes to one output, {given} are given; nothing was contacted");
+    <[T; 1]>::try_from(outputs).map(|[output]| output).map_err(|_| Failure::usage(several))
+}
+
+/// Writes the report of a command with a single output. If the exit code is not 0 and the report is not on standard output, logs
+/// `summary`, which says how the command ended. Returns the exit code.
+///
+/// Errors: the report cannot be written.
+pub fn deliver_single(options: &Common, output: Output, text: &str, exit_code: u8, summary: &str) -> Result<u8, Failure> {
+    let is_stdout = output.is_stdout();
+    if !(is_stdout && options.quiet) {
+        output.write("the report", text).map_err(|failure| failure.also(summary))?;
+    }
+    if exit_code != exit::DONE && (options.quiet || !is_stdout) {
+        error!("{summary}");
+    }
+    Ok(exit_code)
+}
+
+/// Writes the report to every output, even if one of them fails. If the exit code is not 0 and the report is not on standard output, logs
+/// the reason. Returns the exit code.
+pub fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
+    let (mut is_shown, mut is_written) = (false, false);
+    let mut unwritten = Vec::new();
+    for output in outputs {
+        let to_stdout = output.is_stdout();
+        let Output { target, format, place } = output;
+        if to_stdout && options.quiet {
+            continue;
+        }
+        is_shown |= to_stdout;
+        let colored = to_stdout && options.color.decide(std::io::stdout().is_terminal());
+        let text = report::render(report, format, colored);
+        match target.write(&text) {
+            Ok(()) => is_written = true,
+            Err(cause) => unwritten.push((format!("to {place}: {cause}"), text)),
+        }
+    }
+    if let Some((_, text)) = unwritten.first() {
+        let deleted = plural(report.totals.deleted_count, "document");
+        let causes: Vec<&str> = unwritten.iter().map(|(cause, _)| cause.as_str()).collect();
+        error!("writing the report {}; the run itself is over, {deleted} deleted", causes.join("; "));
+        if !(is_written || is_shown || options.quiet) && output::to_stdout(text).is_ok() {
+            warn!("the report was written to standard output instead");
+        }
+        return exit::CANNOT_RUN;
+    }
+    if report.exit_code != exit::DONE && !is_shown {
+        error!("{}", report::reason(report));
+    }
+    report.exit_code
+}
+
+/// Returns the name of an output in messages.
+fn place(path: &Path) -> String {
+    if output::is_stdout(path) { "standard output".to_owned() } else { format!("`{}`", path.display()) }
+}

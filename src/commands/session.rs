@@ -1,0 +1,109 @@
+//! What a command by a policy works with, from its beginning on.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use bson::{DateTime, Uuid};
+
+use super::load::{self, Uri};
+use super::outputs::{self, Output, SingleOutput};
+use crate::cli::Common;
+use crate::failure::Failure;
+use crate::instant::millis;
+use crate::log;
+use crate::facts::LAST_CHANGE;
+use crate::policy::Policy;
+use crate::report::{Command, RunRecord};
+use crate::server::Deployment;
+use crate::stop::Stop;
+
+/// One run of a command by a policy.
+pub struct Session {
+    pub options: Common,
+    pub id: String,
+    pub begun: Instant,
+    pub started_at: DateTime,
+    pub policy: Policy,
+    pub stop: Stop,
+    /// The deployment, once connected. A run that fails afterwards is recorded in its history as well.
+    pub connected: OnceLock<Deployment>,
+    /// Connection string, if there is one.
+    pub uri: Uri,
+}
+
+impl Session {
+    /// Begins a run now.
+    pub fn new(options: &Common, id: &str, policy: Policy, uri: Uri, stop: Stop) -> Self {
+        Self {
+            options: options.clone(),
+            id: id.to_owned(),
+            begun: Instant::now(),
+            started_at: DateTime::now(),
+            policy,
+            stop,
+            connected: OnceLock::new(),
+            uri,
+        }
+    }
+
+    /// Begins a command that reports what the rules of the policy do: reads the policy and opens the outputs.
+    ///
+    /// Errors: a wrong command line or policy, or an output that cannot be written; nothing was contacted.
+    pub fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+        let outputs = outputs::pair(options)?;
+        let (policy, uri) = load::load(options)?;
+        let outputs = outputs::open(outputs)?;
+        refuse_invisible(&policy)?;
+        Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))
+    }
+
+    /// Does the same for a command with a single output. Rules that cannot be swept are accepted.
+    ///
+    /// Errors: a wrong policy, or an output that cannot be written; nothing was contacted.
+    pub fn begin_single(options: &Common, id: &str, output: SingleOutput) -> anyhow::Result<(Self, Output)> {
+        let (policy, uri) = load::load(options)?;
+        let output = output.open()?;
+        Ok((Self::new(options, id, policy, uri, Stop::listen()?), output))
+    }
+
+    /// Returns the connection string.
+    ///
+    /// Errors: there is none.
+    pub fn uri(&self) -> Result<&str, Failure> {
+        self.uri.require()
+    }
+
+    /// Returns the report's record of a run that contacted no server; the others fill in more.
+    pub fn record(&self, command: Command) -> RunRecord<'_> {
+        RunRecord {
+            command,
+            dry_run: false,
+            run_id: self.id.clone(),
+            as_of: None,
+            started_at: self.started_at,
+            duration_ms: millis(self.begun.elapsed()),
+            signal_exit: self.stop.exit_code(),
+            policy: &self.policy,
+            server: None,
+            plan: None,
+        }
+    }
+}
+
+/// Returns an id for a run, and sets it as that of all further lines of the log.
+pub fn new_id() -> String {
+    let id = Uuid::new().to_string();
+    log::begin_run(&id);
+    id
+}
+
+/// Refuses a policy with a rule on a field that no client can see: such a rule can be compared with the service's own settings, but not
+/// swept.
+pub fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
+    let Some(rule) = policy.rules.iter().find(|rule| rule.field.as_deref() == Some(LAST_CHANGE)) else { return Ok(()) };
+    let failure = Failure::usage(format!(
+        "policy `{}`: rule `{}`: `field: _ts` is not visible to MongoDB clients of Azure Cosmos DB; nothing was contacted",
+        policy.path, rule.name
+    ));
+    Err(failure.hint("the service's own TTL works on it: `sweeper native apply` sets it; or name a date field of the documents"))
+}
