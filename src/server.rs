@@ -23,6 +23,8 @@ pub mod overload;
 pub mod privileges;
 pub mod retry;
 pub mod sample;
+#[cfg(test)]
+mod scripted;
 pub mod shard_key;
 pub mod timeout;
 pub mod transport;
@@ -37,6 +39,7 @@ use tracing::debug;
 use crate::facts::ServerFacts;
 use error::ServerError;
 use meter::Meter;
+use retry::{Retries, retry};
 use transport::{Batches, Command, ReadPreference, Transport};
 
 /// Time that the end of a run waits for the server to be told.
@@ -58,7 +61,7 @@ pub struct ReadOptions {
 /// One connection to one deployment, for one run.
 #[derive(Clone)]
 pub struct Deployment {
-    pub transport: Arc<dyn Transport>,
+    transport: Arc<dyn Transport>,
     pub facts: ServerFacts,
     /// The comment of every command, by which the server's log and profiler name the run.
     pub comment: String,
@@ -70,13 +73,20 @@ pub struct Deployment {
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
     /// For services that bill each request.
-    pub meter: Option<Arc<Meter>>,
+    meter: Option<Arc<Meter>>,
 }
 
 impl Deployment {
     /// Runs one command on the primary, once, without a time limit. Carries the run's comment where the flavor takes one.
     pub async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         self.send(Command::of(database, &self.marked(command))?).await
+    }
+
+    /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::once`] says.
+    pub async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
+        let command = Command::of(database, &self.marked(command))?;
+        let mut retries = Retries::once();
+        retry(|cause| retries.wait(cause), || self.send(command.clone())).await
     }
 
     /// Runs a command as it is.

@@ -60,10 +60,10 @@ pub async fn sweep(
         tokio::select! {
             lag = LagSource::open(deployment) => lag,
             // Each rule finds out by itself that it is to stop.
-            () = run.stop.asked() => LagSource::Nobody,
+            () = run.stop.asked() => LagSource::NoSecondary,
         }
     } else {
-        LagSource::Nobody
+        LagSource::NoSecondary
     };
     let expected = ready.iter().map(|(_, report)| report.expired_count).sum();
     let sweeping = Sweeping {

@@ -1,16 +1,16 @@
-//! What an audit asks beyond the counts: the distribution of the dates, some documents, and what finding them costs. Reads only.
+//! Figures of an audit in addition to the counts: the distribution of the dates, some documents, and the cost of finding them. Reads only.
 
-use super::error::Result;
 use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::count::{documents, in_bucket};
+use super::error::Result;
 use super::find::Query;
 use crate::audit::distribution::Distribution;
 use crate::audit::{ranges, sample};
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::report::audit::{Examined, Sample};
-use crate::values::integer_in;
+use crate::values::count_in;
 
 /// Expired documents that are shown.
 const SAMPLES: i64 = 10;
@@ -18,8 +18,8 @@ const SAMPLES: i64 = 10;
 /// Expired documents after which an explained query ends.
 const EXPLAINED: u64 = 10_000;
 
-/// Puts every document into its class, in one pass over the collection; where a rate is given, only those of a sample, and gives with it how
-/// many these were.
+/// Sorts every document into its class, in one pass over the collection. With a rate only the documents of a sample are sorted, and their
+/// number is returned too.
 pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Option<f64>) -> Result<(Distribution, Option<u64>)> {
     let SweepRule { selection, expiry, .. } = rule;
     let mut sums = Document::new();
@@ -29,13 +29,13 @@ pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Opt
     let filter = selection.filter.as_ref();
     let classes = |filter| expiry.classes(filter, &ranges::bounds_ms(), &sums);
     let stages = match sample {
-        // Before the filter: what was drawn stands for the whole collection.
+        // Before the filter: the sample stands for the whole collection.
         Some(rate) => {
             let mut classes = classes(filter);
             classes.insert("drawn", vec![doc! { "$count": "n" }]);
             vec![doc! { "$match": { "$sampleRate": rate } }, doc! { "$facet": classes }]
         }
-        // Ahead of the classes, where an index may serve it.
+        // Before the classes, where an index may serve it.
         None => {
             let matching = filter.map(|filter| doc! { "$match": filter.clone() });
             matching.into_iter().chain([doc! { "$facet": classes(None) }]).collect()
@@ -44,18 +44,18 @@ pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Opt
     let whole = Selection { index: None, ..selection.clone() };
     let found = documents(deployment, &whole, stages).await?.into_iter().next().unwrap_or_default();
     let drawn = found.get_array("drawn").ok().and_then(|counts| counts.first()?.as_document());
-    let drawn = drawn.and_then(|count| integer_in(count, "n")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let drawn = drawn.and_then(|count| count_in(count, "n")).unwrap_or(0);
     Ok((Distribution::read(expiry, &found), sample.map(|_| drawn)))
 }
 
-/// Some expired documents: along the index where there is one.
+/// Returns some expired documents, along the index where there is one.
 pub async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
     let SweepRule { selection, expiry, .. } = rule;
     let found = documents(deployment, selection, expiry.samples(SAMPLES)).await?;
     Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 
-/// What finding the first 10,000 expired documents along the rule's index costs; `None` where no plan can be read.
+/// Returns the cost of finding the first 10,000 expired documents along the rule's index; `None` where no plan can be read.
 pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
     let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) else { return Ok(None) };
     let query = Query::find(&selection.namespace, selection.predicate.clone())
@@ -66,7 +66,7 @@ pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<
         .read_preference(deployment.read_options.preference);
     let plan = query.explain(deployment, "executionStats").await?;
     let stats = plan.get("executionStats").and_then(Bson::as_document);
-    let stat = |key| stats.and_then(|stats| integer_in(stats, key)).and_then(|n| u64::try_from(n).ok());
+    let stat = |key| stats.and_then(|stats| count_in(stats, key));
     let all = (stat("totalDocsExamined"), stat("totalKeysExamined"), stat("nReturned"));
     let (Some(documents), Some(keys), Some(returned)) = all else { return Ok(None) };
     Ok(Some(Examined { documents, keys, returned }))

@@ -114,7 +114,7 @@ async fn databases(deployment: &Deployment, patterns: &[&NamespacePattern]) -> R
     let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
     if !globs.is_empty() {
         let command = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-        let reply = deployment.run("admin", command).await?;
+        let reply = deployment.read("admin", command).await?;
         let listed = reply.get_array("databases").into_iter().flatten().filter_map(Bson::as_document);
         let names = listed.filter_map(|database| database.get_str("name").ok());
         let matching =

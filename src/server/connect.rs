@@ -1,4 +1,4 @@
-//! Opens the connection and asks the server who it is.
+//! Connects to a deployment, and recognises it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,9 +17,9 @@ use crate::failure::Failure;
 use crate::flavor::Flavor;
 use crate::values::integer_in;
 
-/// Connects, checks that the server answers and is one this version can sweep.
+/// Connects, and checks that the server answers and can be swept by this version.
 ///
-/// Errors: why not, with the hosts but without user, password or options of the connection string.
+/// Errors: the reason, with the hosts but without user, password or options of the connection string.
 pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
     let prepared = uri::prepare(given)
@@ -141,7 +141,7 @@ fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a st
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_str)
 }
 
-/// The write concern that every delete carries: majority where the connection string names none.
+/// Returns the write concern of every delete: majority where the connection string names none.
 fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
     let mut document = doc! { "w": "majority" };
     let Some(concern) = from_uri else { return Ok(document) };
@@ -167,7 +167,7 @@ fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
     if cause.is_dns() {
         return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
     }
-    // The driver's words may quote the string: they are shown only where they quote none of its values.
+    // The driver's message may quote the string: it is shown only where it quotes none of its values.
     let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
     let why = if quotes || shown.ends_with("<redacted>") {
         "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"

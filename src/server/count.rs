@@ -1,16 +1,16 @@
-//! Counts without changing anything: how many documents a rule would delete, how old the oldest is, and what it leaves alone.
+//! Counts of the documents that a rule deletes or leaves alone. Reads only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::error::Result;
 use bson::{DateTime, Document, doc};
 
+use super::error::Result;
 use super::find::Query;
 use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::plan::{Selection, Storage, SweepRule};
-use crate::values::integer_in;
+use crate::values::count_in;
 
 /// Documents at the head of a collection in which a field is looked for.
 const FIELD_SAMPLE: i64 = 1000;
@@ -18,13 +18,13 @@ const FIELD_SAMPLE: i64 = 1000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expired {
     pub count: u64,
-    /// The earliest date of any expired document; `None` where there is none.
+    /// The earliest date of any expired document; `None` where none has expired, or it was not looked for.
     pub oldest: Option<DateTime>,
-    /// Measurements in expired buckets; `None` where documents are no buckets.
+    /// Measurements in expired buckets; `None` where the documents are not buckets.
     pub measurements: Option<u64>,
 }
 
-/// Counts the expired documents of a rule, along its index where it has one, else in one pass over the collection.
+/// Counts the expired documents of a rule along its index, or in one pass over the collection where it has none.
 pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
     let matching = doc! { "$match": selection.predicate.clone() };
@@ -46,7 +46,7 @@ pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expire
     let found = one(deployment, selection, vec![matching.clone(), group]).await?;
     let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
-        // An index in another order has to be gone through.
+        // An index in another order has to be read as a whole.
         let stages = if index.oldest_first {
             first(rule)
         } else {
@@ -58,43 +58,42 @@ pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expire
     Ok(expired)
 }
 
-/// Counts the expired documents of a rule along its index, if that takes no longer than `most`. `None`: it takes longer, or there is none.
-pub async fn expired_within(deployment: &Deployment, rule: &SweepRule, most: Duration) -> Option<u64> {
+/// Counts the expired documents of a rule along its index; `None` if that takes longer than `max_time`, or there is no index.
+pub async fn expired_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<u64> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
-    let found = one(&within(deployment, most), selection, stages).await.ok()?;
+    let found = one(&limited(deployment, max_time), selection, stages).await.ok()?;
     Some(read(expiry, found.as_ref()).count)
 }
 
-/// The earliest date of any expired document, where the index gives it at once and that takes no longer than `most`.
-pub async fn oldest_within(deployment: &Deployment, rule: &SweepRule, most: Duration) -> Option<DateTime> {
+/// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than `max_time`.
+pub async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
-    let found = one(&within(deployment, most), selection, first(rule)).await.ok()?;
+    let found = one(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
     read(expiry, found.as_ref()).oldest
 }
 
-/// The same deployment for queries that may take so long.
-fn within(deployment: &Deployment, most: Duration) -> Deployment {
-    Deployment { read_options: ReadOptions { max_time: Some(most), ..ReadOptions::default() }, ..deployment.clone() }
+/// Returns the same deployment with a time limit for queries, and the default read preference.
+fn limited(deployment: &Deployment, max_time: Duration) -> Deployment {
+    Deployment { read_options: ReadOptions { max_time: Some(max_time), ..ReadOptions::default() }, ..deployment.clone() }
 }
 
-/// Along an ascending index the first match has the earliest date of all.
+/// Returns the stages for the first match, which has the earliest date of all along an ascending index.
 fn first(rule: &SweepRule) -> Vec<Document> {
     let project = doc! { "$project": { "_id": 0, "oldest": rule.expiry.earliest() } };
     vec![doc! { "$match": rule.selection.predicate.clone() }, doc! { "$limit": 1 }, project]
 }
 
 fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
-    let count = found.and_then(|found| integer_in(found, "count")).and_then(|count| u64::try_from(count).ok());
+    let number = |key| found.and_then(|found| count_in(found, key));
     let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| expiry.instant(oldest));
-    let measurements = found.and_then(|found| integer_in(found, "measurements")).and_then(|count| u64::try_from(count).ok());
-    Expired { count: count.unwrap_or(0), oldest, measurements }
+    Expired { count: number("count").unwrap_or(0), oldest, measurements: number("measurements") }
 }
 
-/// How many measurements a bucket holds: a compressed one says so itself, in others each has its own key.
+/// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement has a key.
 pub fn in_bucket(dates: &str) -> Document {
     let dates = format!("${dates}");
     doc! { "$cond": [
@@ -104,7 +103,8 @@ pub fn in_bucket(dates: &str) -> Document {
     ] }
 }
 
-/// Counts documents that the rule keeps although something about them says that they were meant to go; `None` for rules that know none.
+/// Counts documents that the rule keeps although something in them says that they were meant to expire, by reason; `None` for rules that
+/// have no such reason.
 pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
     let SweepRule { selection, expiry, .. } = rule;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
@@ -118,7 +118,7 @@ pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<
     Ok((!counts.is_empty()).then_some(counts))
 }
 
-/// Whether one of the first documents of the collection has the rule's field.
+/// Tells whether one of the first documents of the collection has the rule's field.
 pub async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
     let SweepRule { selection, expiry, .. } = rule;
     let stages =
@@ -127,7 +127,7 @@ pub async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool
     Ok(one(deployment, &plain, stages).await?.is_some())
 }
 
-/// The first document that an aggregation gives.
+/// Returns the first document that an aggregation yields.
 async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Option<Document>> {
     Ok(documents(deployment, selection, stages).await?.into_iter().next())
 }

@@ -35,7 +35,7 @@ pub async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figu
 
 /// Returns a collection's own count of its documents.
 pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
-    let reply = deployment.run(&namespace.database, doc! { "count": &namespace.collection }).await?;
+    let reply = deployment.read(&namespace.database, doc! { "count": &namespace.collection }).await?;
     Ok(count_in(&reply, "n").unwrap_or(0))
 }
 
@@ -44,7 +44,7 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
     if document_count == 0 {
         return Ok(None);
     }
-    match deployment.run(&namespace.database, doc! { "collStats": &namespace.collection }).await {
+    match deployment.read(&namespace.database, doc! { "collStats": &namespace.collection }).await {
         Ok(stats) => Ok(Some(stats)),
         Err(cause) if is_unavailable(&cause) => Ok(None),
         Err(cause) => Err(cause),
@@ -59,7 +59,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
     let key = match facts.capabilities.shard_keys {
         ShardKeys::ByGetCollection => {
             let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
-            let reply = deployment.run(&namespace.database, command).await;
+            let reply = deployment.read(&namespace.database, command).await;
             reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
         }
         ShardKeys::InConfig if facts.topology == Topology::Sharded => {

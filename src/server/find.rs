@@ -323,3 +323,69 @@ fn millis(time: Duration) -> i64 {
 fn whole(documents: u64) -> i64 {
     i64::try_from(documents).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::codes;
+    use crate::server::scripted::{Answer, Script};
+
+    fn namespace() -> Namespace {
+        Namespace { database: "app".into(), collection: "c".into() }
+    }
+
+    fn stepped_down() -> Answer {
+        Answer::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""))
+    }
+
+    #[tokio::test]
+    async fn a_find_carries_what_the_deployment_adds() {
+        let reply = doc! { "cursor": { "firstBatch": [{ "_id": 1 }], "id": 0_i64 }, "ok": 1.0 };
+        let script = Script::new([Answer::Reply(reply)]);
+        let mut deployment = script.deployment();
+        deployment.read_concern = Some(doc! { "level": "majority" });
+        let find = Query::find(&namespace(), doc! { "a": 1 }).sort(doc! { "a": 1 }).limit(5).hint(Some("a_1"));
+        let found = find.max_time(Some(Duration::from_secs(2))).first_batch(&deployment).await;
+        assert_eq!(found, Ok(vec![doc! { "_id": 1 }]));
+        let expected = doc! {
+            "find": "c", "filter": { "a": 1 }, "sort": { "a": 1 }, "limit": 5_i64, "singleBatch": true, "hint": "a_1",
+            "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",
+        };
+        assert_eq!(script.sent(), [expected]);
+    }
+
+    #[tokio::test]
+    async fn a_service_without_hints_and_comments_gets_none() {
+        let script = Script::new([Answer::End]);
+        let mut deployment = script.deployment();
+        deployment.facts.capabilities = crate::flavor::Flavor::CosmosRu.capabilities(8);
+        let aggregate = Query::aggregate(&namespace(), vec![doc! { "$limit": 1 }]).hint(Some("a_1"));
+        assert_eq!(aggregate.all(&deployment).await, Ok(Vec::new()));
+        assert_eq!(script.sent(), [doc! { "aggregate": "c", "pipeline": [{ "$limit": 1 }], "cursor": {} }]);
+    }
+
+    #[tokio::test]
+    async fn batches_follow_each_other_and_a_retry_begins_anew() {
+        let batch = |ids: &[i32]| Answer::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect());
+        let script = Script::new([batch(&[1, 2]), stepped_down(), batch(&[1, 2]), batch(&[]), batch(&[3]), Answer::End]);
+        let found = Query::find(&namespace(), doc! {}).limit(3).batch_size(3).all(&script.deployment()).await.unwrap();
+        assert_eq!(found, [doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+        let sent = script.sent();
+        assert_eq!((sent.len(), sent[0].get("batchSize")), (2, Some(&Bson::Int64(4))));
+
+        let script = Script::new([stepped_down(), stepped_down()]);
+        let failed = Query::find(&namespace(), doc! {}).all(&script.deployment()).await.unwrap_err();
+        assert!(failed.has_code(codes::PRIMARY_STEPPED_DOWN) && script.sent().len() == 2);
+    }
+
+    #[tokio::test]
+    async fn the_plan_of_a_query_is_asked_for_without_the_read_concern() {
+        let script = Script::new([Answer::Reply(doc! { "ok": 1.0 })]);
+        let mut deployment = script.deployment();
+        deployment.read_concern = Some(doc! { "level": "majority" });
+        let find = Query::find(&namespace(), doc! { "a": 1 }).max_time(Some(Duration::from_secs(1)));
+        find.explain(&deployment, "queryPlanner").await.unwrap();
+        let explained = doc! { "find": "c", "filter": { "a": 1 }, "comment": "sweeper test" };
+        assert_eq!(script.sent(), [doc! { "explain": explained, "verbosity": "queryPlanner", "maxTimeMS": 1000_i64 }]);
+    }
+}

@@ -47,8 +47,8 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
     }
 }
 
-/// Reads the newest documents, the newest first, without the rules where they are not asked for. Also gives whether there are too many to
-/// know that they are the newest.
+/// Reads the newest documents, the newest first, with their rules only where these are asked for. Also returns whether there are too many
+/// documents to know which are the newest.
 pub async fn newest(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -59,7 +59,7 @@ pub async fn newest(
         let page = Page { filter: doc! {}, sort: doc! { "startedAt": -1 }, limit: u32::try_from(last).unwrap_or(u32::MAX) };
         return Ok((find(deployment, namespace, page, with_rules).await?, false));
     }
-    // Without a sort by date all of them are gone through, in the order of their `_id`s.
+    // Without a sort by date all documents are read, in the order of their `_id`s.
     let (mut newest, mut read, mut filter) = (Vec::new(), 0, doc! {});
     loop {
         let page = Page { filter: filter.clone(), sort: doc! { "_id": 1 }, limit: PAGE };
@@ -89,4 +89,35 @@ async fn find(deployment: &Deployment, namespace: &Namespace, page: Page, with_r
     let find = Query::find(namespace, page.filter).sort(page.sort).limit(page.limit.into()).batch_size(page.limit);
     let find = if with_rules { find } else { find.projection(doc! { "rules": 0 }) };
     find.read_preference(ReadPreference::ConnectionString).retried().all(deployment).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::{Answer, Script};
+
+    async fn inserted(answers: Vec<Answer>) -> (Result<()>, usize) {
+        let script = Script::new(answers);
+        let namespace = Namespace { database: "ops".into(), collection: "runs".into() };
+        let grant = RecordGrant::new(false).unwrap();
+        let result = insert(&script.deployment(), &namespace, doc! { "_id": "run" }, &grant).await;
+        (result, script.sent().len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_whose_reply_was_lost_is_recorded_once() {
+        let stepped_down = || Answer::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""));
+        let duplicate = || {
+            let error = doc! { "index": 0, "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
+            Answer::Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
+        };
+        assert_eq!(inserted(vec![Answer::Reply(doc! { "n": 1, "ok": 1.0 })]).await, (Ok(()), 1));
+        assert_eq!(inserted(vec![stepped_down(), duplicate()]).await, (Ok(()), 2));
+        let (result, attempts) = inserted((0..4).map(|_| stepped_down()).collect()).await;
+        assert!(result.is_err() && attempts == 4);
+        let unmet = doc! { "n": 1, "ok": 1.0, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
+        assert!(inserted(vec![Answer::Reply(unmet)]).await.0.is_err());
+        let silent = Answer::Error(ServerError::timeout(MAX_INSERT_TIME));
+        assert_eq!(inserted(vec![silent]).await.1, 1);
+    }
 }

@@ -1,4 +1,4 @@
-//! Puts documents back: inserts what is missing, and leaves alone or replaces what is there. Nothing else in the program inserts.
+//! Puts documents back: inserts those that are missing, and keeps or replaces those that are there.
 
 use std::collections::HashMap;
 
@@ -13,29 +13,29 @@ use crate::values::count_in;
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
 
-/// What to do with documents of which the `_id` is there.
+/// The treatment of documents whose `_id` is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Present {
     Keep,
     Replace,
 }
 
-/// What became of documents that were to be put back.
+/// The outcome of putting documents back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Put {
     pub inserted: u64,
     pub replaced: u64,
-    /// There already, byte by byte the same.
+    /// There already, the same byte by byte.
     pub same: u64,
     /// There already, but different, and kept as it is.
     pub different: u64,
     /// Another document has the same value in a unique index.
     pub conflicts: u64,
-    /// The server would not take them.
+    /// Refused by the server.
     pub refused: u64,
-    /// Why the first of those was refused.
+    /// The reason for which the first of them was refused.
     pub why: Option<String>,
-    /// Written, but the members have not confirmed it: why.
+    /// The reason for which the members have not confirmed what was written.
     pub unconfirmed: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Resul
     })
 }
 
-/// Puts documents back, no two of which have the same `_id`. With `dry` nothing is written, and what would be is counted.
+/// Puts documents back, no two of which have the same `_id`. With `dry` nothing is written, only counted.
 pub async fn put(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -81,7 +81,7 @@ pub async fn put(
                 put.why.get_or_insert_with(|| cause.to_string());
                 continue;
             }
-            // Which index it was the servers say in different ways.
+            // Servers name the index in different ways.
             let found = existing(deployment, namespace, std::slice::from_ref(*document)).await?;
             match found.into_values().next() {
                 Some(existing) if existing == **document => put.same += 1,
@@ -109,7 +109,7 @@ pub async fn put(
     Ok(())
 }
 
-/// The bytes of the `_id`, with its type.
+/// Returns the bytes of the `_id`, with its type.
 fn key(document: &RawDocument) -> Vec<u8> {
     let mut key = RawDocumentBuf::new();
     if let Ok(Some(id)) = document.get("_id") {
@@ -118,7 +118,7 @@ fn key(document: &RawDocument) -> Vec<u8> {
     key.into_bytes()
 }
 
-/// The documents of the collection with the `_id`s of these.
+/// Reads the documents of the collection that have the `_id`s of these.
 async fn existing(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -137,7 +137,7 @@ async fn existing(
     Ok(found)
 }
 
-/// Inserts documents. Gives those that were not: their index, the code and why.
+/// Inserts documents; returns the index of each that was refused, with the error.
 async fn insert(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -145,7 +145,7 @@ async fn insert(
     put: &mut Put,
 ) -> Result<Vec<(usize, ServerError)>> {
     let mut failed = Vec::new();
-    // The server would put its time in the place of an empty timestamp, but not where the document comes out of an expression.
+    // The server replaces an empty timestamp by its time, except where the document comes out of an expression.
     let (empty, plain): (Vec<_>, Vec<_>) = documents.iter().enumerate().partition(|(_, document)| has_empty_timestamp(document));
     if !plain.is_empty() {
         let list: RawArrayBuf = plain.iter().map(|(_, document)| RawBson::Document((**document).clone())).collect();
@@ -172,7 +172,7 @@ fn has_empty_timestamp(document: &RawDocument) -> bool {
     document.iter().flatten().any(|(_, value)| value == empty)
 }
 
-/// Replaces the document with the same `_id`. Gives how many were there, or the code of the server's refusal and why.
+/// Replaces the document with the same `_id`; returns the number of documents that were there, or the error for which it was refused.
 async fn replace(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -202,8 +202,8 @@ async fn replace(
     })
 }
 
-/// The expression that gives the document as it is: in any other way of writing it the server sets empty timestamps, and refuses names
-/// that begin with `$`.
+/// Returns an expression that yields the document unchanged. Written in any other way, the server would set empty timestamps, and refuse
+/// names that begin with `$`.
 fn as_it_is(document: &RawDocumentBuf) -> RawBson {
     let mut literal = RawDocumentBuf::new();
     literal.append(cstr!("$literal"), RawBsonRef::Document(document));
@@ -212,7 +212,7 @@ fn as_it_is(document: &RawDocumentBuf) -> RawBson {
     RawBson::Array(RawArrayBuf::from_iter([RawBson::Document(stage)]))
 }
 
-/// An update that puts a document in the place of the one that the filter names.
+/// Returns an update that replaces the document that the filter names.
 fn update(namespace: &Namespace, filter: RawDocumentBuf, with: RawBson, upsert: bool) -> RawDocumentBuf {
     let mut statement = RawDocumentBuf::new();
     statement.append(cstr!("q"), RawBson::Document(filter));
@@ -224,7 +224,7 @@ fn update(namespace: &Namespace, filter: RawDocumentBuf, with: RawBson, upsert: 
     command
 }
 
-/// Runs a write command. Gives the server's `n`, and for each document that was not written its index, the code and why.
+/// Runs a write command; returns the server's `n`, and the index of each document that was refused, with the error.
 async fn write(
     deployment: &Deployment,
     namespace: &Namespace,

@@ -1,4 +1,4 @@
-//! How far the members of a replica set are behind their primary.
+//! The replication lag of a deployment.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use tokio::task::JoinHandle;
 
 use super::Deployment;
 use super::error::ServerError;
+use super::timeout::with_timeout;
 use super::transport::Command;
 use crate::facts::Topology;
 use crate::values::integer_in;
 
-/// Time between two looks. Members tell each other where they are at least every two seconds.
-const EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks. Members report their positions to each other at least every two seconds.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A server that takes longer to say how its members are is not one to be trusted with it.
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// Time limit of one look: the word of a server that takes longer is not worth relying on.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(5);
 
-/// Where the members of a set are, the slowest of them.
+/// The lag of the slowest member of a replica set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lag {
     /// No member has to follow the primary.
@@ -26,19 +27,19 @@ pub enum Lag {
     Known {
         /// `host:port`.
         member: String,
-        /// What the primary has written since the last operation that the member has.
+        /// The time between the last operations of the primary and of the member.
         lag: Duration,
     },
-    /// Says why nobody can tell.
+    /// The reason for which the lag is unknown.
     Unknown(String),
 }
 
 impl Lag {
-    /// Says who is further behind than `most`; a lag that is not known is.
-    pub fn behind(&self, most: Duration) -> Option<String> {
+    /// Names the member that is further behind than `max`; an unknown lag counts as further behind.
+    pub fn behind(&self, max: Duration) -> Option<String> {
         match self {
-            Lag::Known { member, lag } if *lag > most => {
-                Some(format!("{member} is {} s behind, {} s are allowed", lag.as_secs(), most.as_secs()))
+            Lag::Known { member, lag } if *lag > max => {
+                Some(format!("{member} is {} s behind, {} s are allowed", lag.as_secs(), max.as_secs()))
             }
             Lag::Unknown(why) => Some(format!("lag is unknown: {why}")),
             Lag::NoSecondary | Lag::Known { .. } => None,
@@ -46,17 +47,17 @@ impl Lag {
     }
 }
 
-/// What can be known of the lag of a deployment.
+/// The way in which the lag of a deployment is found out.
 pub enum LagSource {
-    /// A standalone server has nobody behind it.
-    Nobody,
-    /// The members' positions, looked at every second.
+    /// No member follows: a standalone server, or a service that does not show its members.
+    NoSecondary,
+    /// The positions of the members, looked at every second.
     Members(LagWatch),
-    /// Whether a majority confirms a batch in time. Says why no more can be known.
+    /// The time in which a majority confirms a batch. Holds the reason for which no more can be known.
     Majority(String),
 }
 
-/// Looks until it is dropped.
+/// A task that looks until it is dropped.
 pub struct LagWatch {
     receiver: watch::Receiver<Lag>,
     task: JoinHandle<()>,
@@ -75,17 +76,17 @@ impl Drop for LagWatch {
 }
 
 impl LagSource {
-    /// Finds out what the connected user may know, and begins to watch it.
+    /// Finds out which way is open to the connected user, and begins to watch the members where they can be seen.
     pub async fn open(deployment: &Deployment) -> Self {
         if !deployment.facts.capabilities.member_status {
-            return Self::Nobody;
+            return Self::NoSecondary;
         }
         match deployment.facts.topology {
-            Topology::Standalone => return Self::Nobody,
+            Topology::Standalone => return Self::NoSecondary,
             Topology::Sharded => return Self::Majority("mongos does not show the members of the shards".into()),
             Topology::ReplicaSet => {}
         }
-        let first = match look(deployment).await {
+        let first = match look(deployment.clone()).await {
             Err(cause) if cause.is_unauthorized() => {
                 return Self::Majority(
                     "the user may not read `replSetGetStatus` and `replSetGetConfig` (role `clusterMonitor`)".into(),
@@ -97,31 +98,34 @@ impl LagSource {
         let deployment = deployment.clone();
         let task = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(EVERY).await;
-                let lag = match tokio::time::timeout(LONGEST_LOOK, look(&deployment)).await {
-                    Ok(looked) => read(looked),
-                    Err(_) => Lag::Unknown("the server does not answer".into()),
-                };
-                sender.send_replace(lag);
+                tokio::time::sleep(INTERVAL).await;
+                sender.send_replace(read(look(deployment.clone()).await));
             }
         });
         Self::Members(LagWatch { receiver, task })
     }
 }
 
-async fn look(deployment: &Deployment) -> Result<(Document, Document), ServerError> {
-    let ask = async |command: &str| deployment.send(Command::of("admin", &doc! { command: 1 })?).await;
-    Ok((ask("replSetGetConfig").await?, ask("replSetGetStatus").await?))
+/// Returns the configuration of the replica set and its status.
+async fn look(deployment: Deployment) -> Result<(Document, Document), ServerError> {
+    let ask = async move {
+        let config = deployment.send(Command::of("admin", &doc! { "replSetGetConfig": 1 })?).await?;
+        let status = deployment.send(Command::of("admin", &doc! { "replSetGetStatus": 1 })?).await?;
+        Ok((config, status))
+    };
+    with_timeout(Some(MAX_LOOK_TIME), ask).await
 }
 
 fn read(looked: Result<(Document, Document), ServerError>) -> Lag {
     match looked {
         Ok((config, status)) => slowest(&config, &status),
+        Err(cause) if cause.is_timeout() => Lag::Unknown("the server does not answer".into()),
         Err(cause) => Lag::Unknown(cause.to_string()),
     }
 }
 
-/// The slowest of the members that count: not arbiters, which hold no data, nor hidden and delayed ones, which nobody reads from in time.
+/// Finds the slowest of the members that count: neither arbiters, which hold no data, nor hidden and delayed ones, from which nobody reads in
+/// time.
 fn slowest(config: &Document, status: &Document) -> Lag {
     let config = config.get_document("config").cloned().unwrap_or_default();
     let left_out: Vec<i64> = documents(&config, "members")
@@ -145,11 +149,11 @@ fn slowest(config: &Document, status: &Document) -> Lag {
         }
         let name = member.get_str("name").unwrap_or("a member");
         let lag = match (state(member), date(member)) {
-            // A member can be ahead of what the primary says of itself by what it wrote since.
+            // A member can be ahead of the last operation that the primary reports of itself.
             ("SECONDARY", Some(date)) => Duration::from_millis(u64::try_from(primary - date).unwrap_or(0)),
             (state, _) => return Lag::Unknown(format!("{name} is {state}")),
         };
-        if !matches!(&slowest, Lag::Known { lag: most, .. } if *most >= lag) {
+        if !matches!(&slowest, Lag::Known { lag: max, .. } if *max >= lag) {
             slowest = Lag::Known { member: name.to_owned(), lag };
         }
     }
@@ -157,7 +161,7 @@ fn slowest(config: &Document, status: &Document) -> Lag {
 }
 
 fn state(member: &Document) -> &str {
-    // The state of a member that does not answer is its last one for a while.
+    // A member that does not answer keeps its last state for a while.
     if integer_in(member, "health") == Some(0) {
         return "unreachable";
     }
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_member_counts_but_hidden_delayed_and_arbiters() {
+    fn the_slowest_member_counts_except_hidden_delayed_and_arbiters() {
         let config = vec![
             doc! { "_id": 0 },
             doc! { "_id": 1, "hidden": false, "secondaryDelaySecs": 0_i64 },
@@ -225,10 +229,10 @@ mod tests {
 
     #[test]
     fn at_the_limit_is_not_behind_and_the_unknown_is() {
-        let most = Duration::from_secs(10);
-        assert_eq!(known(1, 10_000).behind(most), None);
-        assert_eq!(known(1, 10_001).behind(most).as_deref(), Some("h1:27017 is 10 s behind, 10 s are allowed"));
-        assert_eq!(Lag::NoSecondary.behind(most), None);
-        assert_eq!(Lag::Unknown("h1 is DOWN".into()).behind(most).as_deref(), Some("lag is unknown: h1 is DOWN"));
+        let max = Duration::from_secs(10);
+        assert_eq!(known(1, 10_000).behind(max), None);
+        assert_eq!(known(1, 10_001).behind(max).as_deref(), Some("h1:27017 is 10 s behind, 10 s are allowed"));
+        assert_eq!(Lag::NoSecondary.behind(max), None);
+        assert_eq!(Lag::Unknown("h1 is DOWN".into()).behind(max).as_deref(), Some("lag is unknown: h1 is DOWN"));
     }
 }

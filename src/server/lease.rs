@@ -1,10 +1,10 @@
-//! Leases in a collection of the deployment: taken, renewed and given back. What they look like is in [`crate::lock::lease`].
+//! Leases in a collection of the deployment: taken, renewed and given back. Their documents are described in [`crate::lock::lease`].
 
 use std::time::Duration;
 
-use super::error::{Result, ServerError};
 use bson::{Document, doc};
 
+use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::Command;
@@ -53,7 +53,7 @@ impl LeaseStore {
         Ok(Reading { server: *server, asked })
     }
 
-    /// Takes a lease, if no other run has it. `clock` is read anew where it is old.
+    /// Takes a lease if no other run has it. `clock` is read anew where it is old.
     pub async fn attempt(&self, namespace: &Namespace, clock: &mut Option<Reading>) -> Result<Attempt> {
         let mut retries = Retries::patient();
         let mut released = 0;
@@ -85,13 +85,13 @@ impl LeaseStore {
         self.write(filter, update, true).await.map(|_| ())
     }
 
-    /// Who has a lease.
+    /// Returns the holder of a lease.
     async fn held(&self, namespace: &Namespace) -> Result<Held> {
         let leases = self.find(doc! { "_id": namespace.to_string() }).await?;
         Ok(Held::read(leases.first().unwrap_or(&Document::new())))
     }
 
-    /// Renews leases; gives the moment from which they count, and those that another run has by now.
+    /// Renews leases; returns the moment from which they count, and those that another run has by now.
     pub async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
         let now = self.clock().await?;
         let renewed = self.update(namespaces, lease::renewing(&now)).await?;
@@ -106,12 +106,12 @@ impl LeaseStore {
 
     /// Gives leases back.
     pub async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
-        // Any time that is past will do.
+        // Any time in the past will do.
         let long_past = Reading { server: self.deployment.facts.local_time, asked: Moment::now() };
         self.update(namespaces, lease::releasing(&long_past)).await.map(|_| ())
     }
 
-    /// Changes those of the leases that this run has; returns their number.
+    /// Changes those of the leases that belong to this run; returns their number.
     async fn update(&self, namespaces: &[Namespace], update: Document) -> Result<u64> {
         let reply = self.write(lease::owned(namespaces, &self.me.run_id), update, false).await?;
         Ok(count_in(&reply, "n").unwrap_or(0))

@@ -1,24 +1,24 @@
-//! What cloud services say when they have had enough, in command errors and inside `writeErrors` alike.
+//! The errors of cloud services under too much load, in command errors and in `writeErrors` alike.
 
 use std::time::Duration;
 
-/// Why a service did not do all of a command that it may do later, or in smaller parts.
+/// The reason for which a service did not do all of a command that it may do later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overload {
-    /// The request units of the second are used up. What was done before is done.
+    /// The request units of this second are used up. Whatever was done before is done.
     Throttled {
-        /// How long the service asks to wait, where it says so.
+        /// The wait that the service asks for, where it names one.
         retry_after: Option<Duration>,
     },
-    /// The service gave up waiting for itself: nobody knows how much was done.
+    /// The service gave up waiting for itself: how much was done is unknown.
     TimedOut,
-    /// A part of the service is away for the moment.
+    /// A part of the service is not available for the moment.
     Unavailable,
     /// The command or its reply is longer than the service takes: a smaller one may pass.
     TooLarge,
 }
 
-/// Reads an error's code and message.
+/// Recognises an overload by the code and the message of an error.
 ///
 /// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351 and
 /// Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs); microsoft/FluidFramework `mongoError` (50, 1, 16);

@@ -1,16 +1,16 @@
-//! The shard key beside lists of `_id`s.
+//! Conditions on the shard key that go with lists of `_id`s.
 
 use bson::{Bson, Document, doc};
 
 use crate::values;
 
-/// What documents have at the paths of a shard key.
+/// Returns the values of a document at the paths of a shard key.
 pub fn of(document: &Document, paths: &[String]) -> Document {
-    // A condition for null is met by documents without the key as well.
+    // A condition for null also matches documents without the key.
     paths.iter().map(|path| (path.clone(), values::at(document, path).cloned().unwrap_or(Bson::Null))).collect()
 }
 
-/// A condition for documents with any of these keys: every value that there is at a path.
+/// Returns a condition for documents with any of these keys: at each path, every value that occurs there.
 pub fn any_of(keys: &[Document], paths: &[String]) -> Document {
     let values = |path: &String| {
         let mut values: Vec<Bson> = Vec::new();

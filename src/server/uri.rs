@@ -10,12 +10,12 @@ pub struct Prepared {
     pub uri: String,
     /// Time limit of one command of a sweep, where the string sets one: `socketTimeoutMS`.
     pub command_timeout: Option<Duration>,
-    /// What was dropped or changed, and why; without any value of the string.
+    /// The options that were dropped or changed, each with the reason and without its value.
     pub warnings: Vec<String>,
 }
 
-/// What becomes of an option.
-enum Fate {
+/// The treatment of an option.
+enum Treatment {
     Drop(&'static str),
     Replace(&'static str, &'static str),
     Refuse(&'static str),
@@ -23,7 +23,7 @@ enum Fate {
 
 /// Makes a connection string fit for the driver.
 ///
-/// Errors: why it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
+/// Errors: the reason for which it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
 pub fn prepare(uri: &str) -> Result<Prepared, String> {
     if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
         return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
@@ -36,22 +36,22 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
     let mut command_timeout = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // 0 is no limit, there as here.
+        // 0 is no limit, in the option as here.
         let millis = value.parse().ok().filter(|millis| key.eq_ignore_ascii_case("socketTimeoutMS") && *millis > 0);
         command_timeout = millis.map(Duration::from_millis).or(command_timeout);
-        match fate(&key.to_lowercase(), &value.to_lowercase()) {
+        match treatment(&key.to_lowercase(), &value.to_lowercase()) {
             None if kept.iter().any(|other| other.eq_ignore_ascii_case(pair)) => {
                 warnings.push("connection string: an option is repeated; used once".into())
             }
             None => kept.push(pair.to_owned()),
-            Some(Fate::Drop(why)) => warnings.push(format!("connection string: `{key}` is ignored: {why}")),
-            Some(Fate::Replace(with, why)) => {
+            Some(Treatment::Drop(why)) => warnings.push(format!("connection string: `{key}` is ignored: {why}")),
+            Some(Treatment::Replace(with, why)) => {
                 warnings.push(format!("connection string: `{key}` is read as `{with}`: {why}"));
                 if !kept.iter().any(|other| other.eq_ignore_ascii_case(with)) {
                     kept.push(with.to_owned());
                 }
             }
-            Some(Fate::Refuse(why)) => return Err(format!("`{key}`: {why}")),
+            Some(Treatment::Refuse(why)) => return Err(format!("`{key}`: {why}")),
         }
     }
     let uri = if kept.is_empty() { base.to_owned() } else { format!("{base}?{}", kept.join("&")) };
@@ -59,14 +59,14 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
 }
 
 /// Options that the Rust driver 3.8 does not take, by their lower-case names.
-fn fate(key: &str, value: &str) -> Option<Fate> {
-    use Fate::{Drop, Refuse, Replace};
+fn treatment(key: &str, value: &str) -> Option<Treatment> {
+    use Treatment::{Drop, Refuse, Replace};
     Some(match (key, value) {
         ("timeoutms", _) => Drop(
             "this driver has no such time limit; `--max-duration` bounds a run, and a dead server is noticed by its heartbeat",
         ),
         ("sockettimeoutms", _) => {
-            Drop("but for the commands of a sweep: so long may each stay unanswered; a dead server is noticed by its heartbeat")
+            Drop("it limits only the commands of a sweep, each by itself; a dead server is noticed by its heartbeat")
         }
         ("waitqueuetimeoutms" | "waitqueuemultiple", _) => Drop("the pool's queue is not limited"),
         ("uuidrepresentation", _) => Drop("it does not concern deletes"),
@@ -94,14 +94,14 @@ fn fate(key: &str, value: &str) -> Option<Fate> {
     })
 }
 
-/// The scheme and the hosts: what may be shown of a connection string. Where it is not sure what the hosts are, they are not shown.
+/// Returns the scheme and the hosts, which may be shown. Hosts that cannot be told apart from a password for certain are not shown.
 pub fn redacted(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return "<redacted>".to_owned();
     };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let (user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
-    // An `@` further on, or a port that is none: perhaps the password of a string that was not written as it should be.
+    // An `@` further on, or a port that is not a number, may come from a password that is not percent-encoded.
     let is_host = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
     if (!user && rest.contains('@')) || !hosts.split(',').all(is_host) {
         return format!("{scheme}://<redacted>");
@@ -109,13 +109,13 @@ pub fn redacted(uri: &str) -> String {
     format!("{scheme}://{}{hosts}", if user { "<redacted>@" } else { "" })
 }
 
-/// Everything in a connection string that could be a secret: user, password and the values of the options, as they stand and decoded.
+/// Returns everything in a connection string that could be a secret: user, password and the values of the options, as written and decoded.
 pub fn values(uri: &str) -> Vec<String> {
     let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let options = query.split('&').map(|pair| match pair.split_once('=') {
-        // Names of algorithms are no secret, and which one is not known is worth saying.
+        // Names of algorithms are no secret, and the name of an unknown one is worth showing.
         Some((key, _)) if key.eq_ignore_ascii_case("compressors") => "",
         Some((_, value)) => value,
         None => pair,
@@ -124,7 +124,7 @@ pub fn values(uri: &str) -> Vec<String> {
     raw.flat_map(|value| [value.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()]).collect()
 }
 
-/// The files that a connection string names, each with its option.
+/// Returns the files that a connection string names, each with its option.
 pub fn files(uri: &str) -> Vec<(&'static str, String)> {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));

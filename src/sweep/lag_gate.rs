@@ -23,7 +23,7 @@ impl LagGate {
     /// `None` where the deployment has nobody who could lag.
     pub fn new(most: Duration, source: &LagSource) -> Option<Self> {
         let members = match source {
-            LagSource::Nobody => return None,
+            LagSource::NoSecondary => return None,
             LagSource::Members(watch) => Some(watch.subscribe()),
             LagSource::Majority(_) => None,
         };
