@@ -1,50 +1,22 @@
-//! A saved audit as the approval of a sweep: what it allows, and what has changed since that takes it away.
+//! Approval of a sweep by a saved audit: the deletes that it allows, and the changes that end it.
 
 use std::time::Duration;
 
 use bson::DateTime;
 
 use crate::facts::ServerFacts;
-use crate::instant::{self, rfc3339};
-use crate::plan::guard::CLOCK_SKEW_GUARD_MS;
-use crate::plan::{Approved, Decision, Plan, Refusal, SkipReason, SweepRule};
+use crate::instant::Instant;
+use crate::plan::guard::{AGAIN, CLOCK_SKEW_GUARD_MS};
+use crate::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRule};
 use crate::policy::Policy;
 use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
-use crate::text::count;
 
-/// More documents than were approved may be expired by so much, in percent of the approved ones, rounded up: at a fixed asOf only documents
-/// that were inserted or changed since, with dates in the past, can be more.
-pub const TOLERANCE_PERCENT: u64 = 1;
-
-/// The guard that a refusal by this module names.
-const GUARD: &str = "plan";
-
-/// A report that says what would be deleted, taken as the word of somebody who has read it.
+/// A saved report of an audit or a dry run. Whoever passes it has read it, and approves of what it says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Approval {
     report: Report,
     as_of: DateTime,
-    saved_at: DateTime,
 }
-
-impl Approved {
-    fn of(count: u64) -> Self {
-        Self { count, most: count.saturating_add(count.saturating_mul(TOLERANCE_PERCENT).div_ceil(100)) }
-    }
-
-    /// Refuses a rule of which more has expired than was approved.
-    pub fn guard(self, expired_count: u64) -> Option<Refusal> {
-        (expired_count > self.most).then(|| {
-            refusal(format!(
-                "{} documents have expired, {} were approved, and {TOLERANCE_PERCENT} % more may be; {AGAIN}",
-                count(expired_count),
-                count(self.count),
-            ))
-        })
-    }
-}
-
-const AGAIN: &str = "look at a new audit, and save it as the plan";
 
 impl Approval {
     /// Reads a saved report.
@@ -59,24 +31,23 @@ impl Approval {
         if !report.dry_run || !matches!(report.command, Command::Audit | Command::Sweep) {
             return Err(format!("the report of a run that was no dry run; {EXPECTED}"));
         }
-        let as_of = report.as_of.as_deref().and_then(instant::parse).ok_or_else(|| format!("no `asOf`; {EXPECTED}"))?;
-        let saved_at = instant::parse(&report.started_at).ok_or_else(|| format!("no `startedAt`; {EXPECTED}"))?;
-        Ok(Self { report, as_of, saved_at })
+        let Instant(as_of) = report.as_of.ok_or_else(|| format!("no `asOf`; {EXPECTED}"))?;
+        Ok(Self { report, as_of })
     }
 
-    /// The instant that the plan calls now.
+    /// Returns the instant that the plan took for now.
     pub fn as_of(&self) -> DateTime {
         self.as_of
     }
 
-    /// What the sweep's own report says of it.
+    /// Returns the entry of the plan in the report of the sweep.
     pub fn reported(&self, path: String) -> PlanReport {
         PlanReport { path, run_id: self.report.run_id.clone() }
     }
 
-    /// Leaves in a plan what was approved, and no more than that. `most_age` is how old the approval may be, inclusively.
+    /// Limits a plan to what was approved. `most_age` is the greatest age of the approval, inclusive.
     ///
-    /// Rules that were not in it are skipped; where it does not hold any more, all are refused.
+    /// Rules that were not approved are skipped; if the approval does not hold any more, all rules are refused.
     pub fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
         let drift = self.drift(policy, server, most_age);
         for planned in &mut plan.rules {
@@ -101,7 +72,7 @@ impl Approval {
         }
     }
 
-    /// Why nothing of the plan holds any more.
+    /// Returns why the approval as a whole does not hold any more; `None` if it does.
     fn drift(&self, policy: &Policy, server: &ServerFacts, most_age: Duration) -> Option<String> {
         if self.report.policy.sha256 != policy.sha256 {
             return Some(format!(
@@ -116,30 +87,30 @@ impl Approval {
         {
             return Some(format!("the {what} is not the one of the plan (`{now}`, the plan's is `{then}`); {AGAIN}"));
         }
-        let age = server.local_time.timestamp_millis() - self.saved_at.timestamp_millis();
+        let age = server.local_time.timestamp_millis() - self.report.started_at.millis();
         if age > i64::try_from(most_age.as_millis()).unwrap_or(i64::MAX) {
             return Some(format!(
                 "the plan was saved at {}, {} s ago; at most {} s are allowed (`--max-plan-age`); {AGAIN}",
-                rfc3339(self.saved_at),
+                self.report.started_at,
                 age / 1000,
                 most_age.as_secs()
             ));
         }
         if age < -CLOCK_SKEW_GUARD_MS {
-            let saved_at = rfc3339(self.saved_at);
+            let saved_at = self.report.started_at;
             return Some(format!("the plan was saved at {saved_at}, which is later than the server's clock; {AGAIN}"));
         }
         None
     }
 
-    /// What the plan says of a rule that could be swept.
+    /// Returns the plan's answer for a rule that could be swept.
     fn answer(&self, sweep: &SweepRule) -> Answer {
         let namespace = sweep.namespace.to_string();
         let is_meant = |rule: &&RuleReport| rule.name == sweep.name && rule.namespace == namespace;
         let Some(rule) = self.report.rules.iter().find(is_meant) else { return Answer::NotAsked };
         if rule.status != Status::Complete {
             let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-            return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status.word()));
+            return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status));
         }
         // What a variable stands for is not part of the policy's hash.
         if rule.predicate != Some(predicate_json(&sweep.selection)) {
@@ -152,20 +123,20 @@ impl Approval {
     }
 }
 
-/// What a plan says of a rule.
+/// Answer of a saved plan for one rule.
 enum Answer {
     Approved(Approved),
-    /// The rule was not there.
+    /// The plan does not have the rule.
     NotAsked,
-    /// Says why.
+    /// The plan does not allow it, for this reason.
     Refused(String),
 }
 
 fn refusal(detail: String) -> Refusal {
-    Refusal { guard: GUARD, detail }
+    Refusal::new(Guard::Plan, detail)
 }
 
-/// What about a deployment is not as it was, with the value of then and of now.
+/// Returns the first difference between two deployments: its name, the value then and the value now.
 fn differs(then: &ServerReport, now: &ServerReport) -> Option<(&'static str, String, String)> {
     let name = |server: &ServerReport| server.name.clone().unwrap_or_else(|| "none".into());
     let pairs = [
@@ -177,4 +148,140 @@ fn differs(then: &ServerReport, now: &ServerReport) -> Option<(&'static str, Str
     let hosts =
         (!then.hosts.iter().any(|host| now.hosts.contains(host))).then(|| ("host", then.hosts.join(", "), now.hosts.join(", ")));
     pairs.into_iter().find(|(_, then, now)| then != now).or(hosts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Topology;
+    use crate::flavor::Flavor;
+    use crate::plan::PlannedRule;
+    use crate::policy::parse::parse;
+    use crate::report::counts::Remaining;
+    use crate::report::made_up::{NOW, counted, not_swept, planned};
+    use crate::report::{RunRecord, Verdict};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn policy(extra: &str) -> Policy {
+        let text = format!("version: 1\ncollections: [{{namespace: app.c, field: at, expireAfter: 1h{extra}}}]\n");
+        parse("p", &text, &|_| None, true).unwrap()
+    }
+
+    fn server(version: &str, local_time: i64) -> ServerFacts {
+        ServerFacts {
+            flavor: Flavor::MongoDb,
+            recognised_by: String::new(),
+            capabilities: Flavor::MongoDb.capabilities(17),
+            version: version.into(),
+            wire_version: 17,
+            topology: Topology::Standalone,
+            set_name: None,
+            hosts: vec!["h:27017".into()],
+            local_time: DateTime::from_millis(local_time),
+            clock_skew_ms: 0,
+        }
+    }
+
+    /// Saves an audit of one rule with so many expired documents, started at [`NOW`].
+    fn saved(rule: &PlannedRule, expired: u64) -> Approval {
+        let record = RunRecord {
+            command: Command::Audit,
+            dry_run: true,
+            run_id: "r".into(),
+            as_of: Some(DateTime::from_millis(NOW)),
+            started_at: DateTime::from_millis(NOW),
+            duration_ms: 1,
+            signal_exit: None,
+            policy: &policy(""),
+            server: Some(&server("6.0.5", NOW)),
+            plan: None,
+        };
+        let rules = vec![RuleReport::of(rule, &counted(expired), &not_swept(), &Remaining::Unknown)];
+        Approval::read(&serde_json::to_string(&Report::new(record, rules)).unwrap()).unwrap()
+    }
+
+    fn held(approval: &Approval, policy: &Policy, server: &ServerFacts, rule: PlannedRule) -> PlannedRule {
+        let mut plan = Plan { as_of: approval.as_of(), rules: vec![rule] };
+        approval.hold_against(policy, server, DAY, &mut plan);
+        plan.rules.remove(0)
+    }
+
+    fn refused(planned: &PlannedRule) -> &str {
+        match &planned.decision {
+            Decision::Refuse { refusal: Refusal { guard: Guard::Plan, detail }, countable: None } => detail,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_approved_may_be_deleted_with_the_tolerance_and_within_the_limit_of_the_rule() {
+        for (keys, most) in [("", 101), ("    maxDeletes: 70\n", 70), ("    maxDeletes: 500\n", 101)] {
+            let rule = planned(keys, 1000);
+            let kept = held(&saved(&rule, 100), &policy(""), &server("6.0.5", NOW), rule);
+            let Decision::Sweep(sweep) = &kept.decision else { panic!("{kept:?}") };
+            assert_eq!((sweep.approved, sweep.limits.max_deletes), (Some(Approved { count: 100, most: 101 }), Some(most)));
+            for (expired, is_ready) in [(101, true), (102, false)] {
+                assert_eq!(Verdict::before(&kept, &counted(expired)).is_none(), is_ready, "{expired}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_approval_does_not_outlive_its_policy_deployment_or_day() {
+        let rule = planned("", 1000);
+        let approval = saved(&rule, 100);
+        let day = 86_400_000;
+        for (policy, server, why) in [
+            (policy(", batchSize: 7"), server("6.0.5", NOW), "the policy is not the one of the plan"),
+            (
+                policy(""),
+                server("7.0.0", NOW),
+                "the server's version is not the one of the plan (`7.0.0`, the plan's is `6.0.5`)",
+            ),
+            (policy(""), server("6.0.5", NOW + day + 1), "86400 s ago; at most 86400 s are allowed"),
+            (policy(""), server("6.0.5", NOW - CLOCK_SKEW_GUARD_MS - 1), "which is later than the server's clock"),
+        ] {
+            let held = held(&approval, &policy, &server, rule.clone());
+            assert!(refused(&held).contains(why), "{why}: {held:?}");
+        }
+        for local_time in [NOW + day, NOW - CLOCK_SKEW_GUARD_MS] {
+            let held = held(&approval, &policy(""), &server("6.0.5", local_time), rule.clone());
+            assert!(matches!(held.decision, Decision::Sweep(_)), "{held:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_was_not_approved_is_not_swept() {
+        let (server, policy) = (server("6.0.5", NOW), policy(""));
+        let rule = planned("", 1000);
+        let mut other = rule.clone();
+        let Decision::Sweep(sweep) = &mut other.decision else { panic!("{other:?}") };
+        sweep.name = "other".into();
+        let other = held(&saved(&rule, 100), &policy, &server, other);
+        assert_eq!(other.decision, Decision::Skip(SkipReason::NotInPlan));
+        let guarded = planned("    maxDeletePercent: 5\n", 1000);
+        let guarded = held(&saved(&guarded, 100), &policy, &server, guarded);
+        assert!(refused(&guarded).contains("the plan has this rule as refused (maxDeletePercent)"), "{guarded:?}");
+        let mut changed = rule.clone();
+        let Decision::Sweep(sweep) = &mut changed.decision else { panic!("{changed:?}") };
+        sweep.selection.predicate.insert("x", 1);
+        let changed = held(&saved(&rule, 100), &policy, &server, changed);
+        assert!(refused(&changed).contains("the rule means other documents than in the plan"), "{changed:?}");
+    }
+
+    #[test]
+    fn only_the_report_of_a_run_that_deleted_nothing_is_an_approval() {
+        let text = serde_json::to_string(&saved(&planned("", 1000), 1).report).unwrap();
+        for (from, to, why) in [
+            ("\"schemaVersion\":1", "\"schemaVersion\":2", "a report of schema 2; expected"),
+            ("\"dryRun\":true", "\"dryRun\":false", "the report of a run that was no dry run; expected"),
+            ("\"command\":\"audit\"", "\"command\":\"check\"", "the report of a run that was no dry run; expected"),
+            ("\"asOf\":\"2", "\"asOf\":\"x2", "is no RFC 3339 instant"),
+        ] {
+            assert!(text.contains(from), "{text}");
+            let error = Approval::read(&text.replace(from, to)).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod distribution;
 pub mod doubts;
+pub mod figures;
 pub mod ranges;
 pub mod sample;
 

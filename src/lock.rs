@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::instant::rfc3339;
 use crate::text::clean;
 
-/// The reason, in the report, of a rule whose lease another run has.
-pub const HELD: &str = "lock";
-
 /// Who has a lock, for those who do not get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -6,12 +6,14 @@ mod collection;
 pub mod guard;
 pub mod index;
 mod native;
+pub mod reason;
 
 use std::time::Duration;
 
 use bson::{DateTime, Document};
 
-pub use guard::Refusal;
+pub use guard::{Approved, Guard, Refusal};
+pub use reason::{Reason, SkipReason, StopReason};
 
 use crate::expiry::{self, Expiry};
 use crate::facts::{Collection, Kind, Seen, ServerFacts, Target};
@@ -66,28 +68,6 @@ impl Decision {
             Self::Sweep(rule) => Some(rule),
             Self::Refuse { countable, .. } => countable.as_ref(),
             Self::Skip(_) | Self::Fail(_) => None,
-        }
-    }
-}
-
-/// A reason to leave a namespace alone that is no cause for concern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SkipReason {
-    /// The policy has `enabled: false`.
-    Disabled,
-    /// The namespace does not exist.
-    NoSuchNamespace,
-    /// A saved plan approves the run, and the rule is not in it.
-    NotInPlan,
-}
-
-impl SkipReason {
-    /// Returns the words of the report.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Disabled => "disabled in the policy",
-            Self::NoSuchNamespace => "no such namespace",
-            Self::NotInPlan => "not in the plan",
         }
     }
 }
@@ -159,15 +139,6 @@ impl RuleLimits {
             window: rule.window.clone(),
         }
     }
-}
-
-/// The number of documents that a saved plan allows one rule in one namespace to delete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Approved {
-    /// Documents that had expired when the plan was saved.
-    pub count: u64,
-    /// Documents that may be deleted, including the tolerance.
-    pub most: u64,
 }
 
 /// The documents of a rule, and the way to find them.
@@ -255,11 +226,11 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     };
     let bound = match &collection.kind {
         Kind::View => Err(Refusal::new(
-            "view",
+            Guard::View,
             "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
         )),
         Kind::Capped => {
-            Err(Refusal::new("capped", "a capped collection drops its oldest documents by itself; put it under `exclude`"))
+            Err(Refusal::new(Guard::Capped, "a capped collection drops its oldest documents by itself; put it under `exclude`"))
         }
         Kind::TimeSeries(series) => buckets::select(rule, namespace, series, figures, run.as_of)
             .map(|(expiry, selection)| (SweepRule::new(rule, namespace, expiry, selection), run_refusal.cloned())),

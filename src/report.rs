@@ -1,117 +1,153 @@
-//! What a run did, as values; the renderers below show it, each the whole of it. Its JSON is described by `report/schema.json`.
+//! Report of a run, as values; each renderer below shows all of it. The JSON Schema is derived from these types.
 
-pub mod audit;
+mod ages;
 mod audit_text;
 pub mod check;
+pub mod counts;
 mod csv;
 pub mod diff;
 pub mod history;
 mod html;
 pub mod json;
 mod lines;
+#[cfg(test)]
+pub mod made_up;
 mod markdown;
 pub mod metrics;
 pub mod native_ttl;
+pub mod outcome;
 pub mod restore;
 pub mod rule;
+pub mod schema;
 mod table;
+mod verdict;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bson::DateTime;
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exit;
 use crate::facts::ServerFacts;
-use crate::instant::rfc3339;
-use crate::lock;
+use crate::instant::Instant;
+use crate::plan::{Guard, Reason};
 use crate::policy::Policy;
 use crate::text;
-pub use rule::{PausedMs, RuleReport, predicate_json};
+pub use rule::{PausedMs, RuleReport, Strategy, predicate_json};
+pub use verdict::{Verdict, not_begun};
 
-/// Raised when a field changes its meaning or goes away; new fields do not raise it.
+/// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Result of one run of sweeper. A value that was not measured is null. Instants are RFC 3339 in UTC with milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "sweeper report")]
 pub struct Report {
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     pub command: Command,
     pub dry_run: bool,
+    /// Also the comment of every command on the server.
+    #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
-    /// The instant the run called now; null where no server was asked.
-    pub as_of: Option<String>,
-    pub started_at: String,
+    /// The instant that the run took for now; null where no server was asked.
+    pub as_of: Option<Instant>,
+    pub started_at: Instant,
     pub duration_ms: u64,
+    #[schemars(extend("enum" = [0, 3, 4, 5, 6, 130, 143]))]
     pub exit_code: u8,
+    /// The worst status of any rule; complete if all were skipped.
+    #[schemars(extend("enum" = ["complete", "partial", "refused", "failed"]))]
     pub status: Status,
     pub policy: PolicyReport,
     /// Null where no server was asked.
     pub server: Option<ServerReport>,
-    /// The saved audit that the sweep went by; null where it went by none.
+    /// The saved audit that approved the sweep; null where there was none.
     pub plan: Option<PlanReport>,
+    /// One entry for each rule and namespace, in the order of the policy.
     pub rules: Vec<RuleReport>,
     pub totals: Totals,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "command")]
 pub enum Command {
     Sweep,
     Audit,
     Check,
 }
 
-/// How a rule or a run ended, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Status {
-    Skipped,
-    Complete,
-    Partial,
-    Refused,
-    Failed,
-}
-
-impl Status {
-    pub fn word(self) -> &'static str {
-        match self {
-            Status::Skipped => "skipped",
-            Status::Complete => "complete",
-            Status::Partial => "partial",
-            Status::Refused => "refused",
-            Status::Failed => "failed",
-        }
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Status of a rule or a run, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "status")]
+pub enum Status {
+    /// There was nothing to do for the rule.
+    Skipped,
+    /// No expired document is left; in a dry run, an audit or a check: nothing keeps the rule from being swept.
+    Complete,
+    /// A limit or a stop ended the rule before that.
+    Partial,
+    /// A guard refused the rule.
+    Refused,
+    /// An error ended the rule.
+    Failed,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// The policy of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "policy")]
 pub struct PolicyReport {
+    /// As given; - is standard input.
     pub path: String,
+    #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The deployment of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "server")]
 pub struct ServerReport {
+    #[schemars(extend("enum" = ["mongodb", "cosmosRu", "documentDb"]))]
     pub flavor: String,
-    /// How the flavor was recognised.
+    /// Evidence by which the flavor was recognised.
     pub recognised_by: String,
     pub version: String,
+    #[schemars(extend("enum" = ["standalone", "replicaSet", "sharded"]))]
     pub topology: String,
     /// Name of the replica set.
     pub name: Option<String>,
-    /// `host:port` of the members that the deployment names, or of the connection string where it names none.
+    /// host:port of the members that the deployment names, or of the connection string where it names none.
     pub hosts: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The saved audit that approved a sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "plan")]
 pub struct PlanReport {
     pub path: String,
     /// The run that saved it.
+    #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
 }
 
@@ -128,18 +164,20 @@ impl From<&ServerFacts> for ServerReport {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Sums over the rules.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "totals")]
 pub struct Totals {
     pub rules: usize,
     /// Null where a rule that could be counted was not.
     pub expired_count: Option<u64>,
     pub deleted_count: u64,
-    /// Null where what remains of a rule is not known; rules that were skipped leave nothing.
+    /// Null where it is unknown for a rule; rules that were skipped leave nothing.
     pub remaining_count: Option<u64>,
-    /// Of the collections that were looked at, each once; null where there is none.
+    /// Documents of the collections that were looked at, each once; null where there is none.
     pub document_count: Option<u64>,
-    /// Of what has expired; null where it is not known of a rule that was counted.
+    /// Size of the expired documents; null where it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
     pub failed: usize,
     pub refused: usize,
@@ -168,7 +206,7 @@ impl Totals {
     }
 }
 
-/// What is known of a run beside its rules.
+/// Values of a run in addition to its rules.
 pub struct RunRecord<'a> {
     pub command: Command,
     pub dry_run: bool,
@@ -184,10 +222,11 @@ pub struct RunRecord<'a> {
 }
 
 impl Report {
+    /// Makes the report of a run. Status and exit code follow from the rules.
     pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
         let status =
             rules.iter().map(|rule| rule.status).max().filter(|status| *status > Status::Complete).unwrap_or(Status::Complete);
-        let is_held = |rule: &RuleReport| rule.status == Status::Refused && rule.reason.as_deref() == Some(lock::HELD);
+        let is_held = |rule: &RuleReport| rule.status == Status::Refused && rule.reason == Some(Reason::Guard(Guard::Lock));
         let of_others = rules.iter().filter(|rule| !is_held(rule)).map(|rule| rule.status).max();
         let exit_code = run.signal_exit.unwrap_or(match of_others.unwrap_or(Status::Skipped) {
             Status::Skipped | Status::Complete if rules.iter().any(is_held) => exit::LOCKED,
@@ -202,8 +241,8 @@ impl Report {
             command: run.command,
             dry_run: run.dry_run,
             run_id: run.run_id,
-            as_of: run.as_of.map(rfc3339),
-            started_at: rfc3339(run.started_at),
+            as_of: run.as_of.map(Instant),
+            started_at: Instant(run.started_at),
             duration_ms: run.duration_ms,
             exit_code,
             status,
@@ -216,7 +255,7 @@ impl Report {
     }
 }
 
-/// The ways to show a report.
+/// Formats of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned text for a terminal or a mail
@@ -232,12 +271,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// As the command line spells it.
+    /// Returns the name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The format that a file's extension asks for.
+    /// Returns the format for the extension of a file.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "json" => Some(Format::Json),
@@ -250,14 +289,14 @@ impl Format {
     }
 }
 
-/// One line that says what happened and, where something is wrong, what: all that a quiet run prints.
+/// Returns one line with the outcome and the worst error: all that a quiet run prints.
 pub fn reason(report: &Report) -> String {
     let worst = report.rules.iter().filter(|rule| rule.status > Status::Complete).max_by_key(|rule| rule.status);
     let why = worst.and_then(|rule| Some(format!("; {}: {}", text::clean(&rule.namespace), text::clean(rule.error.as_ref()?))));
     format!("{}{}", lines::last(report).1, why.unwrap_or_default())
 }
 
-/// Shows a report; ends with a newline. `colored` concerns the table alone.
+/// Renders a report; the text ends with a newline. `colored` applies only to the table.
 pub fn render(report: &Report, format: Format, colored: bool) -> String {
     match format {
         Format::Table if report.command == Command::Check => check::render(report, colored),
@@ -266,5 +305,86 @@ pub fn render(report: &Report, format: Format, colored: bool) -> String {
         Format::Html => html::render(report),
         Format::Csv => csv::render(report),
         Format::Markdown => markdown::render(report),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::StopReason;
+    use crate::policy::parse::parse;
+
+    fn report(dry_run: bool, signal_exit: Option<u8>, rules: Vec<RuleReport>) -> Report {
+        let text = "version: 1\ncollections: [{namespace: app.c, field: at, expireAfter: 1h}]\n";
+        let run = RunRecord {
+            command: Command::Sweep,
+            dry_run,
+            run_id: "r".into(),
+            as_of: None,
+            started_at: DateTime::from_millis(0),
+            duration_ms: 1,
+            signal_exit,
+            policy: &parse("p", text, &|_| None, true).unwrap(),
+            server: None,
+            plan: None,
+        };
+        Report::new(run, rules)
+    }
+
+    fn rules(statuses: &[Status]) -> Vec<RuleReport> {
+        let rule = |(index, status): (usize, &Status)| RuleReport {
+            status: *status,
+            ..made_up::report(&format!("rule {index}"), &format!("app.c{index}"))
+        };
+        statuses.iter().enumerate().map(rule).collect()
+    }
+
+    #[test]
+    fn the_worst_rule_decides_status_and_exit_code() {
+        use Status::{Complete, Failed, Partial, Refused, Skipped};
+        for (statuses, status, swept, dry) in [
+            (&[][..], Complete, 0, 0),
+            (&[Skipped], Complete, 0, 0),
+            (&[Complete, Skipped], Complete, 0, 0),
+            (&[Complete, Partial], Partial, exit::LIMIT, exit::LIMIT),
+            (&[Refused, Partial], Refused, exit::REFUSED, 0),
+            (&[Refused, Failed, Complete], Failed, exit::RULE_FAILED, exit::RULE_FAILED),
+        ] {
+            let sweep = report(false, None, rules(statuses));
+            assert_eq!((sweep.status, sweep.exit_code), (status, swept), "{statuses:?}");
+            assert_eq!(report(true, None, rules(statuses)).exit_code, dry, "{statuses:?}");
+            assert_eq!(report(false, Some(130), rules(statuses)).exit_code, 130, "{statuses:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_whose_lease_another_run_holds_makes_no_other_exit_code_better_or_worse() {
+        use Status::{Complete, Partial, Refused};
+        let with_held = |statuses: &[Status]| {
+            let mut rules = rules(statuses);
+            rules[0].reason = Some(Reason::Guard(Guard::Lock));
+            report(false, None, rules).exit_code
+        };
+        assert_eq!(with_held(&[Refused]), exit::LOCKED);
+        assert_eq!(with_held(&[Refused, Complete]), exit::LOCKED);
+        assert_eq!(with_held(&[Refused, Partial]), exit::LIMIT);
+        assert_eq!(with_held(&[Refused, Refused]), exit::REFUSED);
+        // Only a guard is a held lease, not a limit.
+        let mut stopped = rules(&[Partial]);
+        stopped[0].reason = Some(Reason::Stop(StopReason::LockLost));
+        assert_eq!(report(false, None, stopped).exit_code, exit::LIMIT);
+    }
+
+    #[test]
+    fn a_total_is_null_where_a_rule_that_counts_is_unknown() {
+        let mut two = rules(&[Status::Complete, Status::Skipped]);
+        two[0].expired_count = Some(3);
+        two[0].document_count = Some(10);
+        two[0].estimated_bytes = Some(300);
+        let totals = report(true, None, two.clone()).totals;
+        assert_eq!((totals.expired_count, totals.document_count, totals.estimated_bytes), (Some(3), Some(10), Some(300)));
+        two[1].status = Status::Failed;
+        let totals = report(true, None, two).totals;
+        assert_eq!((totals.expired_count, totals.document_count, totals.failed), (None, Some(10), 1));
     }
 }

@@ -15,86 +15,22 @@ mod source;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use archived::{Archived, RuleArchive};
+pub use archived::RuleArchive;
 pub use budget::{Limits, RunBudget, Turn};
 use engine::Engine;
 
-use crate::plan::SweepRule;
+use crate::plan::{StopReason, SweepRule};
 use crate::progress::RuleProgress;
+use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
 use crate::stop::Stop;
 
-/// What a sweep of one rule came to.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// Summed from the server's replies.
-    pub deleted: u64,
-    pub batches: u64,
-    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back what was then deleted again.
-    pub uncertain: bool,
-    /// Of `deleted`, the documents of which no majority knew when the sweep ended.
-    pub unconfirmed: u64,
-    /// What the sweep cost, where the service bills requests.
-    pub request_units: Option<f64>,
-    pub paused: Paused,
-    /// What was written out before.
-    pub archived: Archived,
-    pub end: End,
-}
-
-/// How long nothing was sent on purpose, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Paused {
-    /// A member of the replica set was too far behind.
-    pub lag: Duration,
-    /// The server was slower than the target.
-    pub latency: Duration,
-    /// The rate was used up.
-    pub rate: Duration,
-    /// The service had no room, or the request units were used up.
-    pub throttle: Duration,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum End {
-    /// No candidate is left.
-    Complete,
-    /// At least one candidate is left, or could be.
-    Partial(StopReason),
-    Failed(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReason {
-    MaxDeletes,
-    MaxDuration,
-    Window,
-    Interrupted,
-    /// The stop file is there.
-    StopFile,
-    /// The lease in the database may be another run's by now.
-    LockLost,
-}
-
-impl StopReason {
-    pub fn word(self) -> &'static str {
-        match self {
-            StopReason::MaxDeletes => "maxDeletes",
-            StopReason::MaxDuration => "maxDuration",
-            StopReason::Window => "window",
-            StopReason::Interrupted => "interrupted",
-            StopReason::StopFile => "stopFile",
-            StopReason::LockLost => "lockLost",
-        }
-    }
-
-    /// The reason of a run that was asked to stop.
-    pub fn asked(stop: &Stop) -> Self {
-        if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
-    }
+/// Returns the reason of a run that was asked to stop: by a signal, or by its stop file.
+pub fn asked_reason(stop: &Stop) -> StopReason {
+    if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
 }
 
 /// What a sweep of one rule works with.
@@ -125,7 +61,7 @@ pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<
     if budget.leases().is_over(&rule.namespace) {
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
-        Some(StopReason::asked(stop))
+        Some(asked_reason(stop))
     } else if budget.is_out_of_time() {
         Some(StopReason::MaxDuration)
     } else if is_window_closed(rule) {
@@ -145,7 +81,7 @@ pub async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopR
     };
     tokio::select! {
         () = budget.leases().over(&rule.namespace) => StopReason::LockLost,
-        () = stop.asked() => StopReason::asked(stop),
+        () = stop.asked() => asked_reason(stop),
         () = budget.out_of_time() => StopReason::MaxDuration,
         () = window_closes => StopReason::Window,
     }

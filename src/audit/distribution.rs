@@ -1,4 +1,4 @@
-//! What one pass over a collection found: reads the groups of [`Expiry::classes`], and enters them into a report.
+//! Findings of one pass over a collection: reads the groups of [`Expiry::classes`] and turns them into figures.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use serde_json::Value;
 
 use super::sample::canonical;
 use super::{margin_percent, ranges};
+use crate::audit::figures::{AuditReport, BacklogMonth, ForecastDay, Sampling};
 use crate::expiry::Expiry;
 use crate::expiry::classes::FORECAST_DAYS;
 use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS};
-use crate::instant::rfc3339;
-use crate::report::RuleReport;
-use crate::report::audit::{AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::instant::Instant;
 use crate::values::integer;
 
-/// `_id`s that are shown for each reason at most.
-const SAMPLES: usize = 5;
+/// `_id`s in the report for each reason at most.
+const MAX_SAMPLES: usize = 5;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// The month of dates that are seconds read as milliseconds: 2001 to 2055 as seconds are 12 January to 1 February 1970 as milliseconds.
+/// January 1970, the month of dates that are seconds read as milliseconds: the seconds of 2001 to 2055, read as milliseconds, are 12 January to
+/// 1 February 1970.
 const JANUARY_1970: i64 = 12 * 1970;
 
-/// Every document that was looked at, in classes of which each has one.
+/// All documents that were looked at, each in one class.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Distribution {
-    /// Expired and not, by the place of the age among [`ranges::bounds`].
+    /// Expired documents and others, by the index of their age among [`ranges::bounds`].
     pub ages: Vec<(u64, u64)>,
-    /// Expired documents by month, 12 * year + month - 1.
+    /// Expired documents by month: 12 * year + month - 1.
     pub months: BTreeMap<i64, u64>,
     /// Documents that expire on each of the days after now.
     pub days: Vec<u64>,
@@ -37,20 +37,20 @@ pub struct Distribution {
     pub never_samples: BTreeMap<String, Vec<Value>>,
     pub oldest: Option<DateTime>,
     pub newest: Option<DateTime>,
-    /// Of expired buckets.
+    /// Measurements in expired buckets.
     pub measurements: Option<u64>,
     pub number_seconds: u64,
     pub number_millis: u64,
-    /// Not expired, with a date in the year 5138 or later.
+    /// Documents that have not expired, with a date in the year 5138 or later.
     pub far: u64,
 }
 
 impl Distribution {
-    /// Reads the one document that the stage gives.
+    /// Reads the one document that the stage returns.
     pub fn read(expiry: &Expiry, found: &Document) -> Self {
         let mut all = Self { ages: vec![(0, 0); ranges::bounds().len() + 1], ..Self::default() };
         all.days = vec![0; FORECAST_DAYS as usize];
-        // What a dry run names is named here as well, also where there is none.
+        // A dry run names these reasons even for no document, and so does an audit.
         if expiry.ttl_field.is_some() {
             all.never.insert("ttlNotPositive".into(), 0);
         }
@@ -116,7 +116,7 @@ impl Distribution {
         *self.never.entry(reason.to_owned()).or_default() += whole(group, "n");
         let samples = self.never_samples.entry(reason.to_owned()).or_default();
         for id in ["first", "last", "least", "greatest"].into_iter().filter_map(|key| group.get(key)).map(canonical) {
-            if samples.len() < SAMPLES && !samples.contains(&id) {
+            if samples.len() < MAX_SAMPLES && !samples.contains(&id) {
                 samples.push(id);
             }
         }
@@ -134,42 +134,42 @@ impl Distribution {
         self.never.values().sum()
     }
 
-    /// Of expired documents whose date is in January 1970.
+    /// Returns the number of expired documents whose date is in January 1970.
     pub fn january_1970(&self) -> u64 {
         self.months.get(&JANUARY_1970).copied().unwrap_or(0)
     }
 
-    /// Enters what was found. `sampled`: how many documents were drawn, and of how many; the counts are then projected.
-    ///
-    /// The buckets of a time-series collection all have dates, and reasons for none of them to expire are not looked for.
-    pub fn enter(
-        &self,
-        expiry: &Expiry,
-        is_buckets: bool,
-        sampled: Option<(u64, u64)>,
-        report: &mut RuleReport,
-        audit: &mut AuditReport,
-    ) {
-        let scale = |n: u64| match sampled {
-            Some((drawn, of)) => u64::try_from(u128::from(n) * u128::from(of) / u128::from(drawn.max(1))).unwrap_or(u64::MAX),
-            None => n,
-        };
+    /// Enters what was found into the figures. `sampled`: how many documents were drawn, and of how many; the counts are then projected.
+    pub fn enter(&self, expiry: &Expiry, is_buckets: bool, sampled: Option<(u64, u64)>, audit: &mut AuditReport) {
         audit.sampling = sampled.map(|(documents, of)| Sampling { documents, of, margin_percent: margin_percent(documents) });
-        let ages: Vec<(u64, u64)> = self.ages.iter().map(|(expired, not)| (scale(*expired), scale(*not))).collect();
+        let ages: Vec<(u64, u64)> =
+            self.ages.iter().map(|(expired, not)| (projected(*expired, sampled), projected(*not, sampled))).collect();
         audit.age_histogram = Some(ranges::histogram(&ages));
         let day = |(day, n): (i64, &u64)| ForecastDay {
-            from: rfc3339(DateTime::from_millis(expiry.as_of.timestamp_millis().saturating_add(day * DAY_MS))),
-            count: scale(*n),
+            from: Instant(DateTime::from_millis(expiry.as_of.timestamp_millis().saturating_add(day * DAY_MS))),
+            count: projected(*n, sampled),
         };
         audit.forecast = Some((0..).zip(&self.days).map(day).collect());
-        let month = |(month, n): (&i64, &u64)| BacklogMonth { month: month_name(*month), count: scale(*n) };
+        let month = |(month, n): (&i64, &u64)| BacklogMonth { month: month_name(*month), count: projected(*n, sampled) };
         audit.backlog = Some(self.months.iter().map(month).collect());
-        // One of a sample is not the latest of all.
-        audit.newest_expired = self.newest.filter(|_| sampled.is_none()).map(rfc3339);
+        // The latest of a sample is not the latest of all.
+        audit.newest_expired = self.newest.filter(|_| sampled.is_none()).map(Instant);
         if !is_buckets {
-            report.never_expires = Some(self.never.iter().map(|(reason, n)| (reason.clone(), scale(*n))).collect());
             audit.never_expires_samples = self.never_samples.clone();
         }
+    }
+
+    /// Returns the documents that never expire, by reason; projected if they are `sampled`.
+    pub fn never_expires(&self, sampled: Option<(u64, u64)>) -> BTreeMap<String, u64> {
+        self.never.iter().map(|(reason, n)| (reason.clone(), projected(*n, sampled))).collect()
+    }
+}
+
+/// Returns a count of a sample, projected to the whole collection.
+fn projected(n: u64, sampled: Option<(u64, u64)>) -> u64 {
+    match sampled {
+        Some((drawn, of)) => u64::try_from(u128::from(n) * u128::from(of) / u128::from(drawn.max(1))).unwrap_or(u64::MAX),
+        None => n,
     }
 }
 
@@ -177,7 +177,7 @@ fn groups<'a>(found: &'a Document, facet: &str) -> impl Iterator<Item = &'a Docu
     found.get_array(facet).into_iter().flatten().filter_map(Bson::as_document)
 }
 
-/// The place of a group's age among the bounds.
+/// Returns the index of a group's age among the bounds.
 fn place(group: &Document) -> Option<usize> {
     usize::try_from(integer(group.get_document("_id").ok()?.get("a")?)?).ok()
 }

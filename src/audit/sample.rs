@@ -2,15 +2,15 @@
 
 use bson::{Bson, Document};
 
+use crate::audit::figures::Sample;
 use crate::expiry::Expiry;
-use crate::instant::rfc3339;
-use crate::report::audit::Sample;
+use crate::instant::Instant;
 
 /// Reads what [`Expiry::samples`] gives; `None` of a document that is not of that form.
 pub fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {
     let date = expiry.instant(found.get("date")?)?;
     let dates = found.get_i32("dates").unwrap_or(1);
-    Some(Sample { id: canonical(found.get("_id")?), date: rfc3339(date), why: why(expiry, is_bucket, dates, found.get("ttl")) })
+    Some(Sample { id: canonical(found.get("_id")?), date: Instant(date), why: why(expiry, is_bucket, dates, found.get("ttl")) })
 }
 
 /// An `_id` as canonical Extended JSON.
@@ -68,7 +68,7 @@ mod tests {
         }
         expiry.expire_after_seconds = None;
         let sample = read(&expiry, false, &found(1, Bson::Int32(20))).unwrap();
-        assert_eq!((sample.why.as_str(), sample.date.as_str()), ("ttl 20 of its own", "1970-01-01T00:00:00.000Z"));
+        assert_eq!((sample.why.as_str(), sample.date.millis()), ("ttl 20 of its own", 0));
         assert_eq!(sample.id, serde_json::json!({ "$numberInt": "5" }));
     }
 }

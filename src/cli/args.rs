@@ -199,6 +199,8 @@ pub enum SchemaOf {
     Keys,
     /// The report of `--format json`, draft 2020-12
     Report,
+    /// The JSON of `sweeper history`, draft 2020-12
+    History,
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The archives of a run: the directories are tried while it is planned, written while it sweeps, and closed when it has ended.
+//! Archives of a run: their directories are tried while it is planned, written while it sweeps, and closed when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,12 +7,13 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::Run;
+use super::rules::Ready;
 use crate::archive::directory;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
 use crate::plan::{Decision, Plan, SweepRule};
 use crate::policy::archive::ArchiveTo;
-use crate::report::RuleReport;
+use crate::report::outcome::RuleOutcome;
 use crate::sweep::RuleArchive;
 
 /// Tries the directories that the rules of a plan archive to: a rule whose directory cannot be written is not begun. Warns of archives that
@@ -41,7 +42,7 @@ pub fn try_directories(plan: &mut Plan) {
     }
 }
 
-/// What a sweep writes: one archive in each directory that its rules name.
+/// Archives that a sweep writes: one in each directory that its rules name.
 pub struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 
 impl Archives {
@@ -51,38 +52,42 @@ impl Archives {
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 
-    /// Where a rule is to write.
+    /// Returns the archive that a rule writes.
     pub fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
         let to: &ArchiveTo = rule.archive.as_ref()?;
         let archive = self.0.get(&to.directory)?.clone();
         Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
     }
 
-    /// Writes the manifests, when all rules have ended.
-    pub fn end(self, reports: &mut [(&SweepRule, &mut RuleReport)]) {
+    /// Writes the manifests when all rules have ended. If one cannot be written, the first rule of its archive is warned.
+    pub fn end(self, rules: &[Ready], outcomes: &mut [RuleOutcome]) {
         for (directory, archive) in self.0 {
-            let mut rules = reports
-                .iter_mut()
-                .filter(|(rule, _)| rule.archive.as_ref().is_some_and(|to| to.directory == directory))
-                .map(|(_, report)| &mut **report)
-                .collect::<Vec<_>>();
-            let totals = rules.iter().map(|report| RuleTotals {
-                rule: report.name.clone(),
-                namespace: report.namespace.clone(),
-                archived_count: report.archived_count.unwrap_or(0),
-                deleted_count: report.deleted_count,
-                uncertain: report.uncertain,
+            let rules = || rules.iter().filter(|ready| ready.rule.archive.as_ref().is_some_and(|to| to.directory == directory));
+            let totals = rules().map(|ready| totals(ready.rule, &outcomes[ready.index])).collect();
+            let Err(cause) = archive.end(totals) else { continue };
+            let why = format!(
+                "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
+                archive.path().display()
+            );
+            warn!("{why}");
+            let swept = rules().find_map(|ready| match &outcomes[ready.index] {
+                RuleOutcome::Swept(_) => Some(ready.index),
+                _ => None,
             });
-            if let Err(cause) = archive.end(totals.collect()) {
-                let why = format!(
-                    "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
-                    archive.path().display()
-                );
-                warn!("{why}");
-                if let Some(report) = rules.first_mut() {
-                    report.warnings.push(why);
-                }
+            if let Some(RuleOutcome::Swept(swept)) = swept.map(|index| &mut outcomes[index]) {
+                swept.warnings.push(why);
             }
         }
+    }
+}
+
+fn totals(rule: &SweepRule, outcome: &RuleOutcome) -> RuleTotals {
+    let sweep = outcome.swept().map(|swept| &swept.outcome);
+    RuleTotals {
+        rule: rule.name.clone(),
+        namespace: rule.namespace.to_string(),
+        archived_count: sweep.map_or(0, |sweep| sweep.archived.documents),
+        deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
+        uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
     }
 }

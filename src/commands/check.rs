@@ -1,20 +1,20 @@
-//! `sweeper check`: the policy alone, or held against the deployment. Reads only.
+//! `sweeper check`: checks only the policy, or the policy and the deployment. Reads only.
 
 use tracing::warn;
 
 use super::Run;
-use super::measure::begin;
 use super::prepare::{self, At};
 use crate::cli::{CheckArgs, Common};
 use crate::failure::Failure;
-use crate::plan::{Decision, PlannedRule, SkipReason};
+use crate::plan::Decision;
 use crate::policy::Rule;
-use crate::policy::namespace::Namespace;
 use crate::policy::only::Only;
-use crate::report::{Command, Report, RuleReport, RunRecord, Status};
+use crate::report::counts::{Counts, Obstacle, Remaining};
+use crate::report::outcome::RuleOutcome;
+use crate::report::{Command, Report, RuleReport, RunRecord};
 use crate::server::{error, privileges};
 
-/// What can be said without asking a server. The policy itself was validated when it was read.
+/// Checks what can be checked without a server. The policy itself was validated when it was read.
 pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
     let rules = Only(&common.only).rules(&run.policy)?;
     let rules = rules.into_iter().map(|rule| {
@@ -22,10 +22,7 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         if rule.field.is_none() {
             warnings.push("no `field`: only a time-series collection can do without".to_owned());
         }
-        let namespace = Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() };
-        let (rule, field) = (rule.clone(), rule.field.clone());
-        let decision = Decision::Skip(SkipReason::NoSuchNamespace);
-        RuleReport::new(&PlannedRule { rule, namespace, collection: None, field, threshold: None, decision, warnings })
+        RuleReport::of_policy(rule, warnings)
     });
     let rules = rules.collect();
     Ok(Report::new(run.record(Command::Check), rules))
@@ -46,15 +43,12 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     }
     let for_leases = run.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
     let reports = plan.rules.iter().map(|planned| {
-        let mut report = begin(planned);
-        report.warnings.extend(advice(&planned.rule));
-        if let Decision::Sweep(rule) = &planned.decision
-            && let Some(missing) = granted.missing(rule).or_else(|| for_leases.clone())
-        {
-            report.status = Status::Failed;
-            report.error = Some(missing);
-        }
-        report
+        let missing = match &planned.decision {
+            Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
+            _ => None,
+        };
+        let counts = Counts { warnings: advice(&planned.rule), obstacle: missing.map(Obstacle::Failed), ..Counts::default() };
+        RuleReport::of(planned, &counts, &RuleOutcome::NotSwept { window_closed: false }, &Remaining::Unknown)
     });
     let reports = reports.collect();
     let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..run.record(Command::Check) };
@@ -63,7 +57,7 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
     Ok(report)
 }
 
-/// What a careful person would ask about a rule that is valid.
+/// Returns warnings about a rule that is valid, but that a careful person would ask about.
 fn advice(rule: &Rule) -> Vec<String> {
     let mut advice = Vec::new();
     if !rule.enabled {

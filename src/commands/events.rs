@@ -1,25 +1,27 @@
-//! What the log says of how rules and runs begin and end, with the report's values as fields.
+//! Log lines about the beginning and the end of rules and runs, with the report's values as fields.
 
 use tracing::{error, info, warn};
 
 use crate::log::RUN;
+use crate::plan::SweepRule;
 use crate::report::{self, Report, RuleReport, Status};
 use crate::text::{clean, plural};
 
-/// A rule begins to delete.
-pub fn rule_begins(rule: &RuleReport) {
+/// Logs that a rule begins to delete.
+pub fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
+    let namespace = rule.namespace.to_string();
     info!(
         target: RUN,
         event = "ruleBegins",
         rule = rule.name,
-        namespace = rule.namespace,
-        expiredCount = rule.expired_count,
+        namespace,
+        expiredCount = expired_count,
         "{}: sweeping",
-        clean(&rule.namespace)
+        clean(&namespace)
     );
 }
 
-/// A rule has ended, or is not going to be swept.
+/// Logs that a rule has ended, or will not be swept.
 pub fn rule_ended(rule: &RuleReport) {
     macro_rules! say {
         ($level:ident) => {
@@ -28,11 +30,12 @@ pub fn rule_ended(rule: &RuleReport) {
                 event = "ruleEnds",
                 rule = rule.name,
                 namespace = rule.namespace,
-                status = rule.status.word(),
-                reason = rule.reason,
+                status = %rule.status,
+                reason = rule.reason.as_ref().map(tracing::field::display),
                 expiredCount = rule.expired_count,
                 deletedCount = rule.deleted_count,
                 uncertain = rule.uncertain,
+                unconfirmedCount = rule.unconfirmed_count,
                 batches = rule.batches,
                 requestUnits = rule.request_units,
                 durationMs = rule.duration_ms,
@@ -50,13 +53,12 @@ pub fn rule_ended(rule: &RuleReport) {
 }
 
 fn ended(rule: &RuleReport) -> String {
-    let why: Vec<&str> = rule.reason.as_deref().into_iter().chain(rule.error.as_deref()).collect();
-    let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join(": ")) };
+    let why = rule.why().map(|why| format!(" ({why})")).unwrap_or_default();
     let deleted = format!("{} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
-    format!("{}: {}{why}, {deleted}", clean(&rule.namespace), rule.status.word())
+    format!("{}: {}{why}, {deleted}", clean(&rule.namespace), rule.status)
 }
 
-/// A run has ended, with this exit code.
+/// Logs that a run has ended, with its exit code.
 pub fn run_ended(report: &Report, exit_code: u8) {
     let totals = &report.totals;
     info!(
@@ -65,7 +67,7 @@ pub fn run_ended(report: &Report, exit_code: u8) {
         command = "sweep",
         dryRun = report.dry_run,
         exitCode = exit_code,
-        status = report.status.word(),
+        status = %report.status,
         rules = totals.rules,
         failed = totals.failed,
         refused = totals.refused,

@@ -11,6 +11,8 @@ use crate::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
 use crate::policy;
+use crate::report::history::History;
+use crate::report::{Report, schema};
 
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
@@ -19,7 +21,8 @@ pub fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
     let schema = match args.of {
         SchemaOf::Policy => policy::schema::json_schema(),
         SchemaOf::Keys => policy::docs::keys_as_markdown(),
-        SchemaOf::Report => include_str!("../report/schema.json").to_owned(),
+        SchemaOf::Report => schema::of::<Report>(),
+        SchemaOf::History => schema::of::<History>(),
     };
     write(options, "schema", "the schema", &schema)
 }

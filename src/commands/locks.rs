@@ -16,8 +16,8 @@ use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
 use crate::lock::lease::{HEARTBEAT, Held, LEASE, Lease, Leases, Moment, Term};
-use crate::lock::{HELD, Holder, named};
-use crate::plan::{Decision, Plan, Refusal};
+use crate::lock::{Holder, named};
+use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
 use crate::server::error::ServerError;
 use crate::server::lease::{Attempt, LeaseStore};
@@ -148,7 +148,7 @@ impl HeldLeases {
                     let detail = of_another(&namespace, &held);
                     for planned in plan.rules.iter_mut().filter(|planned| planned.namespace == namespace) {
                         if is_swept(&planned.decision) {
-                            let refusal = Refusal { guard: HELD, detail: detail.clone() };
+                            let refusal = Refusal::new(Guard::Lock, detail.clone());
                             planned.decision = Decision::Refuse { refusal, countable: None };
                         }
                     }

@@ -1,7 +1,7 @@
-//! Sweeps the rules of a plan side by side: each has its turns, within the limits of the run.
+//! Sweeps the rules of a plan concurrently, within the limits of the run; between batches they take turns.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,20 +9,22 @@ use futures_util::future::join_all;
 
 use super::Run;
 use super::archive::Archives;
+use super::counts::MAX_COUNT_TIME;
 use super::events;
-use super::measure::{LONGEST_COUNT, not_begun, note_unseen_field};
 use crate::instant::millis;
-use crate::plan::{Decision, Plan, SweepRule};
+use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
-use crate::report::{PausedMs, RuleReport, Status};
+use crate::report::counts::{Counts, Remaining};
+use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
+use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
 use crate::server::{Deployment, count, exact};
-use crate::sweep::{self, Archived, End, Job, Limits, Outcome, RunBudget, StopReason};
+use crate::sweep::{self, Job, Limits, RunBudget};
 use crate::text::plural;
 
-/// What all rules of one sweep share.
+/// State that all rules of one sweep share.
 struct Sweeping<'a> {
     run: &'a Run,
     deployment: &'a Deployment,
@@ -30,12 +32,12 @@ struct Sweeping<'a> {
     budget: RunBudget,
     lag: LagSource,
     progress: Progress,
-    /// Why no server is left, once one rule has found out: otherwise each further rule would wait for it anew.
+    /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection again.
     gone: RefCell<Option<String>>,
     archives: Archives,
 }
 
-/// Sweeps every rule that is ready, and enters into its report what became of it.
+/// Sweeps every rule that nothing keeps from it. Returns the outcomes in the order of the plan.
 pub async fn sweep(
     run: &Run,
     deployment: &Deployment,
@@ -43,20 +45,13 @@ pub async fn sweep(
     mut limits: Limits,
     show: Show,
     plan: &Plan,
-    reports: &mut [RuleReport],
-) {
-    let mut ready: Vec<_> = plan
-        .rules
-        .iter()
-        .zip(reports)
-        .filter_map(|(planned, report)| match &planned.decision {
-            Decision::Sweep(rule) if report.status == Status::Complete => Some((rule, report)),
-            _ => None,
-        })
-        .collect();
-    let most = ready.iter().map(|(rule, _)| rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
+    counts: &[Counts],
+) -> Vec<RuleOutcome> {
+    let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();
+    let ready: Vec<_> = ready(plan, counts).collect();
+    let most = ready.iter().map(|rule| rule.rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
-    let lag = if ready.iter().any(|(rule, _)| rule.limits.max_lag.is_some()) {
+    let lag = if ready.iter().any(|rule| rule.rule.limits.max_lag.is_some()) {
         tokio::select! {
             lag = LagSource::open(deployment) => lag,
             // Each rule finds out by itself that it is to stop.
@@ -65,7 +60,7 @@ pub async fn sweep(
     } else {
         LagSource::NoSecondary
     };
-    let expected = ready.iter().map(|(_, report)| report.expired_count).sum();
+    let expected = ready.iter().map(Ready::expired_count).sum();
     let sweeping = Sweeping {
         run,
         deployment,
@@ -74,11 +69,12 @@ pub async fn sweep(
         lag,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
-        archives: Archives::new(run, ready.iter().map(|(rule, _)| *rule)),
+        archives: Archives::new(run, ready.iter().map(|rule| rule.rule)),
     };
-    let rules = join_all(ready.iter_mut().map(async |(rule, report)| {
-        sweeping.one(rule, report).await;
-        events::rule_ended(report);
+    let rules = join_all(ready.iter().map(async |rule| {
+        let outcome = sweeping.one(rule).await;
+        events::rule_ended(&RuleReport::of(rule.planned, rule.counts, &outcome, &Remaining::Unknown));
+        (rule.index, outcome)
     }));
     let lines = async {
         loop {
@@ -86,31 +82,60 @@ pub async fn sweep(
             sweeping.progress.line();
         }
     };
-    tokio::select! {
-        _ = rules => {}
-        () = lines => {}
-    }
+    let ended = tokio::select! {
+        ended = rules => ended,
+        () = lines => Vec::new(),
+    };
     sweeping.progress.end();
-    sweeping.archives.end(&mut ready);
+    for (index, outcome) in ended {
+        outcomes[index] = outcome;
+    }
+    sweeping.archives.end(&ready, &mut outcomes);
+    outcomes
+}
+
+/// A rule that nothing keeps from being swept.
+pub struct Ready<'a> {
+    /// Place of the rule in the plan.
+    pub index: usize,
+    pub planned: &'a PlannedRule,
+    pub rule: &'a SweepRule,
+    pub counts: &'a Counts,
+}
+
+impl Ready<'_> {
+    fn expired_count(&self) -> Option<u64> {
+        self.counts.expired.as_ref().map(|expired| expired.count)
+    }
+}
+
+fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready<'a>> {
+    plan.rules.iter().zip(counts).enumerate().filter_map(|(index, (planned, counts))| match &planned.decision {
+        Decision::Sweep(rule) if Verdict::before(planned, counts).is_none() => Some(Ready { index, planned, rule, counts }),
+        _ => None,
+    })
 }
 
 impl Sweeping<'_> {
-    async fn one(&self, rule: &SweepRule, report: &mut RuleReport) {
+    async fn one(&self, ready: &Ready<'_>) -> RuleOutcome {
+        let rule = ready.rule;
         let Run { stop, .. } = self.run;
         let turn = tokio::select! {
             turn = self.budget.turn() => turn,
-            reason = sweep::stopped(rule, &self.budget, stop) => return self.end_early(report, rule, reason),
+            reason = sweep::stopped(rule, &self.budget, stop) => {
+                return RuleOutcome::NotBegun(Stopped { reason, lease_lost: self.lease_lost(rule, reason) });
+            }
         };
         if let Some(why) = self.gone.borrow().as_ref() {
-            return not_begun(report, why);
+            return RuleOutcome::Unreachable(why.clone());
         }
         let begun = Instant::now();
-        let mut expected = report.expired_count;
+        let mut expected = ready.expired_count();
         if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(rule, &self.budget, stop).is_none() {
-            expected = count::expired_within(self.deployment, rule, LONGEST_COUNT).await;
+            expected = count::expired_within(self.deployment, rule, MAX_COUNT_TIME).await;
         }
-        events::rule_begins(report);
-        let progress = &self.progress.begin(&report.namespace, expected);
+        events::rule_begins(rule, ready.expired_count());
+        let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
         let Self { deployment, grant, budget, lag, .. } = self;
         let charges = &Charges::default();
         let archive = self.archives.of(rule);
@@ -121,105 +146,64 @@ impl Sweeping<'_> {
             let gone = deployment.unreachable().await;
             self.gone.replace(gone);
         }
-        if let (LagSource::Majority(why), true) = (lag, rule.limits.max_lag.is_some()) {
-            report.warnings.push(format!("`maxLag`: {why}; a majority had to confirm each batch in that time instead"));
-        }
-        enter_archived(report, &outcome, archive.map(|archive| archive.archive.path()));
-        self.enter(report, rule, outcome);
-        self.count_kept(rule, report).await;
-        self.warn_if_field_unseen(rule, report).await;
-        report.duration_ms += millis(begun.elapsed());
+        let lease_lost = match outcome.end {
+            End::Partial(reason) => self.lease_lost(rule, reason),
+            End::Complete | End::Failed(_) => None,
+        };
+        RuleOutcome::Swept(Box::new(Swept {
+            lease_lost,
+            archive: archive.map(|archive| archive.archive.path().display().to_string()),
+            never_expires: self.never_expires(ready, &outcome).await,
+            field_seen: self.field_seen(ready, &outcome).await,
+            warnings: self.warnings(rule, &outcome),
+            outcome,
+            duration_ms: millis(begun.elapsed()),
+        }))
     }
 
-    /// Counts what the rule leaves alone for ever. After the sweep: what has expired is then out of the way, and nobody waits.
-    async fn count_kept(&self, rule: &SweepRule, report: &mut RuleReport) {
-        let is_over = report.status == Status::Complete || report.reason.as_deref() == Some(StopReason::MaxDeletes.word());
-        if report.never_expires.is_some() || !is_over {
-            return;
+    /// Counts the documents that the rule keeps for ever. After the sweep the expired ones are out of the way, and nobody waits.
+    async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
+        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
+        if ready.counts.never_expires.is_some() || !is_over {
+            return None;
         }
         tokio::select! {
-            // A question that cannot be answered is not worth an error: the sweep is over.
-            kept = count::never_expires(self.deployment, rule) => report.never_expires = kept.unwrap_or(None),
-            _ = sweep::stopped(rule, &self.budget, &self.run.stop) => {}
+            // The sweep is over: a count that fails is not worth an error.
+            kept = count::never_expires(self.deployment, ready.rule) => kept.unwrap_or(None),
+            _ = sweep::stopped(ready.rule, &self.budget, &self.run.stop) => None,
         }
     }
 
-    /// A rule that deletes nothing may name a field that does not exist.
-    async fn warn_if_field_unseen(&self, rule: &SweepRule, report: &mut RuleReport) {
-        let has_documents = report.document_count.is_some_and(|count| count > 0);
-        let idle = report.status == Status::Complete && report.deleted_count == 0 && has_documents;
-        if idle && report.expired_count.is_none() {
-            // The sweep is over; a question that cannot be answered is not worth an error.
-            if let Ok(seen) = count::has_field(self.deployment, rule).await {
-                note_unseen_field(report, rule, seen);
+    /// Looks for the rule's field if nothing was deleted: the field may not exist.
+    async fn field_seen(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<bool> {
+        let is_idle = outcome.end == End::Complete && outcome.deleted == 0 && ready.rule.selection.document_count > 0;
+        if !is_idle || ready.counts.expired.is_some() {
+            return None;
+        }
+        // The sweep is over: a query that fails is not worth an error.
+        count::has_field(self.deployment, ready.rule).await.ok()
+    }
+
+    fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {
+        let lag = match (&self.lag, rule.limits.max_lag) {
+            (LagSource::Majority(why), Some(_)) => {
+                Some(format!("`maxLag`: {why}; instead a majority had to confirm each batch within that time"))
             }
-        }
-    }
-
-    /// Enters what a sweep came to.
-    fn enter(&self, report: &mut RuleReport, rule: &SweepRule, outcome: Outcome) {
-        let paused = outcome.paused;
-        report.deleted_count = outcome.deleted;
-        report.batches = outcome.batches;
-        report.uncertain = outcome.uncertain;
-        report.paused_ms = Some(PausedMs {
-            lag: millis(paused.lag),
-            latency: millis(paused.latency),
-            rate: millis(paused.rate),
-            throttle: millis(paused.throttle),
+            _ => None,
+        };
+        let incomparable = (outcome.archived.incomparable > 0).then(|| {
+            format!(
+                "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with \
+                 a name twice",
+                plural(outcome.archived.incomparable, "document"),
+                exact::DEEPEST
+            )
         });
-        report.request_units = outcome.request_units;
-        if outcome.unconfirmed > 0 {
-            report.warnings.push(format!(
-                "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
-                plural(outcome.unconfirmed, "document")
-            ));
-        }
-        match outcome.end {
-            End::Complete => {}
-            End::Partial(reason) => self.end_early(report, rule, reason),
-            End::Failed(why) => {
-                report.status = Status::Failed;
-                let least = if outcome.uncertain { "at least " } else { "" };
-                report.error = Some(format!("deleting: {why}; {least}{} documents were deleted before", outcome.deleted));
-            }
-        }
+        lag.into_iter().chain(incomparable).collect()
     }
 
-    fn end_early(&self, report: &mut RuleReport, rule: &SweepRule, reason: StopReason) {
-        report.reason = Some(reason.word().to_owned());
-        if reason == StopReason::LockLost {
-            report.status = Status::Failed;
-            let why = self.budget.leases().why_over(&rule.namespace);
-            let least = if report.uncertain { "at least " } else { "" };
-            report.error = Some(format!("{why}; {least}{} deleted before", plural(report.deleted_count, "document")));
-            return;
-        }
-        report.status = Status::Partial;
-        if let (StopReason::Window, Some(window)) = (reason, &rule.limits.window) {
-            report.warnings.push(format!("deletes only from {window}"));
-        }
-    }
-}
-
-/// Enters what was archived, `to` being the directory of the run.
-fn enter_archived(report: &mut RuleReport, outcome: &Outcome, to: Option<&Path>) {
-    let Archived { documents, incomparable } = outcome.archived;
-    let Some(to) = to else { return };
-    report.archived_count = Some(documents);
-    report.archive = (documents > 0).then(|| to.display().to_string());
-    let left = documents.saturating_sub(outcome.deleted);
-    if left > 0 && !outcome.uncertain {
-        report.warnings.push(format!(
-            "{} archived and not deleted: changed, or gone, between the two; what is still expired is for the next run",
-            plural(left, "document")
-        ));
-    }
-    if incomparable > 0 {
-        report.warnings.push(format!(
-            "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with a name twice",
-            plural(incomparable, "document"),
-            exact::DEEPEST
-        ));
+    /// Returns why the rule's lease is lost, if that stopped it.
+    fn lease_lost(&self, rule: &SweepRule, reason: StopReason) -> Option<String> {
+        (reason == StopReason::LockLost).then(|| self.budget.leases().why_over(&rule.namespace))
     }
 }

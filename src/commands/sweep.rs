@@ -6,16 +6,17 @@ use std::path::Path;
 use chrono::Utc;
 
 use super::locks::{self, HeldLeases, LockWait};
-use super::measure::measure;
 use super::prepare::{self, At};
-use super::{Run, confirm, events, record, remaining, rules};
+use super::{Run, confirm, counts, events, record, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
 use crate::lock::lease::Leases;
 use crate::log::LogFormat;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedRule};
 use crate::progress::Show;
+use crate::report::counts::{Counts, Remaining};
+use crate::report::outcome::RuleOutcome;
 use crate::report::{Command, Report, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
@@ -67,9 +68,11 @@ async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> 
     if let Some(held) = held {
         held.release().await;
     }
-    let mut reports = swept?;
+    let (counts, outcomes) = swept?;
     let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
-    remaining::enter(run, &deployment, &plan, args.dry_run, is_recorded, &mut reports).await;
+    let remaining = counts::after(run, &deployment, &plan, &counts, &outcomes, is_recorded).await;
+    let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
+    let rules = rules.map(|((planned, counts), (outcome, remaining))| RuleReport::of(planned, counts, outcome, remaining));
     let record = RunRecord {
         dry_run: args.dry_run,
         as_of: Some(plan.as_of),
@@ -77,7 +80,7 @@ async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> 
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
         ..run.record(Command::Sweep)
     };
-    Ok(Report::new(record, reports))
+    Ok(Report::new(record, rules.collect()))
 }
 
 fn read_plan(path: &Path) -> Result<Approval, Failure> {
@@ -90,7 +93,7 @@ fn read_plan(path: &Path) -> Result<Approval, Failure> {
     })
 }
 
-/// Counts, asks where there is somebody to ask, and deletes.
+/// Counts, asks if there is somebody to ask, and deletes. Returns counts and outcomes in the order of the plan.
 async fn sweep_plan(
     run: &Run,
     common: &Common,
@@ -98,38 +101,37 @@ async fn sweep_plan(
     deployment: &Deployment,
     plan: &Plan,
     leases: Leases,
-) -> anyhow::Result<Vec<RuleReport>> {
+) -> anyhow::Result<(Vec<Counts>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let count_all = args.dry_run || asks;
-    let mut reports = measure(run, deployment, plan, count_all).await;
+    let counts = counts::before(run, deployment, plan, args.dry_run || asks).await;
+    let not_swept = not_swept(plan);
+    let reports: Vec<RuleReport> = plan
+        .rules
+        .iter()
+        .zip(&counts)
+        .zip(&not_swept)
+        .map(|((planned, counts), outcome)| RuleReport::of(planned, counts, outcome, &Remaining::Unknown))
+        .collect();
     let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
     reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
     let consent = if asks { confirm::ask_to_delete(&run.stop, &reports).await? } else { Consent::NotAsked };
-    if let Some(grant) = DeleteGrant::new(args.dry_run, consent) {
-        let of_policy = &run.policy.run;
-        let limits = Limits {
-            max_duration: args.max_duration.or(of_policy.max_duration),
-            max_deletes: args.max_deletes,
-            rate: args.rate.or(of_policy.rate),
-            concurrency: of_policy.concurrency,
-            leases,
-        };
-        rules::sweep(run, deployment, grant, limits, show(common), plan, &mut reports).await;
-    } else {
-        note_closed_windows(plan, &mut reports);
-    }
-    Ok(reports)
+    let Some(grant) = DeleteGrant::new(args.dry_run, consent) else { return Ok((counts, not_swept)) };
+    let of_policy = &run.policy.run;
+    let limits = Limits {
+        max_duration: args.max_duration.or(of_policy.max_duration),
+        max_deletes: args.max_deletes,
+        rate: args.rate.or(of_policy.rate),
+        concurrency: of_policy.concurrency,
+        leases,
+    };
+    let outcomes = rules::sweep(run, deployment, grant, limits, show(common), plan, &counts).await;
+    Ok((counts, outcomes))
 }
 
-/// What a dry run counts is not what a sweep would delete at this time of the day.
-pub fn note_closed_windows(plan: &Plan, reports: &mut [RuleReport]) {
-    for (planned, report) in plan.rules.iter().zip(reports) {
-        if let (Some(window), Status::Complete) = (&planned.rule.window, report.status)
-            && !window.contains(Utc::now())
-        {
-            report.warnings.push(format!("deletes only from {window}, and it is not that time now"));
-        }
-    }
+/// Returns the outcomes of a plan of which nothing is swept, in its order.
+pub fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
+    let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(Utc::now()));
+    plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
 }
 
 pub fn show(common: &Common) -> Show {

@@ -3,9 +3,9 @@
 use bson::Bson;
 
 use super::diff::{Difference, State};
+use crate::audit::figures::{NativeComparison, NativeState};
 use crate::facts::NativeTtl;
 use crate::plan::PlannedRule;
-use crate::report::audit::{NativeComparison, NativeState};
 
 /// Says whether native TTL does what the rule does; `None` if the two were not compared.
 pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<NativeComparison> {

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use super::Refusal;
+use super::{Guard, Refusal};
 use crate::facts::{Collection, Kind};
 use crate::flavor::Capabilities;
 use crate::policy::Rule;
@@ -10,7 +10,7 @@ use crate::policy::Rule;
 /// Why a rule with `archive` cannot run; `None` where it can, or has none.
 pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
     rule.archive.as_ref()?;
-    let refuse = |detail: &str| Some(Refusal::new("archive", format!("`archive`: {detail}")));
+    let refuse = |detail: &str| Some(Refusal::new(Guard::Archive, format!("`archive`: {detail}")));
     if !capabilities.exact_states {
         return refuse(
             "deletes cannot compare whole documents on this service, so that one that changes after it was archived would be lost",

@@ -7,7 +7,7 @@
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use super::{Refusal, Selection, Storage};
+use super::{Guard, Refusal, Selection, Storage};
 use crate::expiry::Expiry;
 use crate::facts::{Figures, TimeSeries};
 use crate::policy::namespace::Namespace;
@@ -24,7 +24,7 @@ pub fn select(
     figures: &Figures,
     as_of: DateTime,
 ) -> Result<(Expiry, Selection), Refusal> {
-    let refuse = |detail: String| Err(Refusal::new("timeSeries", detail));
+    let refuse = |detail: String| Err(Refusal::new(Guard::TimeSeries, detail));
     let time_field = &series.time_field;
     if let Some(field) = rule.field.as_ref().filter(|field| *field != time_field) {
         return refuse(format!(
@@ -52,7 +52,7 @@ pub fn select(
         // Servers disagree on what happens before 1970, where the seconds in an `_id` wrap: kept.
         format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
     };
-    let of_meta = |filter| of_meta(filter, series.meta_field.as_deref()).map_err(|why| Refusal::new("timeSeries", why));
+    let of_meta = |filter| of_meta(filter, series.meta_field.as_deref()).map_err(|why| Refusal::new(Guard::TimeSeries, why));
     let meta = rule.filter.as_ref().map(of_meta).transpose()?;
     if let Some(meta) = &meta {
         terms = doc! { "$and": [terms, meta.clone()] };

@@ -1,7 +1,7 @@
 //! Binds a rule to an ordinary collection: its expiry, its index, and the guards that look at the collection.
 
 use super::index::{self, IndexChoice};
-use super::{Refusal, RunFacts, Selection, Storage, SweepRule, guard};
+use super::{Guard, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::expiry::Expiry;
 use crate::facts::{Collection, Figures, Kind};
 use crate::policy::{DateFormat, Rule};
@@ -19,7 +19,7 @@ pub fn bind(
     let namespace = &collection.namespace;
     let expiry = expiry(run, rule, collection)?;
     let (index, refusal) = match (index::choose(rule, &expiry.field, collection), run_refusal) {
-        (Err(reason), _) => (None, Some(Refusal::new("hint", reason))),
+        (Err(reason), _) => (None, Some(Refusal::new(Guard::Hint, reason))),
         (Ok(index), Some(refusal)) => (index, Some(refusal.clone())),
         (Ok(index), None) => match guard::scan(rule, namespace, &expiry.field, index.as_ref(), figures.document_count) {
             Some(refusal) => (None, Some(refusal)),
@@ -36,10 +36,10 @@ pub fn bind(
 fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry, Refusal> {
     let Some(field) = &rule.field else {
         let detail = "only time-series collections have a field of their own for the date; name it with `field`";
-        return Err(Refusal::new("field", detail));
+        return Err(Refusal::new(Guard::Field, detail));
     };
     if rule.collation.is_some() && !run.server.capabilities.collations {
-        return Err(Refusal::new("collation", "deletes compare by no collation on this service; leave `collation` out"));
+        return Err(Refusal::new(Guard::Collation, "deletes compare by no collation on this service; leave `collation` out"));
     }
     let is_id = field == "_id";
     let is_clustered = collection.kind == Kind::Clustered;

@@ -1,4 +1,9 @@
-//! What stands between a rule and its deletes: conditions that a person is to see before anything goes.
+//! Guards: conditions under which a rule is refused until a person has looked.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{RunFacts, create_index};
 use crate::plan::index::IndexChoice;
@@ -6,43 +11,118 @@ use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 use crate::text::{count, percent};
 
-/// More documents than this are gone through without an index only where the rule allows it.
+/// Documents of the largest collection that is searched without an index and without the rule's permission.
 pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
 
-/// Clocks of client and server further apart than this stop a sweep, in milliseconds.
+/// Largest difference between the clocks of client and server that a sweep tolerates, in milliseconds.
 pub const CLOCK_SKEW_GUARD_MS: i64 = 300_000;
 
-/// Why a guard does not let a rule run.
+/// Excess over the approved count that a sweep tolerates, in percent of that count, rounded up. At a fixed asOf the count can only grow by
+/// documents that were inserted or changed since then and have a date in the past.
+pub const TOLERANCE_PERCENT: u64 = 1;
+
+/// Name of a guard, one word for machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Guard {
+    /// The clocks of client and server are too far apart.
+    Clock,
+    /// The deployment is not the one that the policy expects.
+    Expect,
+    /// `--as-of` is later than the server's clock.
+    AsOf,
+    /// The saved plan does not allow the rule, or does not hold any more.
+    Plan,
+    /// Another run holds the lease of the namespace.
+    Lock,
+    /// A larger share of the collection has expired than `maxDeletePercent` allows.
+    MaxDeletePercent,
+    /// No index serves the rule, and the collection is large.
+    CollectionScan,
+    /// The index that the rule names as its hint cannot be used.
+    Hint,
+    /// The namespace is a view.
+    View,
+    /// The collection is capped.
+    Capped,
+    /// The rule cannot be applied to the buckets of a time-series collection.
+    TimeSeries,
+    /// The rule names no field, and the collection is no time-series collection.
+    Field,
+    /// The service does not compare by a collation.
+    Collation,
+    /// The documents cannot be archived before they are deleted.
+    Archive,
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// Refusal of a rule by a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// One word for machines: the guard.
-    pub guard: &'static str,
-    /// What was found, what was expected and what to do.
+    pub guard: Guard,
+    /// Finding, expectation and remedy in words.
     pub detail: String,
 }
 
 impl Refusal {
-    pub fn new(guard: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(guard: Guard, detail: impl Into<String>) -> Self {
         Self { guard, detail: detail.into() }
     }
 }
 
-/// Says why nothing at all may be deleted in this run.
+/// Permission of a saved plan for one rule in one namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Approved {
+    /// Documents that had expired when the plan was saved.
+    pub count: u64,
+    /// Documents that may be deleted, tolerance included.
+    pub most: u64,
+}
+
+impl Approved {
+    pub fn of(count: u64) -> Self {
+        Self { count, most: count.saturating_add(count.saturating_mul(TOLERANCE_PERCENT).div_ceil(100)) }
+    }
+
+    /// Refuses a rule if more documents have expired than were approved, tolerance included.
+    pub fn refusal(self, expired_count: u64) -> Option<Refusal> {
+        (expired_count > self.most).then(|| {
+            Refusal::new(
+                Guard::Plan,
+                format!(
+                    "{} documents have expired, {} were approved, and {TOLERANCE_PERCENT} % more may be; {AGAIN}",
+                    count(expired_count),
+                    count(self.count),
+                ),
+            )
+        })
+    }
+}
+
+/// Remedy for a plan that does not hold any more.
+pub const AGAIN: &str = "look at a new audit, and save it as the plan";
+
+/// Refuses all rules of a run: on an unexpected deployment, at an instant in the future, or with clocks too far apart.
 pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     if let Some(reason) = run.server.unexpected(run.expect) {
-        return Some(Refusal::new("expect", reason));
+        return Some(Refusal::new(Guard::Expect, reason));
     }
     let ahead = run.as_of.timestamp_millis() - run.server.local_time.timestamp_millis();
     if ahead > 0 {
         return Some(Refusal::new(
-            "asOf",
+            Guard::AsOf,
             format!("`--as-of` is later than the server's clock, by {ahead} ms; expected an earlier instant"),
         ));
     }
     let skew = run.server.clock_skew_ms;
     if skew.abs() > CLOCK_SKEW_GUARD_MS && !run.allow_clock_skew {
         return Some(Refusal::new(
-            "clock",
+            Guard::Clock,
             format!(
                 "the clocks of this machine and of the server are {} s apart, {} s are allowed; set the wrong one, or pass `--allow-clock-skew`: the server's clock decides",
                 skew.abs() / 1000,
@@ -53,7 +133,7 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     None
 }
 
-/// Says why a large collection is not gone through without an index.
+/// Refuses to search a large collection without an index.
 pub fn scan(
     rule: &Rule,
     namespace: &Namespace,
@@ -66,7 +146,7 @@ pub fn scan(
         return None;
     }
     Some(Refusal::new(
-        "collectionScan",
+        Guard::CollectionScan,
         format!(
             "no index serves `{field}`, and the collection has {document_count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
              create it: {create}, or set `allowCollectionScan: true`",
@@ -75,7 +155,7 @@ pub fn scan(
     ))
 }
 
-/// Refuses a rule whose expired documents are too great a share of the collection.
+/// Refuses a rule if its expired documents are a larger share of the collection than `maxDeletePercent`.
 ///
 /// `document_count` is the collection's own count; an expired count above it makes the share 100 %.
 pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64) -> Option<Refusal> {
@@ -83,7 +163,7 @@ pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count
     let percent = percent(expired_count, document_count)?;
     (percent > limit).then(|| {
         Refusal::new(
-            "maxDeletePercent",
+            Guard::MaxDeletePercent,
             format!(
                 "{} of {} documents have expired, {percent:.2} %, and {limit} % may be deleted; raise `maxDeletePercent` if that is \
                  intended",
@@ -92,4 +172,65 @@ pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_may_be_the_limit_and_not_one_document_more() {
+        for (limit, expired, documents, refused) in [
+            (Some(50.0), 500, 1000, false),
+            (Some(50.0), 501, 1000, true),
+            (Some(0.1), 1, 1000, false),
+            (Some(0.1), 2, 1000, true),
+            (Some(100.0), 1000, 1000, false),
+            // The collection's own count may be behind: more than all of it is all of it.
+            (Some(100.0), 1001, 1000, false),
+            (Some(99.9), 1001, 1000, true),
+            (Some(1.0), 0, 0, false),
+            (None, 1000, 1000, false),
+        ] {
+            let refusal = share(limit, expired, documents);
+            assert_eq!(refusal.is_some(), refused, "{limit:?} {expired} {documents}");
+            assert!(refusal.is_none_or(|refusal| refusal.guard == Guard::MaxDeletePercent));
+        }
+        let detail = share(Some(50.0), 2_000, 3_000).expect("a refusal").detail;
+        assert!(detail.starts_with("2,000 of 3,000 documents have expired, 66.67 %, and 50 % may be deleted"), "{detail}");
+    }
+
+    #[test]
+    fn the_tolerance_of_an_approval_is_one_percent_rounded_up() {
+        for (count, most) in [(0, 0), (1, 2), (99, 100), (100, 101), (101, 103), (1000, 1010), (u64::MAX, u64::MAX)] {
+            let approved = Approved::of(count);
+            assert_eq!(approved, Approved { count, most });
+            assert_eq!(approved.refusal(most), None, "{count}");
+        }
+        let refusal = Approved::of(100).refusal(102).expect("a refusal");
+        assert_eq!(refusal.guard, Guard::Plan);
+        assert!(refusal.detail.starts_with("102 documents have expired, 100 were approved, and 1 % more may be"), "{refusal:?}");
+    }
+
+    #[test]
+    fn every_guard_has_its_word() {
+        for (guard, word) in [
+            (Guard::Clock, "clock"),
+            (Guard::Expect, "expect"),
+            (Guard::AsOf, "asOf"),
+            (Guard::Plan, "plan"),
+            (Guard::Lock, "lock"),
+            (Guard::MaxDeletePercent, "maxDeletePercent"),
+            (Guard::CollectionScan, "collectionScan"),
+            (Guard::Hint, "hint"),
+            (Guard::View, "view"),
+            (Guard::Capped, "capped"),
+            (Guard::TimeSeries, "timeSeries"),
+            (Guard::Field, "field"),
+            (Guard::Collation, "collation"),
+            (Guard::Archive, "archive"),
+        ] {
+            assert_eq!(guard.to_string(), word);
+        }
+    }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::audit::{AgeRange, AuditReport, Sample};
+use super::ages;
 use super::{Report, RuleReport};
-use crate::audit::ranges;
+use crate::audit::figures::{AgeRange, AuditReport, Sample};
 use crate::text::percent;
 use crate::text::{self, bytes, clean, count, plural};
 
@@ -31,7 +31,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
     let ages = audit.age_histogram.as_deref().unwrap_or_default();
     if !ages.is_empty() {
         lines.push(format!("{:<17}{:>13}{:>15}", "age", "expired", "not expired"));
-        lines.extend(histogram(&ranges::merged(ages)));
+        lines.extend(histogram(&ages::merged(ages)));
     }
     lines.extend(audit.newest_expired.iter().map(|newest| format!("newest expired: {newest}")));
     lines.extend(audit.backlog.as_ref().filter(|backlog| !backlog.is_empty()).map(|backlog| {
@@ -70,7 +70,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
         audit
             .native_comparison
             .as_ref()
-            .map(|native| fold(&format!("native TTL: {}: {}", native.state.word(), clean(&native.detail)), indent)),
+            .map(|native| fold(&format!("native TTL: {}: {}", native.state, clean(&native.detail)), indent)),
     );
     lines
 }
@@ -95,12 +95,8 @@ fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
     };
     ages.iter().map(move |range| {
         let bars = format!("{}{}", "#".repeat(bar(range.expired_count)), ".".repeat(bar(range.not_expired_count)));
-        let line = format!(
-            "{:<17}{:>13}{:>15}  {bars}",
-            ranges::words(range),
-            count(range.expired_count),
-            count(range.not_expired_count)
-        );
+        let line =
+            format!("{:<17}{:>13}{:>15}  {bars}", ages::words(range), count(range.expired_count), count(range.not_expired_count));
         line.trim_end().to_owned()
     })
 }

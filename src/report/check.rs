@@ -2,7 +2,8 @@
 
 use super::lines::Tone;
 use super::table::paint;
-use super::{Report, RuleReport, Status};
+use super::{Report, RuleReport, Status, Strategy};
+use crate::plan::{Reason, SkipReason};
 use crate::text::{clean, count, fold, plural};
 
 /// Longer names have a line to themselves.
@@ -20,7 +21,7 @@ pub fn render(report: &Report, colored: bool) -> String {
         let name = clean(&rule.name);
         let facts = facts(rule).join(", ");
         // Painted alone, before the fold: its escapes are no width.
-        let word = format!("{}{:pad$}", paint(word, tone, colored), "", pad = 9 - word.len());
+        let word = format!("{}{:pad$}", paint(&word, tone, colored), "", pad = 9 - word.len());
         if width(rule) <= widest && !facts.is_empty() {
             let line = fold(&format!("{INDENT}{name:<widest$}  {facts}"), INDENT);
             lines.push(format!("{word}{}", line.trim_start()));
@@ -28,10 +29,9 @@ pub fn render(report: &Report, colored: bool) -> String {
             lines.push(format!("{word}{}", below(&name).trim_start()));
             lines.extend(Some(facts).filter(|facts| !facts.is_empty()).map(|facts| below(&facts)));
         }
-        let is_said = |reason: &&String| rule.warnings.iter().any(|warning| warning.starts_with(reason.as_str()));
-        let reason = rule.reason.iter().filter(|reason| !is_said(reason));
-        let why: Vec<String> = reason.chain(&rule.error).map(|text| clean(text)).collect();
-        lines.extend(Some(why).filter(|why| !why.is_empty()).map(|why| paint(&below(&why.join(": ")), tone, colored)));
+        // Its warning names the namespace as well.
+        let is_said = rule.reason == Some(Reason::Skip(SkipReason::NoSuchNamespace)) && !rule.warnings.is_empty();
+        lines.extend(rule.why().filter(|_| !is_said).map(|why| paint(&below(&clean(&why)), tone, colored)));
         let warnings = rule.warnings.iter().map(|warning| below(&format!("warning: {}", clean(warning))));
         lines.extend(warnings.map(|warning| paint(&warning, Tone::Warning, colored)));
     }
@@ -43,12 +43,12 @@ fn below(text: &str) -> String {
     fold(&format!("{INDENT}{text}"), INDENT)
 }
 
-fn verdict(rule: &RuleReport) -> (&'static str, Tone) {
+fn verdict(rule: &RuleReport) -> (String, Tone) {
     match rule.status {
-        Status::Complete => ("ok", Tone::Plain),
-        Status::Failed => (rule.status.word(), Tone::Error),
-        Status::Refused | Status::Partial => (rule.status.word(), Tone::Warning),
-        Status::Skipped => (rule.status.word(), Tone::Plain),
+        Status::Complete => ("ok".to_owned(), Tone::Plain),
+        Status::Failed => (rule.status.to_string(), Tone::Error),
+        Status::Refused | Status::Partial => (rule.status.to_string(), Tone::Warning),
+        Status::Skipped => (rule.status.to_string(), Tone::Plain),
     }
 }
 
@@ -56,12 +56,12 @@ fn verdict(rule: &RuleReport) -> (&'static str, Tone) {
 fn facts(rule: &RuleReport) -> Vec<String> {
     let namespace = Some(&rule.namespace).filter(|namespace| **namespace != rule.name);
     let documents = rule.document_count.map(|documents| {
-        let noun = if rule.strategy.as_deref() == Some("buckets") { "bucket" } else { "document" };
+        let noun = if rule.strategy == Some(Strategy::Buckets) { "bucket" } else { "document" };
         plural(documents, noun)
     });
-    let index = match (&rule.index, rule.strategy.as_deref()) {
+    let index = match (&rule.index, rule.strategy) {
         (Some(index), _) => Some(format!("index {}", clean(index))),
-        (None, Some("buckets")) | (None, None) => None,
+        (None, Some(Strategy::Buckets) | None) => None,
         (None, Some(_)) => Some("no index: goes through the collection".to_owned()),
     };
     namespace.map(|namespace| clean(namespace)).into_iter().chain(documents).chain(index).collect()

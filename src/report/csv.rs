@@ -1,161 +1,111 @@
-//! The report as CSV: one line per rule and namespace, with the values of the run repeated in each.
+//! Reports as CSV: one line per rule and namespace, with the values of the run repeated in each.
 
-use super::audit::AuditReport;
+use std::fmt::Display;
+
 use super::{Command, Report, RuleReport};
+use crate::audit::figures::AuditReport;
 
-const HEADER: [&str; 37] = [
-    "runId",
-    "command",
-    "dryRun",
-    "asOf",
-    "startedAt",
-    "exitCode",
-    "name",
-    "namespace",
-    "field",
-    "expireAfterSeconds",
-    "ttlField",
-    "threshold",
-    "predicate",
-    "status",
-    "reason",
-    "expiredCount",
-    "expiredMeasurements",
-    "deletedCount",
-    "uncertain",
-    "remainingCount",
-    "oldestRemaining",
-    "archivedCount",
-    "archive",
-    "documentCount",
-    "expiredPercent",
-    "oldestExpired",
-    "estimatedBytes",
-    "neverExpires",
-    "batches",
-    "pausedMs",
-    "requestUnits",
-    "durationMs",
-    "nativeTtl",
-    "strategy",
-    "index",
-    "warnings",
-    "error",
+/// Column of every report: its name, and its cell for a rule. An empty cell is a value that was not measured.
+type Column = (&'static str, fn(&Report, &RuleReport) -> String);
+
+const COLUMNS: [Column; 38] = [
+    ("runId", |report, _| report.run_id.clone()),
+    ("command", |report, _| report.command.to_string()),
+    ("dryRun", |report, _| report.dry_run.to_string()),
+    ("asOf", |report, _| known(report.as_of)),
+    ("startedAt", |report, _| report.started_at.to_string()),
+    ("exitCode", |report, _| report.exit_code.to_string()),
+    ("name", |_, rule| rule.name.clone()),
+    ("namespace", |_, rule| rule.namespace.clone()),
+    ("field", |_, rule| known(rule.field.as_ref())),
+    ("expireAfterSeconds", |_, rule| rule.expire_after_seconds.to_string()),
+    ("ttlField", |_, rule| known(rule.ttl_field.as_ref())),
+    ("threshold", |_, rule| known(rule.threshold)),
+    ("predicate", |_, rule| known(rule.predicate.as_ref())),
+    ("status", |_, rule| rule.status.to_string()),
+    ("reason", |_, rule| known(rule.reason.as_ref())),
+    ("expiredCount", |_, rule| known(rule.expired_count)),
+    ("expiredMeasurements", |_, rule| known(rule.expired_measurements)),
+    ("deletedCount", |_, rule| rule.deleted_count.to_string()),
+    ("uncertain", |_, rule| rule.uncertain.to_string()),
+    ("unconfirmedCount", |_, rule| known(rule.unconfirmed_count)),
+    ("remainingCount", |_, rule| known(rule.remaining_count)),
+    ("oldestRemaining", |_, rule| known(rule.oldest_remaining)),
+    ("archivedCount", |_, rule| known(rule.archived_count)),
+    ("archive", |_, rule| known(rule.archive.as_ref())),
+    ("documentCount", |_, rule| known(rule.document_count)),
+    ("expiredPercent", |_, rule| known(rule.expired_percent)),
+    ("oldestExpired", |_, rule| known(rule.oldest_expired)),
+    ("estimatedBytes", |_, rule| known(rule.estimated_bytes)),
+    ("neverExpires", |_, rule| list(rule.never_expires.iter().flatten(), |(reason, count)| format!("{reason}={count}"))),
+    ("batches", |_, rule| rule.batches.to_string()),
+    ("pausedMs", |_, rule| {
+        list(rule.paused_ms.iter().flat_map(|paused| paused.by_reason()), |(reason, ms)| format!("{reason}={ms}"))
+    }),
+    ("requestUnits", |_, rule| known(rule.request_units)),
+    ("durationMs", |_, rule| rule.duration_ms.to_string()),
+    ("nativeTtl", |_, rule| {
+        let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
+        list(rule.native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds)))
+    }),
+    ("strategy", |_, rule| known(rule.strategy)),
+    ("index", |_, rule| known(rule.index.as_ref())),
+    ("warnings", |_, rule| rule.warnings.join("; ")),
+    ("error", |_, rule| known(rule.error.as_ref())),
 ];
 
-/// Further columns of an audit.
-const OF_AUDIT: [&str; 10] = [
-    "sampling",
-    "newestExpired",
-    "ageHistogram",
-    "forecast",
-    "backlog",
-    "neverExpiresSamples",
-    "samples",
-    "examined",
-    "createIndex",
-    "nativeComparison",
+/// Column of an audit; its cell is empty for a rule that was not looked at.
+type AuditColumn = (&'static str, fn(&AuditReport) -> String);
+
+const AUDIT_COLUMNS: [AuditColumn; 10] = [
+    ("sampling", |audit| {
+        list(&audit.sampling, |s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent))
+    }),
+    ("newestExpired", |audit| known(audit.newest_expired)),
+    ("ageHistogram", |audit| {
+        list(audit.age_histogram.iter().flatten(), |range| {
+            let (min, max) = (known(range.min_age_seconds), known(range.max_age_seconds));
+            format!("{min}..{max}={}+{}", range.expired_count, range.not_expired_count)
+        })
+    }),
+    ("forecast", |audit| list(audit.forecast.iter().flatten(), |day| format!("{}={}", day.from, day.count))),
+    ("backlog", |audit| list(audit.backlog.iter().flatten(), |month| format!("{}={}", month.month, month.count))),
+    ("neverExpiresSamples", |audit| {
+        list(&audit.never_expires_samples, |(reason, ids)| format!("{reason}={}", list(ids, ToString::to_string)))
+    }),
+    ("samples", |audit| list(&audit.samples, |sample| format!("{}={} ({})", sample.id, sample.date, sample.why))),
+    ("examined", |audit| {
+        list(&audit.examined, |e| format!("documents={}; keys={}; returned={}", e.documents, e.keys, e.returned))
+    }),
+    ("createIndex", |audit| known(audit.create_index.as_ref())),
+    ("nativeComparison", |audit| list(&audit.native_comparison, |native| format!("{}: {}", native.state, native.detail))),
 ];
 
+/// Returns the report as CSV, with further columns for an audit.
 pub fn render(report: &Report) -> String {
-    let further: &[&str] = if report.command == Command::Audit { &OF_AUDIT } else { &[] };
-    let row = |rule: &RuleReport| {
-        let mut record = record(report, rule);
-        if report.command == Command::Audit {
-            record.extend(rule.audit.as_ref().map_or_else(Default::default, of_audit));
-        }
-        record
-    };
+    let of_audit: &[AuditColumn] = if report.command == Command::Audit { &AUDIT_COLUMNS } else { &[] };
+    let head = COLUMNS.iter().map(|(name, _)| *name).chain(of_audit.iter().map(|(name, _)| *name));
+    let rows = report.rules.iter().map(|rule| {
+        let further = of_audit.iter().map(|(_, cell)| rule.audit.as_ref().map(cell).unwrap_or_default());
+        COLUMNS.iter().map(|(_, cell)| cell(report, rule)).chain(further).collect()
+    });
+    lines(head, rows)
+}
+
+/// Writes CSV; all rows must be as long as the head.
+pub fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Writing to memory cannot fail, and all records are of one length.
-    let wrote = writer
-        .write_record(HEADER.iter().chain(further))
-        .and_then(|()| report.rules.iter().try_for_each(|rule| writer.write_record(row(rule))));
+    let wrote = writer.write_record(head).and_then(|()| rows.try_for_each(|row| writer.write_record(row)));
     wrote.expect("records of one length go to memory");
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
 }
 
-/// An empty cell is a value that was not measured.
-fn record(report: &Report, rule: &RuleReport) -> Vec<String> {
-    fn number(value: Option<u64>) -> String {
-        value.map(|value| value.to_string()).unwrap_or_default()
-    }
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let never: Option<Vec<_>> =
-        rule.never_expires.as_ref().map(|counts| counts.iter().map(|(reason, number)| format!("{reason}={number}")).collect());
-    let native: Option<Vec<_>> = rule.native_ttl.as_ref().map(|settings| {
-        let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
-        settings.iter().map(|setting| format!("{}={}", setting.field, seconds(setting.expire_after_seconds))).collect()
-    });
-    let paused = rule.paused_ms.map(|paused| {
-        format!("lag={}; latency={}; rate={}; throttle={}", paused.lag, paused.latency, paused.rate, paused.throttle)
-    });
-    vec![
-        report.run_id.clone(),
-        format!("{:?}", report.command).to_lowercase(),
-        report.dry_run.to_string(),
-        text(&report.as_of),
-        report.started_at.clone(),
-        report.exit_code.to_string(),
-        rule.name.clone(),
-        rule.namespace.clone(),
-        text(&rule.field),
-        rule.expire_after_seconds.to_string(),
-        text(&rule.ttl_field),
-        text(&rule.threshold),
-        rule.predicate.as_ref().map(ToString::to_string).unwrap_or_default(),
-        rule.status.word().to_owned(),
-        text(&rule.reason),
-        number(rule.expired_count),
-        number(rule.expired_measurements),
-        rule.deleted_count.to_string(),
-        rule.uncertain.to_string(),
-        number(rule.remaining_count),
-        text(&rule.oldest_remaining),
-        number(rule.archived_count),
-        text(&rule.archive),
-        number(rule.document_count),
-        rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default(),
-        text(&rule.oldest_expired),
-        number(rule.estimated_bytes),
-        never.unwrap_or_default().join("; "),
-        rule.batches.to_string(),
-        paused.unwrap_or_default(),
-        rule.request_units.map(|units| units.to_string()).unwrap_or_default(),
-        rule.duration_ms.to_string(),
-        native.unwrap_or_default().join("; "),
-        text(&rule.strategy),
-        text(&rule.index),
-        rule.warnings.join("; "),
-        text(&rule.error),
-    ]
+/// Returns the cell of a value; it is empty if the value was not measured.
+pub fn known(value: Option<impl Display>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The cells of [`OF_AUDIT`]: lists as `key=value; key=value`.
-fn of_audit(audit: &AuditReport) -> [String; 10] {
-    fn list<T>(items: &[T], cell: impl Fn(&T) -> String) -> String {
-        items.iter().map(cell).collect::<Vec<_>>().join("; ")
-    }
-    let bound = |seconds: Option<i64>| seconds.map(|seconds| seconds.to_string()).unwrap_or_default();
-    let sampling = audit.sampling.as_ref();
-    let ages = audit.age_histogram.as_deref().unwrap_or_default();
-    let never: Vec<_> = audit.never_expires_samples.iter().collect();
-    let examined = audit.examined.as_ref();
-    [
-        sampling
-            .map(|s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent))
-            .unwrap_or_default(),
-        audit.newest_expired.clone().unwrap_or_default(),
-        list(ages, |range| {
-            let (min, max) = (bound(range.min_age_seconds), bound(range.max_age_seconds));
-            format!("{min}..{max}={}+{}", range.expired_count, range.not_expired_count)
-        }),
-        list(audit.forecast.as_deref().unwrap_or_default(), |day| format!("{}={}", day.from, day.count)),
-        list(audit.backlog.as_deref().unwrap_or_default(), |month| format!("{}={}", month.month, month.count)),
-        list(&never, |(reason, ids)| format!("{reason}={}", list(ids, ToString::to_string))),
-        list(&audit.samples, |sample| format!("{}={} ({})", sample.id, sample.date, sample.why)),
-        examined.map(|e| format!("documents={}; keys={}; returned={}", e.documents, e.keys, e.returned)).unwrap_or_default(),
-        audit.create_index.clone().unwrap_or_default(),
-        audit.native_comparison.as_ref().map(|native| format!("{}: {}", native.state.word(), native.detail)).unwrap_or_default(),
-    ]
+/// Returns the cell of a list: `key=value; key=value`.
+fn list<T>(items: impl IntoIterator<Item = T>, cell: impl Fn(T) -> String) -> String {
+    items.into_iter().map(cell).collect::<Vec<_>>().join("; ")
 }

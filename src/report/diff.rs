@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION};
+use crate::instant::Instant;
 use crate::text::{clean, count, fold};
 
 /// Two reports side by side.
@@ -26,8 +27,8 @@ pub struct Diff {
 pub struct Side {
     pub path: String,
     pub run_id: String,
-    pub started_at: String,
-    pub as_of: Option<String>,
+    pub started_at: Instant,
+    pub as_of: Option<Instant>,
     pub policy: PolicyReport,
 }
 
@@ -63,8 +64,8 @@ pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
     let side = |(path, report): (&str, &Report)| Side {
         path: path.to_owned(),
         run_id: report.run_id.clone(),
-        started_at: report.started_at.clone(),
-        as_of: report.as_of.clone(),
+        started_at: report.started_at,
+        as_of: report.as_of,
         policy: report.policy.clone(),
     };
     Diff { schema_version: SCHEMA_VERSION, command: "diff", old: side(old), new: side(new), changes }
@@ -167,7 +168,7 @@ fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Chang
 pub fn to_text(diff: &Diff) -> String {
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {
-        let as_of = side.as_of.as_deref().unwrap_or("-");
+        let as_of = side.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string());
         lines.push(format!("{word} {}: as of {as_of}, run {}", clean(&side.path), side.run_id));
     }
     let width = diff.changes.iter().map(|change| change.key.chars().count()).max().unwrap_or(0);

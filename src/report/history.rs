@@ -1,40 +1,47 @@
-//! The history of runs: the document that records one, and how the last of them are shown.
+//! History of runs: the document that records a run, and the list of the last ones.
 
 mod document;
 mod render;
 mod trend;
 
 use bson::{Bson, Document};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::de::IntoDeserializer;
+use serde::de::value::{self, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
-use super::SCHEMA_VERSION;
-use crate::instant::rfc3339;
+use super::{SCHEMA_VERSION, Status};
+use crate::instant::Instant;
 use crate::policy::namespace::glob;
 use crate::values::count_in;
 
 pub use document::document;
 pub use render::render;
 
-/// What `sweeper history` shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The last runs of the history.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "sweeper history")]
 pub struct History {
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
+    #[schemars(extend("const" = "history"))]
     pub command: &'static str,
-    /// Namespace of the documents.
+    /// Namespace of the history.
     pub collection: String,
-    /// The newest first.
+    /// Newest first.
     pub runs: Vec<RecordedRun>,
     /// Null where there is no run.
     pub median: Option<Median>,
 }
 
-/// One run, as it was recorded. A value that was not measured is null.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// One recorded run. A value that was not measured is null.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "run")]
 pub struct RecordedRun {
     pub run_id: String,
-    pub started_at: String,
+    pub started_at: Instant,
     pub duration_ms: u64,
     pub exit_code: u8,
     pub status: String,
@@ -43,13 +50,14 @@ pub struct RecordedRun {
     pub remaining_count: Option<u64>,
     /// Null where the run took no time that could be measured.
     pub deleted_per_second: Option<f64>,
-    /// Why there is no more to show of the run.
+    /// Error of a run that ended without a report.
     pub error: Option<String>,
 }
 
-/// The middle of all runs that are shown, each value by itself.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Median of the runs in the list, of each value by itself.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "median")]
 pub struct Median {
     pub deleted_count: f64,
     pub duration_ms: f64,
@@ -57,8 +65,8 @@ pub struct Median {
 }
 
 impl History {
-    /// Reads documents, the newest first; what is no document of a run is left out. With `only`, patterns for names and namespaces of rules,
-    /// runs without such a rule are left out, and counts are of these rules.
+    /// Reads the documents of runs, newest first, and leaves out any other document. With `only`, patterns for names and namespaces of rules,
+    /// it leaves out runs without such a rule, and counts are those of these rules.
     pub fn new(collection: String, documents: &[Document], only: &[String]) -> Self {
         let runs: Vec<RecordedRun> = documents.iter().filter_map(|document| RecordedRun::read(document, only)).collect();
         let median = trend::median_of(&runs);
@@ -72,7 +80,7 @@ impl RecordedRun {
         let totals = document.get_document("totals").ok()?;
         let mut run = Self {
             run_id: document.get_str("_id").ok()?.to_owned(),
-            started_at: rfc3339(*document.get_datetime("startedAt").ok()?),
+            started_at: Instant(*document.get_datetime("startedAt").ok()?),
             duration_ms,
             exit_code: u8::try_from(count_in(document, "exitCode")?).ok()?,
             status: document.get_str("status").ok()?.to_owned(),
@@ -90,7 +98,7 @@ impl RecordedRun {
         Some(run)
     }
 
-    /// Leaves what these rules did; `None` where there are none.
+    /// Narrows status and counts to these rules; `None` if there are none.
     fn narrow(&mut self, rules: &[&Document]) -> Option<()> {
         let worst = rules.iter().filter_map(|rule| rule.get_str("status").ok()).max_by_key(|status| severity(status))?;
         worst.clone_into(&mut self.status);
@@ -106,6 +114,8 @@ fn is_meant(rule: &Document, only: &[String]) -> bool {
     names.into_iter().any(|name| only.iter().any(|pattern| glob(pattern, name)))
 }
 
-fn severity(status: &str) -> usize {
-    ["skipped", "complete", "partial", "refused", "failed"].iter().position(|known| *known == status).unwrap_or(0)
+/// Returns the status that a word stands for; `None`, which is below all others, for a word of a later version.
+fn severity(status: &str) -> Option<Status> {
+    let word: StrDeserializer<value::Error> = status.into_deserializer();
+    Status::deserialize(word).ok()
 }

@@ -98,6 +98,6 @@ fn in_full(report: &Report, loud: &[usize]) -> Vec<usize> {
 }
 
 fn status(report: &Report, status: Status) -> Markup {
-    let word = if report.command == Command::Check && status == Status::Complete { "ok" } else { status.word() };
-    html! { span class={"status " (status.word())} { (word) } }
+    let is_ok = report.command == Command::Check && status == Status::Complete;
+    html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }
 }

@@ -1,6 +1,9 @@
 //! What the table and Markdown share: the cells, the notes below them and the last line.
 
-use super::{Command, Report, RuleReport, Status};
+use std::collections::BTreeSet;
+
+use super::{Command, PausedMs, Report, RuleReport, Status, Strategy};
+use crate::plan::Reason;
 use crate::text::{bytes, clean, count, duration, plural};
 
 pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
@@ -26,7 +29,8 @@ pub fn head(report: &Report) -> Vec<String> {
         (_, true) => "dry run",
         _ => "sweep",
     };
-    let mut lines = vec![format!("sweeper {mode}, as of {}", report.as_of.as_deref().unwrap_or("-"))];
+    let mut lines =
+        vec![format!("sweeper {mode}, as of {}", report.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string()))];
     if let Some(server) = &report.server {
         let name = server.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
         lines.push(format!("server {} {}, {}{name}", server.flavor, clean(&server.version), server.topology));
@@ -64,7 +68,7 @@ pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
     let deleted = format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
     [
         title(report, rule),
-        rule.status.word().to_owned(),
+        rule.status.to_string(),
         number(rule.expired_count),
         number(rule.document_count),
         rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
@@ -100,14 +104,13 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         for warning in &rule.warnings {
             notes.push((Tone::Warning, format!("{title}: {}", clean(warning))));
         }
-        let why = [rule.reason.as_deref(), rule.error.as_deref()].into_iter().flatten().map(clean).collect::<Vec<_>>().join(": ");
         let tone = match rule.status {
             Status::Failed => Tone::Error,
             Status::Refused | Status::Partial => Tone::Warning,
             Status::Complete | Status::Skipped => Tone::Plain,
         };
-        if !why.is_empty() && rule.status != Status::Skipped {
-            notes.push((tone, format!("{title}: {}: {why}", rule.status.word())));
+        if let (Some(why), true) = (rule.why(), rule.status != Status::Skipped) {
+            notes.push((tone, format!("{title}: {}: {}", rule.status, clean(&why))));
         }
         if rule.uncertain {
             notes.push((
@@ -150,9 +153,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if let Some(measurements) = rule.expired_measurements {
         facts.push(plural(measurements, "measurement"));
     }
-    facts.push(match (&rule.index, rule.strategy.as_deref()) {
+    facts.push(match (&rule.index, rule.strategy) {
         (Some(index), _) => format!("index {}", clean(index)),
-        (None, Some("buckets")) => "whole buckets".to_owned(),
+        (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
         (None, _) => "collection scan".to_owned(),
     });
     if rule.batches > 0 {
@@ -166,13 +169,15 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if let Some(units) = rule.request_units {
         facts.push(format!("{units:.0} request units"));
     }
-    let paused = rule
-        .paused_ms
-        .map(|paused| [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate), ("throttling", paused.throttle)]);
-    for (reason, millis) in paused.into_iter().flatten().filter(|(_, millis)| *millis > 0) {
-        facts.push(format!("paused {} for {reason}", duration(millis)));
-    }
+    facts.extend(rule.paused_ms.into_iter().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")
+}
+
+/// Returns the pauses, such as `5.0 s for lag`, without reasons for which there was none.
+pub fn pauses(paused: PausedMs) -> Vec<String> {
+    let word = |reason| if reason == "throttle" { "throttling" } else { reason };
+    let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);
+    pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
 }
 
 /// Says what happened and why it ended.
@@ -196,11 +201,12 @@ pub fn last(report: &Report) -> (Tone, String) {
         if of_status.is_empty() {
             continue;
         }
-        let mut reasons: Vec<&str> = of_status.iter().filter_map(|rule| rule.reason.as_deref()).collect();
-        reasons.sort_unstable();
-        reasons.dedup();
-        let why =
-            if reasons.is_empty() || status == Status::Skipped { String::new() } else { format!(" ({})", reasons.join(", ")) };
+        let reasons: BTreeSet<String> = of_status.iter().filter_map(|rule| rule.reason.as_ref()).map(Reason::to_string).collect();
+        let why = if reasons.is_empty() || status == Status::Skipped {
+            String::new()
+        } else {
+            format!(" ({})", Vec::from_iter(reasons).join(", "))
+        };
         parts.push(format!("{} {word}{why}", of_status.len()));
     }
     if report.dry_run {
@@ -212,5 +218,5 @@ pub fn last(report: &Report) -> (Tone, String) {
         Status::Partial | Status::Refused => Tone::Warning,
         Status::Complete | Status::Skipped => Tone::Plain,
     };
-    (tone, format!("{}: {}, in {}", report.status.word(), parts.join("; "), duration(report.duration_ms)))
+    (tone, format!("{}: {}, in {}", report.status, parts.join("; "), duration(report.duration_ms)))
 }

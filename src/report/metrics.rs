@@ -1,4 +1,4 @@
-//! The last run in Prometheus' text format, for a collector that reads files. All values are gauges: of the last run, not summed up.
+//! Metrics of the last run in Prometheus' text format, for a collector that reads files. All are gauges: none is a sum over runs.
 //!
 //! The families are put together without a registry: its vectors know a series by a hash of its label values without a separator, so that
 //! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be one (prometheus 0.14, `vec.rs`).
@@ -7,27 +7,27 @@ use bson::DateTime;
 use prometheus::TextEncoder;
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Report, RuleReport};
+use super::{PausedMs, Report, RuleReport};
 use crate::exit;
-use crate::instant;
+use crate::instant::Instant;
 
-/// The series that outlives runs that fail.
+/// Name of the series that outlives runs that fail.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
 
-/// How a run ended.
+/// End of a run.
 pub struct Ended<'a> {
     pub at: DateTime,
     pub duration_ms: u64,
-    /// Of the process: 0 is a success, and no other.
+    /// Exit code of the process; only 0 is a success.
     pub exit_code: u8,
     pub dry_run: bool,
-    /// `None`: the run did not come so far that there is one.
+    /// `None` if the run ended before there was one.
     pub report: Option<&'a Report>,
-    /// When a run last succeeded, in seconds since 1970: of the earlier file.
+    /// Time of the last success according to the earlier file, in seconds since 1970.
     pub last_success: Option<f64>,
 }
 
-/// Shows the run. A value that is not known has no series.
+/// Renders the metrics of a run. An unknown value has no series.
 pub fn render(ended: &Ended) -> String {
     let at = seconds(ended.at.timestamp_millis());
     let is_success = ended.exit_code == exit::DONE;
@@ -36,9 +36,9 @@ pub fn render(ended: &Ended) -> String {
     let version = series(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut families = vec![
         family("sweeper_build_info", "The version of sweeper; always 1.", vec![version]),
-        run("sweeper_last_run_timestamp_seconds", "When the last run ended.", Some(at)),
-        run(LAST_SUCCESS, "When a run that was no dry run last ended with exit code 0.", last_success),
-        run("sweeper_last_run_duration_seconds", "How long the last run took.", Some(ended.duration_ms as f64 / 1000.0)),
+        run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
+        run(LAST_SUCCESS, "Time at which a run that was no dry run last ended with exit code 0.", last_success),
+        run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
         run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
         run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
         run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
@@ -48,25 +48,23 @@ pub fn render(ended: &Ended) -> String {
     TextEncoder::new().encode_to_string(&families).expect("families with names and series go to memory")
 }
 
-/// Finds when a run last succeeded in one line of what an earlier run wrote: in seconds since 1970, and not after `now`.
+/// Reads the time of the last success from one line of an earlier file, in seconds since 1970; `None` if it is later than `now`.
 pub fn last_success(line: &str, now: DateTime) -> Option<f64> {
     let mut words = line.strip_prefix(LAST_SUCCESS)?.strip_prefix(' ')?.split_ascii_whitespace();
     let value: f64 = words.next()?.parse().ok()?;
-    // A time to come would keep every alert silent.
+    // A time in the future would keep every alert silent.
     (words.next().is_none() && value > 0.0 && value <= seconds(now.timestamp_millis())).then_some(value)
 }
 
-/// The families with a series for each rule.
+/// Returns the families that have a series for each rule.
 fn of_rules(report: &Report) -> Vec<MetricFamily> {
-    let as_of = report.as_of.as_deref().and_then(millis);
+    let as_of = report.as_of.map(Instant::millis);
     let of = |name, help, value: &dyn Fn(&RuleReport) -> Option<f64>| {
         let known = report.rules.iter().filter_map(|rule| Some(series(&labels(rule), value(rule)?)));
         family(name, help, known.collect())
     };
     let paused = report.rules.iter().flat_map(|rule| {
-        let reasons = rule.paused_ms.map(|paused| {
-            [("lag", paused.lag), ("latency", paused.latency), ("rate", paused.rate), ("throttle", paused.throttle)]
-        });
+        let reasons = rule.paused_ms.map(PausedMs::by_reason);
         let [name, namespace] = labels(rule);
         reasons
             .into_iter()
@@ -75,31 +73,38 @@ fn of_rules(report: &Report) -> Vec<MetricFamily> {
     });
     let statuses = report.rules.iter().map(|rule| {
         let [name, namespace] = labels(rule);
-        series(&[name, namespace, ("status", rule.status.word())], 1.0)
+        series(&[name, namespace, ("status", &rule.status.to_string())], 1.0)
     });
     vec![
         family(
             "sweeper_rule_status",
-            "How the rule ended in the last run: complete, partial, refused, failed or skipped; always 1.",
+            "Status of the rule in the last run: complete, partial, refused, failed or skipped; always 1.",
             statuses.collect(),
         ),
-        of("sweeper_deleted_documents", "Documents that the last run deleted.", &|rule| Some(rule.deleted_count as f64)),
-        of("sweeper_expired_documents_remaining", "Expired documents that the last run left.", &|rule| {
+        of("sweeper_deleted_documents", "Documents deleted by the last run.", &|rule| Some(rule.deleted_count as f64)),
+        of(
+            "sweeper_unconfirmed_documents",
+            "Documents deleted by the last run that no majority of the members had confirmed.",
+            &|rule| rule.unconfirmed_count.map(|count| count as f64),
+        ),
+        of("sweeper_expired_documents_remaining", "Expired documents left by the last run.", &|rule| {
             rule.remaining_count.map(|count| count as f64)
         }),
         of(
             "sweeper_oldest_expired_age_seconds",
-            "How old the earliest date of any expired document is that the last run left; 0 where it left none.",
+            "Age of the oldest expired document left by the last run; 0 if none.",
             &|rule| oldest_age(rule, as_of?),
         ),
-        of("sweeper_expire_after_seconds", "How old documents become by the rule.", &|rule| {
+        of("sweeper_expire_after_seconds", "Age at which documents expire by the rule.", &|rule| {
             (rule.expire_after_seconds >= 0).then_some(rule.expire_after_seconds as f64)
         }),
-        of("sweeper_rule_duration_seconds", "How long the last run worked on the rule.", &|rule| {
+        of("sweeper_rule_duration_seconds", "Time that the last run spent on the rule.", &|rule| {
             Some(rule.duration_ms as f64 / 1000.0)
         }),
-        family("sweeper_paused_seconds", "How long the last run sent nothing on purpose.", paused.collect()),
-        of("sweeper_request_units", "What the last run cost, where the service bills requests.", &|rule| rule.request_units),
+        family("sweeper_paused_seconds", "Deliberate pauses of the last run, by reason.", paused.collect()),
+        of("sweeper_request_units", "Request units charged to the last run, where the service bills requests.", &|rule| {
+            rule.request_units
+        }),
     ]
 }
 
@@ -107,7 +112,7 @@ fn oldest_age(rule: &RuleReport, as_of: i64) -> Option<f64> {
     if rule.remaining_count == Some(0) {
         return Some(0.0);
     }
-    Some(seconds(as_of - millis(rule.oldest_remaining.as_deref()?)?))
+    Some(seconds(as_of - rule.oldest_remaining?.millis()))
 }
 
 fn labels(rule: &RuleReport) -> [(&str, &str); 2] {
@@ -135,11 +140,6 @@ fn series(labels: &[(&str, &str)], value: f64) -> Metric {
     let mut metric = Metric::from_gauge(gauge);
     metric.set_label(pairs.collect());
     metric
-}
-
-/// Milliseconds since 1970 of an instant of the report.
-fn millis(instant: &str) -> Option<i64> {
-    instant::parse(instant).map(DateTime::timestamp_millis)
 }
 
 fn seconds(millis: i64) -> f64 {

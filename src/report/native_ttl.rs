@@ -1,12 +1,14 @@
 //! Native TTL settings as the report of a run shows them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::facts::{Collection, Kind, NativeTtl};
 
 /// A native TTL setting of a collection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "nativeSetting")]
 pub struct NativeSetting {
     /// Null if it belongs to the collection itself.
     pub index: Option<String>,

@@ -1,21 +1,133 @@
-//! One rule of a report: what was measured, what was deleted, how it ended.
+//! Report of one rule in one namespace.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
 
 use bson::Bson;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Status;
-use super::audit::AuditReport;
+use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use crate::instant::rfc3339;
-use crate::plan::{PlannedRule, Selection};
-use crate::text::percent;
+use super::outcome::{End, Paused, RuleOutcome};
+use super::verdict::Verdict;
+use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
+use crate::instant::{Instant, millis};
+use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason, Storage};
+use crate::policy::Rule;
+use crate::text::{percent, plural};
 
-/// How long nothing was sent on purpose, in milliseconds by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// One rule in one namespace. A value that was not measured is null.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "rule")]
+pub struct RuleReport {
+    pub name: String,
+    pub namespace: String,
+    /// Null where the rule leaves it to a time-series collection, and no server was asked.
+    pub field: Option<String>,
+    /// -1: only documents with a ttl of their own expire.
+    #[schemars(range(min = -1, max = 2_147_483_647))]
+    pub expire_after_seconds: i64,
+    pub ttl_field: Option<String>,
+    /// Dates at or before it have expired. Null where only documents with a ttl of their own expire, or no server was asked.
+    pub threshold: Option<Instant>,
+    /// Condition that a document must match to be deleted, as relaxed Extended JSON; null where nothing could be deleted.
+    #[schemars(extend("type" = ["object", "null"]))]
+    pub predicate: Option<Value>,
+    pub status: Status,
+    /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
+    /// lease; maxDeletePercent, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
+    /// decided the status; for a skipped rule a sentence.
+    pub reason: Option<Reason>,
+    /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
+    pub expired_count: Option<u64>,
+    /// Measurements in the expired buckets of a time-series collection.
+    pub expired_measurements: Option<u64>,
+    /// Deleted documents, summed from the server's replies.
+    pub deleted_count: u64,
+    /// Whether a reply was lost: deletedCount is then a lower bound.
+    pub uncertain: bool,
+    /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
+    /// bring them back. Null where nothing was swept.
+    pub unconfirmed_count: Option<u64>,
+    /// Expired documents that the run left; null where that is unknown, as in a check, for a skipped rule, after a limit without an index, or
+    /// if there was nowhere to record it.
+    pub remaining_count: Option<u64>,
+    /// The earliest date of any document that remains.
+    pub oldest_remaining: Option<Instant>,
+    /// Documents that were written to the archive before they were deleted; at least deletedCount. Null where the rule has no archive, or
+    /// nothing was swept.
+    pub archived_count: Option<u64>,
+    /// The run's directory that they were written to; for a rule that was not swept the directory that the policy names. Null where there
+    /// is none.
+    pub archive: Option<String>,
+    /// Documents by the collection's own count, before the first delete.
+    pub document_count: Option<u64>,
+    #[schemars(range(min = 0, max = 100))]
+    pub expired_percent: Option<f64>,
+    pub oldest_expired: Option<Instant>,
+    /// Expired documents times the mean size of a document.
+    pub estimated_bytes: Option<u64>,
+    /// Documents that the rule keeps for ever, by reason: those that look meant to expire, and in an audit all of them, each by one reason.
+    /// Null where none was looked for.
+    #[schemars(extend("propertyNames" = { "enum": NEVER_EXPIRES_REASONS }))]
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Delete commands that were sent.
+    pub batches: u64,
+    /// Null where nothing was swept.
+    pub paused_ms: Option<PausedMs>,
+    /// Cost of the sweep, where the service bills requests.
+    #[schemars(range(min = 0))]
+    pub request_units: Option<f64>,
+    pub duration_ms: u64,
+    /// The deployment's own TTL settings there; null where they were not looked at.
+    pub native_ttl: Option<Vec<NativeSetting>>,
+    pub strategy: Option<Strategy>,
+    pub index: Option<String>,
+    pub warnings: Vec<String>,
+    pub error: Option<String>,
+    /// Figures of an audit, among the other keys of the rule.
+    #[serde(flatten)]
+    pub audit: Option<AuditReport>,
+}
+
+/// Way to find the expired documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "strategy")]
+pub enum Strategy {
+    /// Along an index.
+    Index,
+    /// The whole collection is searched, once.
+    CollectionScan,
+    /// Whole buckets of a time-series collection, by their `_id`.
+    Buckets,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl Strategy {
+    fn of(selection: &Selection) -> Self {
+        match (&selection.storage, &selection.index) {
+            (Storage::Buckets { .. }, _) => Self::Buckets,
+            (_, Some(_)) => Self::Index,
+            (_, None) => Self::CollectionScan,
+        }
+    }
+}
+
+/// Deliberate pauses in milliseconds, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "pausedMs")]
 pub struct PausedMs {
     /// A member of the replica set was further behind than `maxLag`.
     pub lag: u64,
@@ -27,76 +139,82 @@ pub struct PausedMs {
     pub throttle: u64,
 }
 
-/// One rule in one namespace. A value that was not measured is null.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RuleReport {
-    pub name: String,
-    pub namespace: String,
-    /// Null where the rule leaves it to a time-series collection, and no server was asked.
-    pub field: Option<String>,
-    /// -1: only documents with a ttl of their own expire.
-    pub expire_after_seconds: i64,
-    pub ttl_field: Option<String>,
-    /// Null where only documents with a ttl of their own expire, or no server was asked.
-    pub threshold: Option<String>,
-    /// What a document has to match to be deleted, as relaxed Extended JSON; null where nothing could be.
-    pub predicate: Option<Value>,
-    pub status: Status,
-    /// Why the rule is partial, refused or skipped: one word for a guard or a limit.
-    pub reason: Option<String>,
-    /// Counted by a query before the first delete. In a time-series collection every count is of buckets.
-    pub expired_count: Option<u64>,
-    /// Measurements in the expired buckets of a time-series collection.
-    pub expired_measurements: Option<u64>,
-    /// Summed from the server's replies.
-    pub deleted_count: u64,
-    /// Whether a reply was lost: `deletedCount` is then a lower bound.
-    pub uncertain: bool,
-    /// Expired documents that the run left; null where nobody knows.
-    pub remaining_count: Option<u64>,
-    /// The earliest date of any document that remains.
-    pub oldest_remaining: Option<String>,
-    /// Written out before they were deleted, or before they would have been; null where the rule has no archive, or nothing was swept.
-    pub archived_count: Option<u64>,
-    /// The directory that they were written to, of a run's own; of what was not swept the directory that the policy names.
-    pub archive: Option<String>,
-    /// By the collection's own count, before the first delete.
-    pub document_count: Option<u64>,
-    pub expired_percent: Option<f64>,
-    pub oldest_expired: Option<String>,
-    /// Expired documents times the mean size of a document.
-    pub estimated_bytes: Option<u64>,
-    /// Documents that the rule leaves alone for ever, by reason; null where they were not counted.
-    pub never_expires: Option<BTreeMap<String, u64>>,
-    pub batches: u64,
-    /// Null where nothing was swept.
-    pub paused_ms: Option<PausedMs>,
-    /// What the sweep cost, where the service bills requests.
-    pub request_units: Option<f64>,
-    pub duration_ms: u64,
-    /// The deployment's own TTL settings there; null where they were not looked at.
-    pub native_ttl: Option<Vec<NativeSetting>>,
-    /// `index`, `buckets` or `collectionScan`.
-    pub strategy: Option<String>,
-    pub index: Option<String>,
-    pub warnings: Vec<String>,
-    pub error: Option<String>,
-    /// What only an audit looks at; it stands among the other keys of the rule.
-    #[serde(flatten)]
-    pub audit: Option<AuditReport>,
+impl PausedMs {
+    /// Returns every reason with its milliseconds.
+    pub fn by_reason(self) -> [(&'static str, u64); 4] {
+        let Self { lag, latency, rate, throttle } = self;
+        [("lag", lag), ("latency", latency), ("rate", rate), ("throttle", throttle)]
+    }
+}
+
+impl From<Paused> for PausedMs {
+    fn from(Paused { lag, latency, rate, throttle }: Paused) -> Self {
+        let [lag, latency, rate, throttle] = [lag, latency, rate, throttle].map(|pause: Duration| millis(pause));
+        Self { lag, latency, rate, throttle }
+    }
 }
 
 impl RuleReport {
-    /// A rule of which nothing is known yet but the plan.
-    pub fn new(planned: &PlannedRule) -> Self {
+    /// Makes the report of a planned rule from everything that is known about it.
+    pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
+        let Verdict { status, reason, error } = Verdict::of(planned, counts, outcome);
+        let (remaining_count, oldest_remaining) = remaining.values(status, counts, outcome);
+        let rule = planned.decision.countable();
+        let selection = rule.map(|rule| &rule.selection);
+        let expired = counts.expired.as_ref();
+        let expired_count = expired.map(|expired| expired.count);
+        let document_count = selection.map(|selection| selection.document_count);
+        let average_bytes = selection.and_then(|selection| selection.average_bytes);
+        let swept = outcome.swept();
+        let sweep = swept.map(|swept| &swept.outcome);
+        let archived_count = swept.and_then(|swept| swept.archive.as_ref().map(|_| swept.outcome.archived.documents));
         Self {
             name: planned.rule.name.clone(),
             namespace: planned.namespace.to_string(),
             field: planned.field.clone(),
-            expire_after_seconds: planned.rule.expire_after_seconds.map_or(-1, i64::from),
+            expire_after_seconds: expire_after_seconds(&planned.rule),
             ttl_field: planned.rule.ttl_field.clone(),
-            threshold: planned.threshold.map(rfc3339),
+            threshold: planned.threshold.map(Instant),
+            predicate: selection.map(predicate_json),
+            status,
+            reason,
+            expired_count,
+            expired_measurements: expired.and_then(|expired| expired.measurements),
+            deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
+            uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
+            unconfirmed_count: sweep.map(|sweep| sweep.unconfirmed),
+            remaining_count,
+            oldest_remaining,
+            archived_count,
+            archive: archive(planned, outcome),
+            document_count,
+            expired_percent: expired_count.zip(document_count).and_then(|(part, whole)| percent(part, whole)).map(two_decimals),
+            oldest_expired: expired.and_then(|expired| expired.oldest).map(Instant),
+            // A cast from float saturates.
+            estimated_bytes: expired_count.zip(average_bytes).map(|(count, average)| (average * count as f64).round() as u64),
+            never_expires: counts.never_expires.clone().or_else(|| swept?.never_expires.clone()),
+            batches: sweep.map_or(0, |sweep| sweep.batches),
+            paused_ms: sweep.map(|sweep| sweep.paused.into()),
+            request_units: sweep.and_then(|sweep| sweep.request_units),
+            duration_ms: counts.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
+            native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
+            strategy: selection.map(Strategy::of),
+            index: selection.and_then(|selection| selection.index.as_ref()).map(|index| index.name.clone()),
+            warnings: warnings(planned, counts, outcome, status),
+            error,
+            audit: counts.audit.clone(),
+        }
+    }
+
+    /// Makes the report of a rule of the policy for which no server was asked.
+    pub fn of_policy(rule: &Rule, warnings: Vec<String>) -> Self {
+        Self {
+            name: rule.name.clone(),
+            namespace: format!("{}.{}", rule.namespace.database, rule.namespace.collection),
+            field: rule.field.clone(),
+            expire_after_seconds: expire_after_seconds(rule),
+            ttl_field: rule.ttl_field.clone(),
+            threshold: None,
             predicate: None,
             status: Status::Complete,
             reason: None,
@@ -104,6 +222,7 @@ impl RuleReport {
             expired_measurements: None,
             deleted_count: 0,
             uncertain: false,
+            unconfirmed_count: None,
             remaining_count: None,
             oldest_remaining: None,
             archived_count: None,
@@ -117,27 +236,84 @@ impl RuleReport {
             paused_ms: None,
             request_units: None,
             duration_ms: 0,
-            native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
+            native_ttl: None,
             strategy: None,
             index: None,
-            warnings: planned.warnings.clone(),
+            warnings,
             error: None,
             audit: None,
         }
     }
 
-    /// Enters what was counted, and what follows from it.
-    pub fn set_expired(&mut self, expired_count: u64, average_bytes: Option<f64>) {
-        self.expired_count = Some(expired_count);
-        self.expired_percent = self.document_count.and_then(|whole| percent(expired_count, whole)).map(two_decimals);
-        // A cast from float saturates.
-        self.estimated_bytes = average_bytes.map(|average| (average * expired_count as f64).round() as u64);
+    /// Returns the reason and the error in one text.
+    pub fn why(&self) -> Option<String> {
+        let parts: Vec<String> = self.reason.iter().map(Reason::to_string).chain(self.error.clone()).collect();
+        (!parts.is_empty()).then(|| parts.join(": "))
     }
 }
 
-/// A selection's predicate as reports show it.
+/// Returns a selection's predicate as reports show it.
 pub fn predicate_json(selection: &Selection) -> Value {
     Bson::Document(selection.predicate.clone()).into_relaxed_extjson()
+}
+
+fn expire_after_seconds(rule: &Rule) -> i64 {
+    rule.expire_after_seconds.map_or(-1, i64::from)
+}
+
+/// Returns the directory of the archive: the run's after a sweep that archived, the policy's for a rule that was not swept.
+fn archive(planned: &PlannedRule, outcome: &RuleOutcome) -> Option<String> {
+    let Decision::Sweep(rule) = &planned.decision else { return None };
+    match outcome.swept() {
+        Some(swept) => swept.archive.clone().filter(|_| swept.outcome.archived.documents > 0),
+        None => rule.archive.as_ref().map(|to| to.directory.display().to_string()),
+    }
+}
+
+fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, status: Status) -> Vec<String> {
+    let mut warnings = [planned.warnings.as_slice(), &counts.warnings].concat();
+    let swept = outcome.swept();
+    if let Some(swept) = swept {
+        warnings.extend(swept.warnings.iter().cloned());
+        let left = swept.outcome.archived.documents.saturating_sub(swept.outcome.deleted);
+        if left > 0 && !swept.outcome.uncertain {
+            warnings.push(format!(
+                "{} archived and not deleted: changed or deleted by others in between; what is still expired is left to the next run",
+                plural(left, "document")
+            ));
+        }
+        if swept.outcome.unconfirmed > 0 {
+            warnings.push(format!(
+                "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
+                plural(swept.outcome.unconfirmed, "document")
+            ));
+        }
+    }
+    if let Some(window) = &planned.rule.window {
+        match outcome {
+            RuleOutcome::NotSwept { window_closed: true } if status == Status::Complete => {
+                warnings.push(format!("deletes only from {window}, and it is not that time now"));
+            }
+            _ if stopped_by(outcome) == Some(StopReason::Window) => warnings.push(format!("deletes only from {window}")),
+            _ => {}
+        }
+    }
+    let unseen = [counts.field_seen, swept.and_then(|swept| swept.field_seen)].contains(&Some(false));
+    if let (true, Some(rule)) = (unseen, planned.decision.countable()) {
+        warnings.push(format!("none of the first 1000 documents has the field `{}`; is its name right?", rule.expiry.field));
+    }
+    warnings
+}
+
+fn stopped_by(outcome: &RuleOutcome) -> Option<StopReason> {
+    match outcome {
+        RuleOutcome::NotBegun(stopped) => Some(stopped.reason),
+        RuleOutcome::Swept(swept) => match swept.outcome.end {
+            End::Partial(reason) => Some(reason),
+            End::Complete | End::Failed(_) => None,
+        },
+        RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => None,
+    }
 }
 
 fn two_decimals(value: f64) -> f64 {
@@ -145,15 +321,171 @@ fn two_decimals(value: f64) -> f64 {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::*;
+mod tests {
+    use std::time::Duration as Time;
 
-    /// A rule of which nothing is known.
-    pub fn report(name: &str, namespace: &str) -> RuleReport {
-        let json = serde_json::json!({
-            "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,
-            "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
-        });
-        serde_json::from_value(json).expect("the fields of a rule that are never null")
+    use super::*;
+    use crate::plan::{Approved, Guard, Refusal, SkipReason};
+    use crate::report::counts::Obstacle;
+    use crate::report::made_up::{counted, not_swept, planned, swept};
+    use crate::report::outcome::{Archived, Outcome, Stopped, Swept};
+
+    fn of(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {
+        RuleReport::of(planned, counts, &outcome, &Remaining::Derived)
+    }
+
+    fn sweep(swept: Swept) -> RuleOutcome {
+        RuleOutcome::Swept(Box::new(swept))
+    }
+
+    fn verdict(report: &RuleReport) -> (Status, String) {
+        (report.status, report.why().unwrap_or_default())
+    }
+
+    #[test]
+    fn a_dry_run_has_counts_and_nothing_of_a_sweep() {
+        let report = of(&planned("", 200), &counted(50), not_swept());
+        assert_eq!(verdict(&report), (Status::Complete, String::new()));
+        assert_eq!((report.expired_count, report.document_count, report.expired_percent), (Some(50), Some(200), Some(25.0)));
+        assert_eq!((report.estimated_bytes, report.remaining_count), (Some(5000), Some(50)));
+        assert_eq!((report.oldest_expired, report.oldest_remaining.map(Instant::millis)), (report.oldest_remaining, Some(0)));
+        assert_eq!(
+            (report.deleted_count, report.unconfirmed_count, report.paused_ms, report.archived_count),
+            (0, None, None, None)
+        );
+        assert_eq!((report.strategy, report.duration_ms), (Some(Strategy::CollectionScan), 10));
+    }
+
+    #[test]
+    fn a_sweep_has_what_it_did() {
+        let mut outcome = swept(50, End::Complete);
+        outcome.outcome = Outcome {
+            unconfirmed: 1,
+            request_units: Some(1.5),
+            paused: Paused { lag: Time::from_secs(1), ..Paused::default() },
+            ..outcome.outcome
+        };
+        let report = of(&planned("", 200), &Counts::default(), sweep(outcome));
+        assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
+        assert_eq!((report.expired_count, report.request_units), (None, Some(1.5)));
+        assert_eq!(report.paused_ms, Some(PausedMs { lag: 1000, latency: 0, rate: 0, throttle: 0 }));
+        assert_eq!(
+            report.warnings,
+            ["1 document deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back"]
+        );
+        let quiet = of(&planned("", 200), &Counts::default(), sweep(swept(0, End::Complete)));
+        assert_eq!((quiet.unconfirmed_count, quiet.warnings.len()), (Some(0), 0));
+    }
+
+    #[test]
+    fn the_plan_decides_before_counts_and_counts_before_the_sweep() {
+        let mut rule = planned("    maxDeletePercent: 50\n", 200);
+        assert_eq!(of(&rule, &counted(100), not_swept()).status, Status::Complete);
+        let refused = of(&rule, &counted(101), not_swept());
+        assert_eq!((refused.status, refused.reason), (Status::Refused, Some(Reason::Guard(Guard::MaxDeletePercent))));
+        assert_eq!(refused.remaining_count, Some(101), "a refused rule leaves everything");
+        let stopped = Counts { obstacle: Some(Obstacle::Stopped(StopReason::StopFile)), ..counted(101) };
+        assert_eq!(verdict(&of(&rule, &stopped, not_swept())), (Status::Partial, "stopFile".to_owned()));
+        let failed = Counts { obstacle: Some(Obstacle::Failed("counting: no".into())), ..Counts::default() };
+        assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no".to_owned()));
+        let Decision::Sweep(sweep) = rule.decision.clone() else { panic!("{rule:?}") };
+        rule.decision = Decision::Refuse { refusal: Refusal::new(Guard::Clock, "wrong"), countable: Some(sweep) };
+        let refused = of(&rule, &counted(7), not_swept());
+        assert_eq!((verdict(&refused), refused.expired_count), ((Status::Refused, "clock: wrong".to_owned()), Some(7)));
+        assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no".to_owned()));
+        rule.decision = Decision::Skip(SkipReason::Disabled);
+        let skipped = of(&rule, &Counts::default(), not_swept());
+        assert_eq!(verdict(&skipped), (Status::Skipped, "disabled in the policy".to_owned()));
+        assert_eq!((skipped.document_count, skipped.remaining_count), (None, None));
+        rule.decision = Decision::Fail("gone".into());
+        assert_eq!(verdict(&of(&rule, &Counts::default(), not_swept())), (Status::Failed, "gone".to_owned()));
+    }
+
+    #[test]
+    fn more_than_was_approved_and_the_tolerance_is_refused() {
+        let mut rule = planned("", 1000);
+        let Decision::Sweep(sweep) = &mut rule.decision else { panic!("{rule:?}") };
+        sweep.approved = Some(Approved::of(100));
+        assert_eq!(of(&rule, &counted(101), not_swept()).status, Status::Complete);
+        let refused = of(&rule, &counted(102), not_swept());
+        assert_eq!((refused.status, refused.reason), (Status::Refused, Some(Reason::Guard(Guard::Plan))));
+    }
+
+    #[test]
+    fn every_end_of_a_sweep_has_its_verdict() {
+        use End::{Complete, Failed, Partial};
+        let lost = |swept: Swept| Swept { lease_lost: Some("the lease was lost".into()), ..swept };
+        for (outcome, status, why) in [
+            (sweep(swept(3, Complete)), Status::Complete, ""),
+            (sweep(swept(3, Partial(StopReason::MaxDeletes))), Status::Partial, "maxDeletes"),
+            (sweep(swept(1, Failed("no".into()))), Status::Failed, "deleting: no; 1 document deleted before"),
+            (
+                sweep(lost(swept(1234, Partial(StopReason::LockLost)))),
+                Status::Failed,
+                "lockLost: the lease was lost; 1,234 documents deleted before",
+            ),
+            (
+                RuleOutcome::NotBegun(Stopped { reason: StopReason::Interrupted, lease_lost: None }),
+                Status::Partial,
+                "interrupted",
+            ),
+            (RuleOutcome::Unreachable("no server".into()), Status::Failed, "not begun: no server; nothing was deleted there"),
+        ] {
+            let report = of(&planned("", 200), &Counts::default(), outcome);
+            assert_eq!(verdict(&report), (status, why.to_owned()));
+        }
+        let mut uncertain = swept(7, Failed("no reply".into()));
+        uncertain.outcome.uncertain = true;
+        let report = of(&planned("", 200), &counted(9), sweep(uncertain));
+        assert_eq!(report.error.as_deref(), Some("deleting: no reply; at least 7 documents deleted before"));
+        assert_eq!(report.remaining_count, None, "what a lost reply deleted is unknown");
+    }
+
+    #[test]
+    fn what_remains_follows_from_counts_and_deletes() {
+        let stop = || End::Partial(StopReason::MaxDeletes);
+        for (counts, swept, remaining) in [
+            (Counts::default(), swept(7, End::Complete), Some(0)),
+            (counted(9), swept(7, stop()), Some(2)),
+            (counted(9), swept(12, stop()), Some(0)),
+            (Counts::default(), swept(7, stop()), None),
+            (counted(9), swept(7, End::Failed(String::new())), Some(2)),
+        ] {
+            let report = of(&planned("", 200), &counts, sweep(swept));
+            assert_eq!((report.remaining_count, report.oldest_remaining), (remaining, None));
+        }
+        let later = Remaining::Counted { count: 4, oldest: Some(bson::DateTime::from_millis(5)) };
+        let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &later);
+        assert_eq!((report.remaining_count, report.oldest_remaining.map(Instant::millis)), (Some(4), Some(5)));
+        let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
+        assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));
+    }
+
+    #[test]
+    fn the_archive_is_the_runs_after_a_sweep_and_the_policys_before() {
+        let rule = planned("    archive: {directory: /backup}\n", 200);
+        let before = of(&rule, &counted(5), not_swept());
+        assert_eq!((before.archive.as_deref(), before.archived_count), (Some("/backup"), None));
+        let mut outcome = swept(3, End::Complete);
+        outcome.archive = Some("/backup/run".into());
+        outcome.outcome.archived = Archived { documents: 5, incomparable: 0 };
+        let after = of(&rule, &counted(5), sweep(outcome.clone()));
+        assert_eq!((after.archive.as_deref(), after.archived_count), (Some("/backup/run"), Some(5)));
+        assert!(after.warnings[0].starts_with("2 documents archived and not deleted"), "{:?}", after.warnings);
+        outcome.outcome.archived = Archived::default();
+        let nothing = of(&rule, &counted(0), sweep(outcome));
+        assert_eq!((nothing.archive, nothing.archived_count), (None, Some(0)));
+    }
+
+    #[test]
+    fn a_window_and_a_field_that_nobody_has_are_warned_of() {
+        let rule = planned("    window: {start: \"02:00\", end: \"03:00\"}\n", 200);
+        let closed = of(&rule, &counted(5), RuleOutcome::NotSwept { window_closed: true });
+        assert!(closed.warnings[0].ends_with("and it is not that time now"), "{:?}", closed.warnings);
+        let stopped = of(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
+        assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
+        let counts = Counts { field_seen: Some(false), ..counted(0) };
+        let unseen = of(&planned("", 200), &counts, not_swept());
+        assert_eq!(unseen.warnings, ["none of the first 1000 documents has the field `at`; is its name right?"]);
     }
 }

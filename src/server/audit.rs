@@ -7,9 +7,9 @@ use super::count::{documents, in_bucket};
 use super::error::Result;
 use super::find::Query;
 use crate::audit::distribution::Distribution;
+use crate::audit::figures::{Examined, Sample};
 use crate::audit::{ranges, sample};
 use crate::plan::{Selection, Storage, SweepRule};
-use crate::report::audit::{Examined, Sample};
 use crate::values::count_in;
 
 /// Expired documents that are shown.

@@ -10,19 +10,11 @@ use super::find::Query;
 use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::plan::{Selection, Storage, SweepRule};
+use crate::report::counts::Expired;
 use crate::values::count_in;
 
 /// Documents at the head of a collection in which a field is looked for.
 const FIELD_SAMPLE: i64 = 1000;
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Expired {
-    pub count: u64,
-    /// The earliest date of any expired document; `None` where none has expired, or it was not looked for.
-    pub oldest: Option<DateTime>,
-    /// Measurements in expired buckets; `None` where the documents are not buckets.
-    pub measurements: Option<u64>,
-}
 
 /// Counts the expired documents of a rule along its index, or in one pass over the collection where it has none.
 pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {

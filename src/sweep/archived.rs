@@ -16,6 +16,7 @@ use crate::archive::blocking;
 use crate::archive::writer::{Archive, ArchiveFile};
 use crate::plan::Selection;
 use crate::policy::archive::ArchiveTo;
+use crate::report::outcome::Archived;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
 use crate::server::exact::{self, Along, Exact};
 use crate::server::find::Query;
@@ -34,22 +35,6 @@ pub struct RuleArchive {
     pub to: ArchiveTo,
     /// The rule, as the archive's records call it.
     pub rule: String,
-}
-
-/// What became of documents that were read to be archived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Archived {
-    /// Written out, and asked to be deleted.
-    pub documents: u64,
-    /// Neither archived nor deleted: too large or too deep to be compared.
-    pub incomparable: u64,
-}
-
-impl Archived {
-    pub fn add(&mut self, other: &Self) {
-        self.documents += other.documents;
-        self.incomparable += other.incomparable;
-    }
 }
 
 /// Documents that are archived at a time at most, by what one takes on average: a stretch of more would be read twice.

@@ -7,7 +7,7 @@ use bson::Document;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::archived::{self, Archived, RuleArchive};
+use super::archived::{self, RuleArchive};
 use super::attempts::{Attempts, Step, Tally};
 use super::budget::Turn;
 use super::lag_gate::LagGate;
@@ -15,6 +15,7 @@ use crate::instant::millis;
 use crate::lock::lease::Lease;
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
+use crate::report::outcome::Archived;
 use crate::server::Deployment;
 use crate::server::delete::{self, Restriction};
 use crate::server::grant::DeleteGrant;

@@ -14,8 +14,10 @@ use super::batch::{self, Aim, Landed, Sent};
 use super::budget::Turn;
 use super::lag_gate::{self, LagGate};
 use super::source::{Source, Taken};
-use super::{Archived, End, Job, Outcome, Paused, StopReason, stop_reason, stopped};
+use super::{Job, stop_reason, stopped};
 use crate::pace::{Pace, RateLimit};
+use crate::plan::StopReason;
+use crate::report::outcome::{Archived, End, Outcome, Paused};
 use gates::TRY_GATE;
 
 pub struct Engine<'a> {

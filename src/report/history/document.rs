@@ -1,37 +1,32 @@
-//! A report as the document that records the run.
+//! Document that records a run in the history.
 
 use bson::{Bson, Document};
+use serde::Serialize;
 
-use crate::instant;
 use crate::report::{Report, RuleReport, Status};
 
-/// No document is longer, in bytes: Azure Cosmos DB takes 2 MB, MongoDB 16.
-const LONGEST: usize = 1_900_000;
+/// Bytes of the longest document: Azure Cosmos DB takes 2 MB, MongoDB 16.
+const MAX_BYTES: usize = 1_900_000;
 
-/// What is an instant of the report is a date of the document.
-const DATES_OF_RUN: [&str; 2] = ["asOf", "startedAt"];
-const DATES_OF_RULE: [&str; 3] = ["threshold", "oldestExpired", "oldestRemaining"];
-
-/// The document of a run: the report with dates as dates, `_id` in place of `runId`, the version of sweeper and, where the run came to no
-/// end, why. The rules are without their predicates. Of a report that is too long rules are left out, those that had nothing to do first; `rulesOmitted` says how many.
+/// Returns the document of a run: the report with instants as dates, `_id` in place of `runId`, the version of sweeper and, for a run
+/// without a report, the error. The rules are without their predicates. If the report is too long, rules are left out, first those that had
+/// nothing to do; `rulesOmitted` is their number.
 ///
 /// Errors: the report holds a number that BSON has no type for.
 pub fn document(report: &Report, error: Option<&str>) -> bson::error::Result<Document> {
     let mut document = Document::from_iter([("_id".to_owned(), Bson::from(report.run_id.as_str()))]);
     let head = Report { rules: Vec::new(), ..report.clone() };
-    document.extend(bson::serialize_to_document(&head)?);
+    document.extend(to_document(&head)?);
     document.remove("runId");
-    into_dates(&mut document, &DATES_OF_RUN);
     document.insert("version", env!("CARGO_PKG_VERSION"));
     document.insert("error", error);
-    let mut room = LONGEST.saturating_sub(bson::serialize_to_vec(&document)?.len());
+    let mut room = MAX_BYTES.saturating_sub(bson::serialize_to_vec(&document)?.len());
     let mut kept = Vec::new();
     for (place, rule) in by_weight(&report.rules) {
-        let mut entry = bson::serialize_to_document(rule)?;
-        into_dates(&mut entry, &DATES_OF_RULE);
-        // Its operators would be names of fields, which not every server stores.
+        let mut entry = to_document(rule)?;
+        // Its operators would become names of fields, and not every server stores these.
         entry.remove("predicate");
-        // Beside it an element of an array has its type and its place in digits.
+        // An element of an array also takes its type and its index in digits.
         let length = bson::serialize_to_vec(&entry)?.len() + 12;
         let Some(rest) = room.checked_sub(length) else { break };
         room = rest;
@@ -43,7 +38,7 @@ pub fn document(report: &Report, error: Option<&str>) -> bson::error::Result<Doc
     Ok(document)
 }
 
-/// The rules with their places, those first that are missed most.
+/// Returns the rules with their indexes, the most important first.
 fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     let mut rules: Vec<_> = rules.iter().enumerate().collect();
     let is_idle = |rule: &RuleReport| rule.deleted_count == 0 && rule.status <= Status::Complete;
@@ -51,10 +46,7 @@ fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     rules
 }
 
-fn into_dates(document: &mut Document, keys: &[&str]) {
-    for key in keys {
-        if let Some(date) = document.get_str(key).ok().and_then(instant::parse) {
-            document.insert(*key, date);
-        }
-    }
+/// Returns a value as a document in which instants are dates: only the binary form tells serde that it is not meant for people.
+fn to_document(value: &impl Serialize) -> bson::error::Result<Document> {
+    bson::deserialize_from_slice(&bson::serialize_to_vec(value)?)
 }

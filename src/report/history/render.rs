@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{History, RecordedRun, trend};
+use crate::report::csv::{known, lines};
 use crate::report::markdown::escape;
 use crate::report::{Format, json};
 use crate::text::{clean, compact, count, duration, fold, plural};
@@ -65,7 +66,7 @@ fn markdown(history: &History) -> String {
 fn cells(run: &RecordedRun) -> [String; 8] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), compact);
     [
-        minute(&run.started_at),
+        run.started_at.minute(),
         run.exit_code.to_string(),
         clean(&run.status),
         compact(run.deleted_count),
@@ -105,16 +106,8 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
         lines.push(format!("{} of {} did not end with 0", bad, plural(history.runs.len() as u64, "run")));
     }
     let errors = history.runs.iter().filter_map(|run| Some((run, run.error.as_ref()?)));
-    lines.extend(errors.map(|(run, why)| format!("{}: {}", minute(&run.started_at), clean(why))));
+    lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), clean(why))));
     lines
-}
-
-/// An instant to the minute.
-fn minute(instant: &str) -> String {
-    match instant.get(..16) {
-        Some(minute) if instant.ends_with('Z') => minute.replace('T', " "),
-        _ => instant.to_owned(),
-    }
 }
 
 fn whole(value: f64) -> String {
@@ -122,37 +115,21 @@ fn whole(value: f64) -> String {
     compact(value.round() as u64)
 }
 
+/// Columns of the CSV: name, and cell of a run.
+const CSV: [(&str, fn(&RecordedRun) -> String); 10] = [
+    ("runId", |run| run.run_id.clone()),
+    ("startedAt", |run| run.started_at.to_string()),
+    ("durationMs", |run| run.duration_ms.to_string()),
+    ("exitCode", |run| run.exit_code.to_string()),
+    ("status", |run| run.status.to_string()),
+    ("expiredCount", |run| known(run.expired_count)),
+    ("deletedCount", |run| run.deleted_count.to_string()),
+    ("remainingCount", |run| known(run.remaining_count)),
+    ("deletedPerSecond", |run| known(run.deleted_per_second)),
+    ("error", |run| known(run.error.as_ref())),
+];
+
 fn csv(history: &History) -> String {
-    const HEADER: [&str; 10] = [
-        "runId",
-        "startedAt",
-        "durationMs",
-        "exitCode",
-        "status",
-        "expiredCount",
-        "deletedCount",
-        "remainingCount",
-        "deletedPerSecond",
-        "error",
-    ];
-    let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
-    let record = |run: &RecordedRun| {
-        [
-            run.run_id.clone(),
-            run.started_at.clone(),
-            run.duration_ms.to_string(),
-            run.exit_code.to_string(),
-            run.status.clone(),
-            number(run.expired_count),
-            run.deleted_count.to_string(),
-            number(run.remaining_count),
-            run.deleted_per_second.map(|rate| rate.to_string()).unwrap_or_default(),
-            run.error.clone().unwrap_or_default(),
-        ]
-    };
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let wrote =
-        writer.write_record(HEADER).and_then(|()| history.runs.iter().try_for_each(|run| writer.write_record(record(run))));
-    wrote.expect("records of one length go to memory");
-    String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
+    let rows = history.runs.iter().map(|run| CSV.iter().map(|(_, cell)| cell(run)).collect());
+    lines(CSV.iter().map(|(name, _)| *name), rows)
 }

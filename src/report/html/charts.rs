@@ -1,25 +1,16 @@
-//! The charts of a rule as inline SVG. They hold numbers and dates alone, never a name from outside; the colours are taken over by
-//! `style.css`, which knows them by their values.
+//! Charts of a rule as inline SVG. They hold only numbers, dates and periods; `style.css` replaces the colours and knows them by their values.
 
-use std::io;
+use maud::{Markup, html};
 
-use maud::{Markup, PreEscaped};
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use crate::text::{clean, compact};
 
-use crate::text::{clean, count};
-
-/// Of every chart, in pixels: what fits a phone, and three times beside each other on a desk.
+/// Width of every chart in pixels: it fits a phone, and three of them fit a desk.
 const WIDTH: i32 = 360;
 
-const EXPIRED: RGBColor = RGBColor(0xC2, 0x41, 0x0C);
-const KEPT: RGBColor = RGBColor(0x8F, 0xA6, 0xBC);
-const TEXT: RGBColor = RGBColor(0x5B, 0x65, 0x70);
-const GRID: RGBColor = RGBColor(0xD9, 0xDE, 0xE3);
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
+const EXPIRED: &str = "#C2410C";
+const KEPT: &str = "#8FA6BC";
+const TEXT: &str = "#5B6570";
+const GRID: &str = "#D9DEE3";
 
 /// One bar of a chart.
 pub struct Bar {
@@ -35,30 +26,34 @@ impl Bar {
     }
 }
 
-/// Horizontal bars, one below the other, each with its number.
+/// Draws horizontal bars, one below the other, each with its number.
 pub fn rows(bars: &[Bar]) -> Markup {
     const ROW: i32 = 18;
     const LEFT: i32 = 88;
-    const RIGHT: i32 = 46;
+    const RIGHT: i32 = 52;
     let most = bars.iter().map(Bar::sum).fold(1.0, f64::max);
     let length = |number: f64| pixels(number / most * f64::from(WIDTH - LEFT - RIGHT), number);
-    svg(ROW * bars.len() as i32 + 4, |area| {
-        line(area, (LEFT, 0), (LEFT, ROW * bars.len() as i32 + 4))?;
-        for (bar, top) in bars.iter().zip((2..).step_by(ROW as usize)) {
-            let (expired, all) = (LEFT + length(bar.expired as f64), LEFT + length(bar.sum()));
-            text(area, &bar.label, (LEFT - 6, top + ROW / 2), HPos::Right)?;
-            block(area, (LEFT, top + 3), (expired, top + ROW - 3), EXPIRED)?;
-            block(area, (expired, top + 3), (all.max(expired + i32::from(bar.kept > 0)), top + ROW - 3), KEPT)?;
-            text(area, &short(bar.sum()), (all + 6, top + ROW / 2), HPos::Left)?;
-        }
-        Ok(())
-    })
+    let height = ROW * bars.len() as i32 + 4;
+    svg(
+        height,
+        html! {
+            (line((LEFT, 0), (LEFT, height)))
+            @for (bar, top) in bars.iter().zip((2..).step_by(ROW as usize)) {
+                @let expired = LEFT + length(bar.expired as f64);
+                @let all = (LEFT + length(bar.sum())).max(expired + i32::from(bar.kept > 0));
+                (text(&bar.label, (LEFT - 6, top + ROW / 2), "end"))
+                (block((LEFT, top + 3), (expired, top + ROW - 3), EXPIRED))
+                (block((expired, top + 3), (all, top + ROW - 3), KEPT))
+                (text(&short(bar.sum()), (all + 6, top + ROW / 2), "start"))
+            }
+        },
+    )
 }
 
-/// Vertical bars over time, with a scale on the left and up to five of their labels below.
+/// Draws vertical bars over time, with a scale on the left and up to five of their labels below.
 pub fn columns(bars: &[Bar]) -> Markup {
     const HEIGHT: i32 = 156;
-    const LEFT: i32 = 44;
+    const LEFT: i32 = 52;
     const FLOOR: i32 = HEIGHT - 20;
     const TOP: i32 = 10;
     let scale = round_up(bars.iter().map(Bar::sum).fold(0.0, f64::max));
@@ -66,53 +61,50 @@ pub fn columns(bars: &[Bar]) -> Markup {
     let slot = f64::from(WIDTH - LEFT) / bars.len().max(1) as f64;
     let middle = |index: usize| LEFT + ((index as f64 + 0.5) * slot) as i32;
     let half = ((slot * 0.4) as i32).clamp(1, 16);
-    svg(HEIGHT, |area| {
-        for share in if scale > 1.0 { &[0.0, 0.5, 1.0][..] } else { &[0.0, 1.0] } {
-            let y = FLOOR - height(scale * share);
-            line(area, (LEFT, y), (WIDTH, y))?;
-            text(area, &short(scale * share), (LEFT - 6, y), HPos::Right)?;
-        }
-        let step = bars.len().div_ceil(5).max(1);
-        for (index, bar) in bars.iter().enumerate() {
-            block(area, (middle(index) - half, FLOOR - height(bar.sum())), (middle(index) + half, FLOOR), EXPIRED)?;
-            if index % step == 0 {
-                let x = middle(index).clamp(LEFT, WIDTH - 18);
-                text(area, &bar.label, (x, HEIGHT - 8), HPos::Center)?;
+    let step = bars.len().div_ceil(5).max(1);
+    svg(
+        HEIGHT,
+        html! {
+            @for share in if scale > 1.0 { &[0.0, 0.5, 1.0][..] } else { &[0.0, 1.0] } {
+                @let y = FLOOR - height(scale * share);
+                (line((LEFT, y), (WIDTH, y)))
+                (text(&short(scale * share), (LEFT - 6, y), "end"))
             }
-        }
-        Ok(())
-    })
+            @for (index, bar) in bars.iter().enumerate() {
+                (block((middle(index) - half, FLOOR - height(bar.sum())), (middle(index) + half, FLOOR), EXPIRED))
+                @if index % step == 0 { (text(&bar.label, (middle(index).clamp(LEFT, WIDTH - 18), HEIGHT - 8), "middle")) }
+            }
+        },
+    )
 }
 
-fn svg(height: i32, draw: impl FnOnce(&Area) -> Drawn) -> Markup {
-    let mut text = String::new();
-    let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height.unsigned_abs())).into_drawing_area();
-    let drawn = draw(&area).and_then(|()| area.present());
-    drawn.expect("drawing goes to memory");
-    drop(area);
-    PreEscaped(text)
+fn svg(height: i32, drawing: Markup) -> Markup {
+    html! { svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) { (drawing) } }
 }
 
-/// A length; a number above 0 can always be seen.
+/// Returns a length in pixels, which is at least 1 for a number above 0.
 fn pixels(length: f64, number: f64) -> i32 {
     (length.round() as i32).max(i32::from(number > 0.0))
 }
 
-fn block(area: &Area, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> Drawn {
-    if from.0 == to.0 || from.1 == to.1 { Ok(()) } else { area.draw(&Rectangle::new([from, to], colour.filled())) }
+fn block((left, top): (i32, i32), (right, bottom): (i32, i32), colour: &str) -> Markup {
+    html! {
+        @if right > left && bottom > top { rect x=(left) y=(top) width=(right - left) height=(bottom - top) fill=(colour) {} }
+    }
 }
 
-fn line(area: &Area, from: (i32, i32), to: (i32, i32)) -> Drawn {
-    area.draw(&PathElement::new([from, to], GRID))
+fn line((x1, y1): (i32, i32), (x2, y2): (i32, i32)) -> Markup {
+    html! { line x1=(x1) y1=(y1) x2=(x2) y2=(y2) stroke=(GRID) {} }
 }
 
-fn text(area: &Area, text: &str, at: (i32, i32), side: HPos) -> Drawn {
-    // plotters divides by 1.24: 11 pixels.
-    let style = TextStyle::from(("sans-serif", 13.64).into_font()).color(&TEXT).pos(Pos::new(side, VPos::Center));
-    area.draw(&Text::new(clean(text), at, style))
+/// Writes a text next to a point: its `start`, `middle` or `end` is there.
+fn text(text: &str, (x, y): (i32, i32), anchor: &str) -> Markup {
+    html! {
+        text x=(x) y=(y) text-anchor=(anchor) dominant-baseline="central" font-family="sans-serif" font-size="11" fill=(TEXT) { (clean(text)) }
+    }
 }
 
-/// The end of a scale that half of is a whole number as well, but for 1.
+/// Returns the end of a scale whose half is a whole number as well; only 1 has none.
 fn round_up(most: f64) -> f64 {
     if most <= 1.0 {
         return 1.0;
@@ -121,32 +113,21 @@ fn round_up(most: f64) -> f64 {
     [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].into_iter().map(|step| step * magnitude).find(|end| *end >= most).unwrap_or(most)
 }
 
-/// A number in few characters: `9,999`, `12.3k`, `4.50M`.
 fn short(number: f64) -> String {
-    for (unit, letter) in [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if number >= unit && number >= 1e4 {
-            let value = number / unit;
-            let decimals = if value >= 100.0 { 0 } else { 1 };
-            let rounded = format!("{value:.decimals$}");
-            return format!("{}{letter}", rounded.strip_suffix(".0").unwrap_or(&rounded));
-        }
-    }
-    count(number as u64)
+    // A cast from float saturates.
+    compact(number as u64)
 }
 
 #[cfg(test)]
 mod tests {
+    use maud::PreEscaped;
+
     use super::*;
 
     #[test]
-    fn scales_and_numbers_are_round() {
+    fn scales_are_round() {
         for (most, end) in [(0.0, 1.0), (1.0, 1.0), (3.0, 4.0), (10.0, 10.0), (11.0, 20.0), (8_100.0, 10_000.0)] {
             assert_eq!(round_up(most), end, "{most}");
-        }
-        for (number, text) in
-            [(0.0, "0"), (9_999.0, "9,999"), (12_345.0, "12.3k"), (4e6, "4M"), (123_456.0, "123k"), (2e19, "20000P")]
-        {
-            assert_eq!(short(number), text);
         }
     }
 
@@ -162,7 +143,7 @@ mod tests {
     fn labels_cannot_leave_their_text() {
         for chart in [rows, columns] {
             let PreEscaped(svg) = chart(&[Bar { label: "</text><script>'\"&".into(), expired: 1, kept: 0 }]);
-            assert!(svg.contains("&lt;/text&gt;&lt;script&gt;&apos;&quot;&amp;") && !svg.contains("<script"), "{svg}");
+            assert!(svg.contains("&lt;/text&gt;&lt;script&gt;'&quot;&amp;") && !svg.contains("<script"), "{svg}");
         }
         assert!(rows(&[]).0.starts_with("<svg") && columns(&[]).0.contains("</svg>"));
     }

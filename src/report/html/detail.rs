@@ -7,9 +7,9 @@ use maud::{Markup, html};
 use super::RuleReport;
 use super::charts::{self, Bar};
 use super::rule::next_days;
-use super::words::{age, at, code, id, measured, name, scrolling, unmeasured};
-use crate::audit::ranges::merged;
-use crate::report::audit::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
+use super::words::{at, code, id, measured, name, scrolling, unmeasured};
+use crate::audit::figures::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::report::ages::{age, merged};
 use crate::text::{count, plural};
 
 /// A backlog of more months than this is shown by years.
@@ -104,16 +104,12 @@ fn age_range(range: &AgeRange) -> String {
 }
 
 fn forecast(days: &[ForecastDay]) -> (Markup, String, Markup) {
-    let label = |day: &ForecastDay| day.from.get(5..10).unwrap_or_default().to_owned();
+    let label = |day: &ForecastDay| day.from.day().get(5..).unwrap_or_default().to_owned();
     let bars: Vec<Bar> = days.iter().map(|day| Bar { label: label(day), expired: day.count, kept: 0 }).collect();
     let most = days.iter().max_by_key(|day| day.count).filter(|day| day.count > 0);
-    let most = most.map(|day| format!(", most from {} ({})", day.from.get(..10).unwrap_or(&day.from), count(day.count)));
+    let most = most.map(|day| format!(", most from {} ({})", day.from.day(), count(day.count)));
     let says = format!("{} in all{}", count(days.iter().map(|day| day.count).sum()), most.unwrap_or_default());
-    (
-        charts::columns(&bars),
-        crate::text::clean(&says),
-        counts("24 hours from", days.iter().map(|day| (at(&day.from), day.count))),
-    )
+    (charts::columns(&bars), crate::text::clean(&says), counts("24 hours from", days.iter().map(|day| (at(day.from), day.count))))
 }
 
 fn backlog(months: &[BacklogMonth]) -> (Markup, String, Markup) {
@@ -217,7 +213,7 @@ pub fn samples(audit: &AuditReport) -> Markup {
                     thead { tr { th scope="col" { "_id" } th scope="col" { "date that decided" } th scope="col" { "why" } } }
                     tbody {
                         @for sample in audit.samples.iter().take(MOST_SAMPLES) {
-                            tr { td { (id(&sample.id)) } td.when { (at(&sample.date)) } td.wrap { (name(&sample.why)) } }
+                            tr { td { (id(&sample.id)) } td.when { (at(sample.date)) } td.wrap { (name(&sample.why)) } }
                         }
                     }
                 }

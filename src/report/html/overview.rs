@@ -112,8 +112,8 @@ pub fn deleted(number: u64, uncertain: bool) -> String {
 fn run(report: &Report) -> Markup {
     html! {
         dl.facts {
-            dt { "as of" } dd { @if let Some(as_of) = &report.as_of { (at(as_of)) } @else { "–" } }
-            dt { "started" } dd { (at(&report.started_at)) ", took " (duration(report.duration_ms)) }
+            dt { "as of" } dd { @if let Some(as_of) = report.as_of { (at(as_of)) } @else { "–" } }
+            dt { "started" } dd { (at(report.started_at)) ", took " (duration(report.duration_ms)) }
             dt { "server" }
             dd {
                 @if let Some(server) = &report.server {
@@ -143,19 +143,13 @@ pub fn attention(report: &Report) -> Markup {
                 h2 { (if report.command == Command::Check { "Would not run" } else { "Not run to the end" }) }
                 ul {
                     @for (index, rule) in sorted.take(MOST_URGENT) {
-                        li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = why(rule) { ": " (name(&why)) } }
+                        li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }
                     }
                     @if more > 0 { li { (count(more as u64)) " more, in the table below" } }
                 }
             }
         }
     }
-}
-
-/// The reason and the error of a rule.
-pub fn why(rule: &RuleReport) -> Option<String> {
-    let parts: Vec<&str> = rule.reason.iter().chain(&rule.error).map(String::as_str).collect();
-    (!parts.is_empty()).then(|| parts.join(": "))
 }
 
 pub fn link(report: &Report, index: usize) -> Markup {

@@ -2,11 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::overview::{deleted, is_counted, rule_name, swept, why};
-use super::words::{age, at, code, measured, name, share, unmeasured};
+use super::overview::{deleted, is_counted, rule_name, swept};
+use super::words::{at, code, measured, name, share, unmeasured};
 use super::{Command, Report, RuleReport, Status, detail, status};
-use crate::report::PausedMs;
-use crate::report::audit::AuditReport;
+use crate::audit::figures::AuditReport;
+use crate::instant::Instant;
+use crate::report::ages::age;
+use crate::report::lines::pauses;
+use crate::report::{PausedMs, Strategy};
 use crate::text::{bytes, count, duration, plural};
 
 /// The rule with this index; `full`: with its charts, tables and samples.
@@ -40,11 +43,10 @@ pub fn next_days(audit: &AuditReport) -> Option<u64> {
 /// The index or the way that the expired documents are found by.
 pub fn found_by(rule: &RuleReport) -> Markup {
     html! {
-        @match (&rule.index, rule.strategy.as_deref()) {
+        @match (&rule.index, rule.strategy) {
             (Some(index), _) => { "index " (code(index)) }
-            (None, Some("buckets")) => "whole buckets",
-            (None, Some("collectionScan")) => "collection scan",
-            (None, Some(other)) => (name(other)),
+            (None, Some(Strategy::Buckets)) => "whole buckets",
+            (None, Some(Strategy::CollectionScan | Strategy::Index)) => "collection scan",
             (None, None) => (unmeasured()),
         }
     }
@@ -58,7 +60,7 @@ fn notes(rule: &RuleReport) -> Markup {
         Status::Complete | Status::Skipped => "plain",
     };
     html! {
-        @if let Some(why) = why(rule) { p class={"note " (tone)} { strong { (rule.status.word()) ": " } (name(&why)) } }
+        @if let Some(why) = rule.why() { p class={"note " (tone)} { strong { (rule.status) ": " } (name(&why)) } }
         @if rule.uncertain {
             p.note.warning { strong { "warning: " } "a reply was lost; at least " (plural(rule.deleted_count, "document")) " deleted" }
         }
@@ -68,7 +70,7 @@ fn notes(rule: &RuleReport) -> Markup {
 
 fn facts(report: &Report, rule: &RuleReport) -> Markup {
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
-    let instant = |instant: &Option<String>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
+    let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
     let check = report.command == Command::Check;
     let looked_at = rule.status != Status::Skipped && report.server.is_some();
     html! {
@@ -77,17 +79,17 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(field) = &rule.field { (fact("field", code(field))) }
             (fact("expires after", lifetime(rule)))
             @if let Some(ttl_field) = &rule.ttl_field { (fact("own ttl in", code(ttl_field))) }
-            @if let Some(threshold) = &rule.threshold { (fact("threshold", at(threshold))) }
+            @if let Some(threshold) = rule.threshold { (fact("threshold", at(threshold))) }
             @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
             @if looked_at && is_counted(report) {
                 (fact("expired", measured(rule.expired_count)))
                 (fact("share", share(rule.expired_percent)))
                 @if let Some(measurements) = rule.expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
                 (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
-                @if rule.expired_count != Some(0) { (fact("oldest expired", instant(&rule.oldest_expired))) }
+                @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }
             }
             @if looked_at && let Some(audit) = &rule.audit {
-                @if rule.expired_count != Some(0) { (fact("newest expired", instant(&audit.newest_expired))) }
+                @if rule.expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
                 (fact("next 30 days", measured(next_days(audit))))
             }
             @if looked_at { (fact("found by", found_by(rule))) }
@@ -101,10 +103,13 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
             @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
-                (fact("native TTL beside the rule", html! { b { (compared.state.word()) } ": " (name(&compared.detail)) }))
+                (fact("native TTL beside the rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
             }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
+                @if let Some(unconfirmed) = rule.unconfirmed_count.filter(|number| *number > 0) {
+                    (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))
+                }
                 (fact("delete commands", html! { (count(rule.batches)) }))
                 @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
                 @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
@@ -117,7 +122,7 @@ fn lifetime(rule: &RuleReport) -> Markup {
     html! {
         @match rule.expire_after_seconds {
             -1 => "only by its own ttl",
-            seconds if age(seconds) == format!("{seconds}s") => (age(seconds)),
+            seconds if age(seconds) == format!("{seconds} s") => (age(seconds)),
             seconds => { (age(seconds)) span.muted { " = " (count(seconds.unsigned_abs())) " s" } }
         }
     }
@@ -142,9 +147,7 @@ fn native(rule: &RuleReport) -> Markup {
 }
 
 fn paused(millis: &PausedMs) -> Markup {
-    let reasons = [("lag", millis.lag), ("latency", millis.latency), ("rate", millis.rate), ("throttling", millis.throttle)];
-    let paused = reasons.into_iter().filter(|(_, millis)| *millis > 0);
-    let parts: Vec<String> = paused.map(|(reason, millis)| format!("{} for {reason}", duration(millis))).collect();
+    let parts = pauses(*millis);
     html! { @if parts.is_empty() { "not at all" } @else { (parts.join(", ")) } }
 }
 

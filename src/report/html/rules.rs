@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::overview::{deleted, is_counted, link, rule_name, swept, why};
+use super::overview::{deleted, is_counted, link, rule_name, swept};
 use super::rule::{found_by, next_days};
 use super::words::{about, code, name, number_cell, scrolling, share};
 use super::{Command, Report, RuleReport, Status, status};
-use crate::text::{clean, duration, plural};
+use crate::text::{duration, plural};
 
 /// All rules in a table; those without anything to say in one of their own, folded.
 pub fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
@@ -36,7 +36,7 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
             tr {
                 th scope="row" {
                     @if linked { (link(report, index)) } @else { (rule_name(report, index)) }
-                    @if !linked && let Some(why) = why(rule) { span.under { (name(&why)) } }
+                    @if !linked && let Some(why) = rule.why() { span.under { (name(&why)) } }
                 }
                 td { (status(report, rule.status)) }
                 @if !asked { td.wrap { (code(&rule.namespace)) } }
@@ -50,8 +50,8 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
                 @if swept { td.n data-v=(rule.deleted_count) { (deleted(rule.deleted_count, rule.uncertain)) } }
                 @if audit { (number_cell(rule.audit.as_ref().and_then(next_days))) }
                 @if counted {
-                    td.when data-v=(rule.oldest_expired.as_deref().map(clean).unwrap_or_default()) {
-                        @if let Some(oldest) = &rule.oldest_expired { (about(oldest)) } @else { "–" }
+                    td.when data-v=(rule.oldest_expired.map(|oldest| oldest.to_string()).unwrap_or_default()) {
+                        @if let Some(oldest) = rule.oldest_expired { (about(oldest)) } @else { "–" }
                     }
                 }
                 @if check && asked { td { (found_by(rule)) } }

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::instant::Instant;
 use crate::text::{self, clean, count};
 
 /// Longer `_id`s are shown by their beginning.
@@ -25,16 +26,14 @@ pub fn measured(value: Option<u64>) -> Markup {
     html! { @if let Some(number) = value { (count(number)) } @else { (unmeasured()) } }
 }
 
-/// An instant of the report, as it is there.
-pub fn at(instant: &str) -> Markup {
-    html! { time datetime=(clean(instant)) { (clean(instant)) } }
+/// An instant to the millisecond.
+pub fn at(instant: Instant) -> Markup {
+    html! { time datetime=(instant) { (instant) } }
 }
 
-/// The same to the minute.
-pub fn about(instant: &str) -> Markup {
-    let minute = instant.get(..16).filter(|_| instant.ends_with('Z')).map(|minute| minute.replace('T', " "));
-    let instant = clean(instant);
-    html! { time datetime=(instant) title=(instant) { (minute.map_or_else(|| instant.clone(), |minute| clean(&minute))) } }
+/// An instant to the minute.
+pub fn about(instant: Instant) -> Markup {
+    html! { time datetime=(instant) title=(instant) { (instant.minute()) } }
 }
 
 /// An `_id`, cut where it is long.
@@ -65,27 +64,15 @@ pub fn scrolling(label: &str, table: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
 }
 
-/// A number of seconds in the largest unit that gives a whole number: `90d`, `2y`, `36h`.
-pub fn age(seconds: i64) -> String {
-    let units = [(31_536_000, "y"), (86_400, "d"), (3_600, "h"), (60, "m")];
-    match units.into_iter().find(|(unit, _)| seconds != 0 && seconds % unit == 0) {
-        Some((unit, letter)) => format!("{}{letter}", seconds / unit),
-        None if seconds == 0 => "0".to_owned(),
-        None => format!("{seconds}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ages_and_instants_are_short() {
-        for (seconds, text) in [(0, "0"), (90, "90s"), (3_600, "1h"), (129_600, "36h"), (7_776_000, "90d"), (63_072_000, "2y")] {
-            assert_eq!(age(seconds), text);
-        }
-        assert!(about("2026-01-31T02:03:04.000Z").0.contains(">2026-01-31 02:03<"));
-        assert!(about("253402300800000 ms since 1970").0.contains(">253402300800000 ms since 1970<"));
+    fn instants_are_shown_to_the_minute() {
+        let about = |millis| about(Instant(bson::DateTime::from_millis(millis))).0;
+        assert!(about(1_769_824_984_000).contains(">2026-01-31 02:03<"));
+        assert!(about(253_402_300_800_000).contains(">253402300800000 ms since 1970<"));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::super::budget::Turn;
-use super::super::{End, Paused};
 use super::Engine;
+use crate::report::outcome::{End, Paused};
 
 /// How often a gate is tried that only the members of the set can open.
 pub const TRY_GATE: Duration = Duration::from_millis(200);

@@ -1,0 +1,117 @@
+//! Counts of the rules of a plan: before the first delete, where the run needs them, and after the sweep, where that is cheap.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+
+use super::Run;
+use crate::instant::millis;
+use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
+use crate::report::counts::{Counts, Obstacle, Remaining};
+use crate::report::outcome::{End, RuleOutcome};
+use crate::report::{Status, Verdict, not_begun};
+use crate::server::{Deployment, count, error};
+use crate::sweep::asked_reason;
+
+/// Rules that are counted at the same time.
+const COUNTED_AT_ONCE: usize = 4;
+
+/// Time limit of a count that the run can do without.
+pub const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
+
+/// Time after which no further count begins: a run that its `maxDuration` stopped is to end.
+const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
+
+/// Counts every rule that the run needs counts of, in the order of the plan: with `count_all` each that can be counted, otherwise those with
+/// a guard that compares counts.
+pub async fn before(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
+    let gone: RefCell<Option<String>> = RefCell::new(None);
+    let gone = &gone;
+    stream::iter(&plan.rules)
+        .map(|planned| async move {
+            let rule = match &planned.decision {
+                Decision::Sweep(rule) => Some(rule),
+                decision => decision.countable().filter(|_| count_all),
+            };
+            let Some(rule) = rule else { return Counts::default() };
+            let known = gone.borrow().clone();
+            if let Some(why) = known {
+                return Counts { obstacle: Some(Obstacle::Failed(not_begun(&why))), ..Counts::default() };
+            }
+            let begun = Instant::now();
+            let counted = tokio::select! {
+                counted = count(deployment, rule, count_all) => counted,
+                () = run.stop.asked() => Ok(Counts { obstacle: Some(Obstacle::Stopped(asked_reason(&run.stop))), ..Counts::default() }),
+            };
+            let counts = counted.unwrap_or_else(|cause| {
+                let why = error::explain(&cause);
+                let obstacle = Some(Obstacle::Failed(format!("counting: {why}; nothing was deleted there")));
+                gone.replace(error::is_unreachable(&cause).then_some(why));
+                Counts { obstacle, ..Counts::default() }
+            });
+            Counts { duration_ms: millis(begun.elapsed()), ..counts }
+        })
+        .buffered(COUNTED_AT_ONCE)
+        .collect()
+        .await
+}
+
+async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> error::Result<Counts> {
+    let mut counts = Counts::default();
+    if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
+        let expired = count::expired(deployment, rule).await?;
+        if expired.count == 0 && rule.selection.document_count > 0 && count_all {
+            counts.field_seen = Some(count::has_field(deployment, rule).await?);
+        }
+        counts.expired = Some(expired);
+    }
+    if count_all {
+        counts.never_expires = count::never_expires(deployment, rule).await?;
+    }
+    Ok(counts)
+}
+
+/// Counts the expired documents that a sweep leaves, in the order of the plan: along the index of rules that a limit stopped, if `count_all`.
+/// Of the others they follow from what is known.
+pub async fn after(
+    run: &Run,
+    deployment: &Deployment,
+    plan: &Plan,
+    before: &[Counts],
+    outcomes: &[RuleOutcome],
+    count_all: bool,
+) -> Vec<Remaining> {
+    let begun = Instant::now();
+    let rules = plan.rules.iter().zip(before).zip(outcomes);
+    stream::iter(rules)
+        .map(|((planned, counts), outcome)| async move {
+            let is_counted = count_all && is_stopped(planned, counts, outcome) && !run.stop.is_asked();
+            let (true, Decision::Sweep(rule)) = (is_counted && begun.elapsed() < MAX_COUNTS_TIME, &planned.decision) else {
+                return Remaining::Derived;
+            };
+            tokio::select! {
+                remaining = remaining(deployment, rule) => remaining.unwrap_or(Remaining::Derived),
+                () = run.stop.asked() => Remaining::Derived,
+            }
+        })
+        .buffered(COUNTED_AT_ONCE)
+        .collect()
+        .await
+}
+
+/// Whether a sweep stopped before the rule was complete.
+fn is_stopped(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> bool {
+    let may_be_left = match outcome {
+        RuleOutcome::Swept(swept) => matches!(swept.outcome.end, End::Partial(_)),
+        RuleOutcome::NotBegun(_) => true,
+        RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => false,
+    };
+    may_be_left && Verdict::of(planned, counts, outcome).status == Status::Partial
+}
+
+async fn remaining(deployment: &Deployment, rule: &SweepRule) -> Option<Remaining> {
+    let count = count::expired_within(deployment, rule, MAX_COUNT_TIME).await?;
+    let oldest = if count > 0 { count::oldest_within(deployment, rule, MAX_COUNT_TIME).await } else { None };
+    Some(Remaining::Counted { count, oldest })
+}

@@ -1,0 +1,76 @@
+//! Counts of one rule, as values: before anything is deleted, and after.
+
+use std::collections::BTreeMap;
+
+use bson::DateTime;
+
+use super::Status;
+use super::outcome::RuleOutcome;
+use crate::audit::figures::AuditReport;
+use crate::instant::Instant;
+use crate::plan::StopReason;
+
+/// Expired documents of a rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expired {
+    pub count: u64,
+    /// The earliest date of any expired document; `None` if there is none, or the service cannot say.
+    pub oldest: Option<DateTime>,
+    /// Measurements in expired buckets; `None` for documents that are no buckets.
+    pub measurements: Option<u64>,
+}
+
+/// Findings on a rule before anything is deleted. A value that was not measured is `None`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Counts {
+    pub expired: Option<Expired>,
+    /// Documents that the rule keeps for ever, by reason.
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Whether one of the first documents has the rule's field.
+    pub field_seen: Option<bool>,
+    /// Findings that only an audit looks for.
+    pub audit: Option<AuditReport>,
+    pub warnings: Vec<String>,
+    /// Set if the rule cannot be swept because of something that was found, or was not found in time.
+    pub obstacle: Option<Obstacle>,
+    pub duration_ms: u64,
+}
+
+/// Obstacle that was met before anything of a rule was deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Obstacle {
+    Stopped(StopReason),
+    /// Counting failed, the deployment is gone, or a privilege is missing; the text says which.
+    Failed(String),
+}
+
+/// Expired documents that a run leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Remaining {
+    /// The command reports none.
+    Unknown,
+    /// They follow from the counts before and the deletes since, as far as these are known.
+    Derived,
+    /// They were counted after the sweep.
+    Counted { count: u64, oldest: Option<DateTime> },
+}
+
+impl Remaining {
+    /// Returns the number of documents and their earliest date; `None` if unknown.
+    pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
+        let expired = counts.expired.as_ref();
+        let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
+        match (self, status) {
+            (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
+            (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
+            (Self::Derived, Status::Complete) if outcome.swept().is_some() => (Some(0), None),
+            (Self::Derived, Status::Complete | Status::Refused) => {
+                (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))
+            }
+            (Self::Derived, Status::Partial | Status::Failed) if uncertain => (None, None),
+            (Self::Derived, Status::Partial | Status::Failed) => {
+                (expired.map(|expired| expired.count.saturating_sub(deleted)), None)
+            }
+        }
+    }
+}

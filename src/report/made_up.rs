@@ -1,0 +1,109 @@
+//! Made-up rules and reports for the unit tests of reports, guards and approvals.
+
+use bson::{DateTime, doc};
+use serde_json::json;
+
+use super::counts::{Counts, Expired};
+use super::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
+use super::rule::RuleReport;
+use crate::expiry::Expiry;
+use crate::plan::{Decision, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
+use crate::policy::DateFormat;
+use crate::policy::namespace::Namespace;
+use crate::policy::parse::parse;
+
+/// The instant that made-up runs take for now.
+pub const NOW: i64 = 1_800_000_000_000;
+
+/// Returns a rule for `app.c` that may be swept, in a collection of so many documents of 100 bytes; `keys` are further lines of the policy.
+pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
+    let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
+    let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
+    let namespace = Namespace { database: "app".into(), collection: "c".into() };
+    let limits = RuleLimits {
+        batch_size: rule.batch_size,
+        target_batch: rule.target_batch,
+        concurrency: None,
+        rate: None,
+        max_request_units: None,
+        max_lag: None,
+        max_deletes: rule.max_deletes,
+        max_delete_percent: rule.max_delete_percent,
+        window: rule.window.clone(),
+    };
+    let expiry = Expiry {
+        field: "at".into(),
+        format: DateFormat::Date,
+        expire_after_seconds: Some(3600),
+        ttl_field: None,
+        not_before_1970: false,
+        filter: None,
+        as_of: DateTime::from_millis(NOW),
+    };
+    let selection = Selection {
+        predicate: doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } },
+        filter: None,
+        collation: None,
+        folds_ids: false,
+        index: None,
+        namespace: namespace.clone(),
+        storage: Storage::Plain,
+        shard_key: Vec::new(),
+        document_count,
+        average_bytes: Some(100.0),
+    };
+    let archive = rule.archive.clone();
+    let sweep =
+        SweepRule { name: rule.name.clone(), namespace: namespace.clone(), selection, expiry, limits, archive, approved: None };
+    PlannedRule {
+        field: rule.field.clone(),
+        rule,
+        namespace,
+        collection: None,
+        threshold: Some(DateTime::from_millis(NOW - 3_600_000)),
+        decision: Decision::Sweep(sweep),
+        warnings: Vec::new(),
+    }
+}
+
+/// Returns counts of so many expired documents, the oldest of which is dated 1970.
+pub fn counted(expired: u64) -> Counts {
+    let oldest = (expired > 0).then(|| DateTime::from_millis(0));
+    Counts { expired: Some(Expired { count: expired, oldest, measurements: None }), duration_ms: 10, ..Counts::default() }
+}
+
+/// Returns the outcome of a sweep that deleted so many documents.
+pub fn swept(deleted: u64, end: End) -> Swept {
+    Swept {
+        outcome: Outcome {
+            deleted,
+            batches: 1,
+            uncertain: false,
+            unconfirmed: 0,
+            request_units: None,
+            paused: Paused::default(),
+            archived: Archived::default(),
+            end,
+        },
+        lease_lost: None,
+        archive: None,
+        never_expires: None,
+        field_seen: None,
+        warnings: Vec::new(),
+        duration_ms: 5,
+    }
+}
+
+/// Returns the outcome of a rule of which nothing was to be swept.
+pub fn not_swept() -> RuleOutcome {
+    RuleOutcome::NotSwept { window_closed: false }
+}
+
+/// Returns the report of a complete rule with nothing but names.
+pub fn report(name: &str, namespace: &str) -> RuleReport {
+    let json = json!({
+        "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,
+        "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
+    });
+    serde_json::from_value(json).expect("the fields of a rule that are never null")
+}

@@ -1,0 +1,113 @@
+//! Outcome of one rule in a run, as values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::plan::StopReason;
+
+/// Outcome of one rule in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RuleOutcome {
+    /// Nothing was to be deleted: a dry run, an audit or a check, or no rule had expired documents.
+    NotSwept {
+        /// Whether a sweep would not delete now, because the rule's window is closed.
+        window_closed: bool,
+    },
+    /// The run stopped before the rule's turn.
+    NotBegun(Stopped),
+    /// Another rule had found that the deployment cannot be reached; the text says why.
+    Unreachable(String),
+    Swept(Box<Swept>),
+}
+
+impl RuleOutcome {
+    /// Returns the outcome of the sweep, if there was one.
+    pub fn swept(&self) -> Option<&Swept> {
+        match self {
+            Self::Swept(swept) => Some(swept),
+            Self::NotSwept { .. } | Self::NotBegun(_) | Self::Unreachable(_) => None,
+        }
+    }
+}
+
+/// Stop of a rule, with the words that only the run knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stopped {
+    pub reason: StopReason,
+    /// For [`StopReason::LockLost`], why the lease is not this run's any more.
+    pub lease_lost: Option<String>,
+}
+
+/// A rule that was swept, and what was counted afterwards.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Swept {
+    pub outcome: Outcome,
+    /// For a sweep that ended by [`StopReason::LockLost`], why the lease is not this run's any more.
+    pub lease_lost: Option<String>,
+    /// The run's directory in the archive; `None` if the rule has no archive.
+    pub archive: Option<String>,
+    /// Documents that the rule keeps for ever, by reason, counted after the sweep.
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Whether one of the first documents has the rule's field.
+    pub field_seen: Option<bool>,
+    pub warnings: Vec<String>,
+    pub duration_ms: u64,
+}
+
+/// Outcome of a sweep of one rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Deleted documents, summed from the server's replies.
+    pub deleted: u64,
+    /// Delete commands that were sent.
+    pub batches: u64,
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back documents that were then deleted again.
+    pub uncertain: bool,
+    /// Deleted documents that no majority of the members had confirmed when the sweep ended.
+    pub unconfirmed: u64,
+    /// Cost of the sweep, where the service bills requests.
+    pub request_units: Option<f64>,
+    pub paused: Paused,
+    pub archived: Archived,
+    pub end: End,
+}
+
+/// End of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// No candidate is left.
+    Complete,
+    /// At least one candidate is left, or could be.
+    Partial(StopReason),
+    /// Deleting failed, with the error.
+    Failed(String),
+}
+
+/// Deliberate pauses of a sweep, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Paused {
+    /// A member of the replica set was further behind than `maxLag`.
+    pub lag: Duration,
+    /// The server was slower than `targetBatchMs`.
+    pub latency: Duration,
+    /// The rate was used up.
+    pub rate: Duration,
+    /// The service had no room, or the request units were used up.
+    pub throttle: Duration,
+}
+
+/// Counts of the documents that were read for archiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Archived {
+    /// Documents that were written to the archive before they were sent to be deleted.
+    pub documents: u64,
+    /// Documents that were neither archived nor deleted: too large or too deep to be compared.
+    pub incomparable: u64,
+}
+
+impl Archived {
+    pub fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.incomparable += other.incomparable;
+    }
+}
