@@ -84,11 +84,9 @@ impl Sweep {
     }
 }
 
-/// Documents that were deleted on a primary, and not known to the members at the end.
+/// Returns the documents that were deleted on a primary, and that no majority knew at the end.
 fn unconfirmed(report: &Report) -> u64 {
-    let warnings = report.rule(0, "warnings").as_array().expect("warnings");
-    let said = warnings.iter().filter_map(|warning| warning.as_str()).find(|warning| warning.contains("may bring them back"));
-    said.map_or(0, |said| said.split(' ').next().and_then(|count| count.replace(',', "").parse().ok()).expect("a count first"))
+    report.rule(0, "unconfirmedCount").as_u64().expect("a rule that was swept")
 }
 
 fn assert_went_on(report: &Report) {

@@ -6,6 +6,8 @@ use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 use ttl_sweeper::policy::{parse, schema::json_schema};
+use ttl_sweeper::report::history::History;
+use ttl_sweeper::report::{Report, schema};
 
 /// No policy knows this key, and none is near it.
 const UNKNOWN: &str = "qqqqqqqqqqqqqqqq";
@@ -363,12 +365,16 @@ fn what_is_wrong_is_refused_by_both() {
 #[tokio::test]
 async fn the_command_prints_the_schemas_and_needs_no_policy() {
     let policy = json_schema();
-    let report = include_str!("../../../src/report/schema.json");
-    for (args, expected) in
-        [(&["schema"][..], policy.as_str()), (&["schema", "policy"], &policy), (&["schema", "report"], report)]
-    {
+    let report = schema::of::<Report>();
+    let history = schema::of::<History>();
+    for (args, expected) in [
+        (&["schema"][..], &policy),
+        (&["schema", "policy"], &policy),
+        (&["schema", "report"], &report),
+        (&["schema", "history"], &history),
+    ] {
         let ran = run(sweeper(args)).await;
-        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), expected, ""), "{args:?}");
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), expected.as_str(), ""), "{args:?}");
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sweeper.schema.json");

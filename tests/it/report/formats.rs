@@ -4,7 +4,8 @@ use crate::support::sweeper::{Case, Ran};
 use mongodb::bson::{DateTime, Document, doc};
 
 fn schema() -> jsonschema::Validator {
-    let schema = serde_json::from_str(include_str!("../../../src/report/schema.json")).expect("the schema is JSON");
+    let schema =
+        serde_json::from_str(&ttl_sweeper::report::schema::of::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
     jsonschema::options().build(&schema).expect("the schema is a schema")
 }
 

@@ -5,10 +5,25 @@ use scraper::{ElementRef, Html};
 use serde_json::{Value, json};
 use ttl_sweeper::text::clean;
 
-/// Replaces every text of a report but those that a program gives the meaning.
+/// Keys whose values are words of the program or instants: nobody from outside can write them.
+const TYPED: [&str; 11] = [
+    "status",
+    "command",
+    "runId",
+    "strategy",
+    "asOf",
+    "startedAt",
+    "threshold",
+    "oldestExpired",
+    "newestExpired",
+    "from",
+    "date",
+];
+
+/// Replaces every text of a report but the typed ones.
 fn replace(value: &mut Value, key: &str, with: &str) {
     match value {
-        Value::String(text) if !["status", "command", "runId"].contains(&key) => *text = with.to_owned(),
+        Value::String(text) if !TYPED.contains(&key) => *text = with.to_owned(),
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, key, with)),
         Value::Object(map) if key == "neverExpires" || key == "neverExpiresSamples" => {
             let entries = std::mem::take(map).into_iter().enumerate();

@@ -57,7 +57,8 @@ pub async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
 
 /// Reads the JSON report of a run, which must be as the schema says.
 pub fn read(ran: Ran) -> Report {
-    let schema = serde_json::from_str(include_str!("../../../src/report/schema.json")).expect("the schema is JSON");
+    let schema =
+        serde_json::from_str(&ttl_sweeper::report::schema::of::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
     let schema = jsonschema::options().build(&schema).expect("the schema is a schema");
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     let errors: Vec<String> = schema.iter_errors(&json).map(|error| format!("{}: {error}", error.instance_path())).collect();
