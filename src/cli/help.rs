@@ -35,7 +35,7 @@ Examples:
 pub const DIFF_EXAMPLES: &str = "\
 Examples:
   sweeper diff monday.json tuesday.json
-  sweeper diff audit.json swept.json --only app.sessions -o changes.csv
+  sweeper diff audit.json swept.json --only app.sessions -o changes.json
 ";
 
 pub const HISTORY_EXAMPLES: &str = "\
