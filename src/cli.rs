@@ -45,7 +45,8 @@ pub enum Command {
     Audit(AuditArgs),
     /// Delete what the policy says has expired, or show it with --dry-run
     ///
-    /// On a terminal it shows the counts and asks first; with --yes, or if standard input is not a terminal, it does not ask. The report goes to standard output, everything else to standard error.
+    /// On a terminal it shows the counts and asks first; with --yes, or if standard input is not a terminal, it does not ask. The report
+    /// goes to standard output, everything else to standard error.
     #[command(after_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
     Sweep(SweepArgs),
     /// Show what changed between two saved JSON reports; contacts nothing
@@ -74,7 +75,7 @@ pub enum Command {
         #[command(subcommand)]
         command: NativeCommand,
     },
-    /// Print the JSON Schema of the policy, or of the report
+    /// Print the JSON Schema of the policy or of the report, or the keys of the policy
     ///
     /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
     Schema(SchemaArgs),
@@ -129,6 +130,7 @@ pub struct Common {
     pub color: When,
 }
 
+/// When to do something that depends on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
     Auto,

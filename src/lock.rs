@@ -1,4 +1,5 @@
-//! Locks, so that two runs never sweep the same at the same time: a file on one machine, leases in the database between several.
+//! Locks that keep two runs from sweeping the same collection at the same time: a file on one machine, leases in the database between
+//! several machines.
 
 pub mod file;
 pub mod lease;
@@ -11,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::instant::rfc3339;
 use crate::text::clean;
 
-/// Who has a lock, for those who do not get it.
+/// The run that holds a lock, as the lock names it to other runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     pub run_id: String,
     pub host: String,
     pub pid: u32,
-    /// RFC 3339.
+    /// Start of the lock, in RFC 3339.
     pub since: String,
 }
 
 impl Holder {
-    /// This process, from an instant on.
+    /// Returns this process as the holder of a lock since an instant.
     pub fn me(run_id: &str, since: DateTime) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { run_id: run_id.to_owned(), host, pid: std::process::id(), since: rfc3339(since) }
@@ -37,7 +38,24 @@ impl fmt::Display for Holder {
     }
 }
 
-/// As [`Holder`] shows it; one that does not say who it is has no name.
-pub fn named(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "a run that does not say who it is".to_owned(), Holder::to_string)
+/// Outcome of an attempt to take a lock.
+#[derive(Debug)]
+pub enum Attempt<T> {
+    Taken(T),
+    Held(Occupant),
+}
+
+/// The run that holds a lock, as far as the lock is readable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Occupant {
+    pub holder: Option<Holder>,
+    /// End of the lock if it is not renewed; `None` for a file, or if the lease does not name it.
+    pub expires_at: Option<DateTime>,
+}
+
+impl Occupant {
+    /// Formats the holder, or a placeholder if the lock does not name one.
+    pub fn name(&self) -> String {
+        self.holder.as_ref().map_or_else(|| "a run that does not say who it is".to_owned(), Holder::to_string)
+    }
 }

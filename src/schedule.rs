@@ -1,11 +1,11 @@
-//! When the runs of a sweep that stays begin.
+//! The schedule of `sweep --every`.
 
 use std::time::Duration;
 
-/// Runs begin later than at the full multiple by this share of the interval at most, and by no more than this time.
-const JITTER: (f64, Duration) = (0.05, Duration::from_secs(30));
+/// Maximum delay of a run after the full multiple: a share of the interval, and an absolute limit.
+const MAX_JITTER: (f64, Duration) = (0.05, Duration::from_secs(30));
 
-/// When runs begin: at the multiples of an interval since 1970, all later by the same little time.
+/// Start times of runs: the multiples of an interval since 1970, all delayed by the same small jitter.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     every: Duration,
@@ -13,13 +13,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `random` is from 0 to 1, and decides how much later.
+    /// Makes a schedule. `random`, from 0 to 1, decides the jitter.
     pub fn new(every: Duration, random: f64) -> Self {
-        let (share, most) = JITTER;
-        Self { every, jitter: every.mul_f64(share).min(most).mul_f64(random) }
+        let (share, max) = MAX_JITTER;
+        Self { every, jitter: every.mul_f64(share).min(max).mul_f64(random) }
     }
 
-    /// The first beginning after an instant; both as times since 1970. Those that have passed meanwhile are left out.
+    /// Returns the first start after an instant, both as times since 1970. Starts that were missed meanwhile are skipped.
     pub fn next(&self, now: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
         let since = now.saturating_sub(self.jitter).as_nanos() % every;

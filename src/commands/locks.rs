@@ -15,12 +15,12 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
-use crate::lock::lease::{HEARTBEAT, Held, LEASE, Lease, Leases, Moment, Term};
-use crate::lock::{Holder, named};
+use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment};
+use crate::lock::{Attempt, Holder, Occupant};
 use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
 use crate::server::error::ServerError;
-use crate::server::lease::{Attempt, LeaseStore};
+use crate::server::lease::LeaseStore;
 use crate::server::{Deployment, error};
 use crate::text::duration;
 use crate::{exit, log};
@@ -74,11 +74,11 @@ pub async fn take_file(path: &Path, wait: &LockWait<'_>) -> Result<FileLock, Fai
         let me = Holder::me(&wait.session.id, DateTime::now());
         let attempt = file::attempt(path, &me)
             .map_err(|cause| Failure::cannot_run(format!("taking the lock `{shown}`: {cause}; nothing was contacted")))?;
-        let holder = match attempt {
-            file::Attempt::Taken(lock) => return Ok(lock),
-            file::Attempt::Held(holder) => holder,
+        let occupant = match attempt {
+            Attempt::Taken(lock) => return Ok(lock),
+            Attempt::Held(occupant) => occupant,
         };
-        let why = || format!("the lock `{shown}` is held by {}", named(holder.as_ref()));
+        let why = || format!("the lock `{shown}` is held by {}", occupant.name());
         if !wait.again(&mut is_logged, why).await? {
             let failure = Failure::cannot_run(format!("{}; nothing was contacted", why()));
             return Err(failure.exit_code(exit::LOCKED).hint("`--lock-wait DUR` waits for it"));
@@ -95,7 +95,8 @@ pub struct HeldLeases {
 /// The leases and their renewal, shared with the task that renews them.
 struct Keeper {
     store: LeaseStore,
-    terms: Mutex<BTreeMap<Namespace, watch::Sender<Term>>>,
+    /// Moment just before the last renewal of each lease was sent; `None` once another run holds it.
+    renewed: Mutex<BTreeMap<Namespace, watch::Sender<Option<Moment>>>>,
 }
 
 impl HeldLeases {
@@ -106,7 +107,7 @@ impl HeldLeases {
     /// Errors: the collection cannot be used, or the run was asked to stop; all leases are released then.
     pub async fn take(deployment: &Deployment, lock: &Namespace, wait: &LockWait<'_>, plan: &mut Plan) -> Result<Self, Failure> {
         let store = LeaseStore::new(deployment, lock, &wait.session.id);
-        let keeper = Arc::new(Keeper { store, terms: Mutex::default() });
+        let keeper = Arc::new(Keeper { store, renewed: Mutex::default() });
         let heartbeat = tokio::spawn(Keeper::renew_all(keeper.clone()));
         let held = Self { keeper, heartbeat };
         match held.take_all(lock, wait, plan).await {
@@ -137,15 +138,15 @@ impl HeldLeases {
                         return Err(wait.interrupted());
                     }
                 };
-                let held = match attempt.map_err(|cause| cannot_take(lock, &cause))? {
+                let occupant = match attempt.map_err(|cause| cannot_take(lock, &cause))? {
                     Attempt::Taken(since) => {
                         self.keeper.enter(&namespace, since);
                         break;
                     }
-                    Attempt::Held(held) => held,
+                    Attempt::Held(occupant) => occupant,
                 };
-                if !wait.again(&mut is_logged, || of_another(&namespace, &held)).await? {
-                    let detail = of_another(&namespace, &held);
+                if !wait.again(&mut is_logged, || held_by(&namespace, &occupant)).await? {
+                    let detail = held_by(&namespace, &occupant);
                     for planned in plan.rules.iter_mut().filter(|planned| planned.namespace == namespace) {
                         if is_swept(&planned.decision) {
                             let refusal = Refusal::new(Guard::Lock, detail.clone());
@@ -161,8 +162,8 @@ impl HeldLeases {
 
     /// Returns the leases, for checks before each delete.
     pub fn leases(&self) -> Leases {
-        let terms = self.keeper.terms.lock();
-        Leases::new(terms.iter().map(|(namespace, term)| (namespace.clone(), Lease::new(term.subscribe()))).collect())
+        let renewed = self.keeper.renewed.lock();
+        Leases::new(renewed.iter().map(|(namespace, last)| (namespace.clone(), Lease::new(last.subscribe()))).collect())
     }
 
     /// Releases all leases. If that fails, they expire.
@@ -179,19 +180,17 @@ impl HeldLeases {
 }
 
 impl Keeper {
+    /// Returns the namespaces whose lease is not lost.
     fn namespaces(&self) -> Vec<Namespace> {
-        self.terms
-            .lock()
-            .iter()
-            .filter(|(_, term)| *term.borrow() != Term::Lost)
-            .map(|(namespace, _)| namespace.clone())
-            .collect()
+        self.renewed.lock().iter().filter(|(_, last)| last.borrow().is_some()).map(|(namespace, _)| namespace.clone()).collect()
     }
 
+    /// Adds a lease that was just taken.
     fn enter(&self, namespace: &Namespace, since: Moment) {
-        self.terms.lock().insert(namespace.clone(), watch::Sender::new(Term::From(since)));
+        self.renewed.lock().insert(namespace.clone(), watch::Sender::new(Some(since)));
     }
 
+    /// Renews all leases at every heartbeat, and retries a renewal that fails. Never returns.
     async fn renew_all(self: Arc<Self>) {
         loop {
             tokio::time::sleep(*HEARTBEAT).await;
@@ -200,7 +199,7 @@ impl Keeper {
             while !namespaces.is_empty() {
                 match self.store.renew(&namespaces).await {
                     Ok((since, lost)) => {
-                        self.renewed(&namespaces, since, &lost);
+                        self.note(&namespaces, since, &lost);
                         break;
                     }
                     Err(cause) if is_logged => info!("renewing the leases: {}", error::explain(&cause)),
@@ -214,26 +213,28 @@ impl Keeper {
         }
     }
 
-    fn renewed(&self, namespaces: &[Namespace], since: Moment, lost: &[Namespace]) {
-        let terms = self.terms.lock();
+    /// Notes a renewal of the namespaces since a moment, except for those whose lease was lost.
+    fn note(&self, namespaces: &[Namespace], since: Moment, lost: &[Namespace]) {
+        let renewed = self.renewed.lock();
         for namespace in namespaces {
-            let Some(term) = terms.get(namespace) else { continue };
+            let Some(last) = renewed.get(namespace) else { continue };
             if lost.contains(namespace) {
                 warn!("the lease on `{namespace}` was lost: another run has it");
-                term.send_replace(Term::Lost);
+                last.send_replace(None);
             } else {
-                term.send_replace(Term::From(since));
+                last.send_replace(Some(since));
             }
         }
     }
 }
 
-fn of_another(namespace: &Namespace, held: &Held) -> String {
-    let until = match held.expires_at {
+/// Returns why a lease cannot be taken.
+fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
+    let until = match occupant.expires_at {
         Some(end) => format!("it ends at {} if it is not renewed", rfc3339(end)),
         None => "it does not say until when; delete that document once no run is left".to_owned(),
     };
-    format!("the lease on `{namespace}` is held by {}; {until}", named(held.holder.as_ref()))
+    format!("the lease on `{namespace}` is held by {}; {until}", occupant.name())
 }
 
 fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {

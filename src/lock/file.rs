@@ -1,43 +1,41 @@
-//! A lock of the operating system on a file: it ends with the process, however that ends.
+//! A lock of the operating system on a file. It ends with the process, even if the process is killed.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::Holder;
+use super::{Attempt, Holder, Occupant};
 
-/// More than a holder's line needs, whatever the host is called.
-const LONGEST: u64 = 4096;
+/// Maximum size of a holder's line, more than the longest host name needs.
+const MAX_LINE_BYTES: u64 = 4096;
 
-/// How often in a row a file may be deleted between being opened and being locked.
-const MOST_REPLACED: u32 = 100;
+/// Maximum number of times in a row that the file may be deleted between being opened and being locked.
+const MAX_DELETED: u32 = 100;
 
-/// The lock, held until the value goes away. The file stays: who deletes it takes it away from those who wait for it.
+/// A lock that is held until the value is dropped.
+///
+/// The file is never deleted: a run that waits for the lock may have opened it, and would then lock a file that no other run finds.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
 }
 
-#[derive(Debug)]
-pub enum Attempt {
-    Taken(FileLock),
-    /// Another process has it; `None` where it has not yet said who it is.
-    Held(Option<Holder>),
-}
-
-/// Takes the lock if nobody has it, and writes into the file who has it now.
+/// Takes the lock if it is free, and writes its new holder into the file.
 ///
-/// Errors: the file cannot be made, read or written, or is no file for this: one that holds anything else is never overwritten.
-pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt> {
-    for _ in 0..MOST_REPLACED {
+/// Errors: the file cannot be created, read or written, or has other contents, which are never overwritten.
+pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>> {
+    for _ in 0..MAX_DELETED {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no regular file"));
         }
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Attempt::Held(read(&mut file)?.flatten())),
+            Err(TryLockError::WouldBlock) => {
+                let holder = read(&mut file)?.flatten();
+                return Ok(Attempt::Held(Occupant { holder, expires_at: None }));
+            }
             Err(TryLockError::Error(cause)) => return Err(cause),
         }
         if !is_still_there(&file, path) {
@@ -48,7 +46,7 @@ pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt> {
         }
         let mut line = serde_json::to_vec(me)?;
         line.push(b'\n');
-        // In this order it is never empty for those who read it meanwhile.
+        // Written before it is cut: a reader never finds the file empty.
         file.rewind()?;
         file.write_all(&line)?;
         file.set_len(line.len() as u64)?;
@@ -57,21 +55,21 @@ pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt> {
     Err(io::Error::other("others delete it again and again"))
 }
 
-/// Whether others who open the path get this file: it may have been deleted since it was opened.
+/// Whether the path still names this file, which may have been deleted since it was opened.
 fn is_still_there(file: &File, path: &Path) -> bool {
     let same = |(a, b): (std::fs::Metadata, std::fs::Metadata)| (a.dev(), a.ino()) == (b.dev(), b.ino());
     file.metadata().and_then(|opened| Ok((opened, path.metadata()?))).is_ok_and(same)
 }
 
-/// The holder that the file names: `None` where it is no file of a lock, `Some(None)` where it is empty.
+/// Returns the holder that the file names: `None` if it is not the file of a lock, `Some(None)` if it is empty.
 fn read(file: &mut File) -> io::Result<Option<Option<Holder>>> {
     let mut bytes = Vec::new();
     file.rewind()?;
-    Read::take(&mut *file, LONGEST).read_to_end(&mut bytes)?;
+    Read::take(&mut *file, MAX_LINE_BYTES).read_to_end(&mut bytes)?;
     if bytes.trim_ascii().is_empty() {
         return Ok(Some(None));
     }
-    // A longer line of the holder before it may be cut off a moment later.
+    // The rest of a longer line, of an earlier holder, may not be cut off yet.
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(serde_json::from_slice(first).ok().map(Some))
 }
@@ -90,13 +88,13 @@ mod tests {
     fn the_second_is_told_who_was_first_and_gets_it_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let Attempt::Taken(first) = attempt(&path, &me("a much longer run id")).unwrap() else { panic!("nobody has it") };
+        let Attempt::Taken(first) = attempt(&path, &me("a much longer run id")).unwrap() else { panic!("it is free") };
         match attempt(&path, &me("b")).unwrap() {
-            Attempt::Held(Some(holder)) => assert_eq!(holder, me("a much longer run id")),
-            other => panic!("{other:?}"),
+            Attempt::Held(occupant) => assert_eq!(occupant.holder, Some(me("a much longer run id"))),
+            Attempt::Taken(_) => panic!("it is held"),
         }
         drop(first);
-        let Attempt::Taken(_second) = attempt(&path, &me("b")).unwrap() else { panic!("nobody has it") };
+        let Attempt::Taken(_second) = attempt(&path, &me("b")).unwrap() else { panic!("it is free") };
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<Holder>(&text).unwrap(), me("b"));
         assert_eq!(text.lines().count(), 1);

@@ -1,4 +1,4 @@
-//! Leases in a collection of the deployment: taken, renewed and given back. Their documents are described in [`crate::lock::lease`].
+//! Leases in a collection of the deployment: takes, renews and releases them. [`crate::lock::lease`] defines their documents.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::find::Query;
 use super::retry::Retries;
 use super::transport::Command;
 use super::{Deployment, codes, connect};
-use crate::lock::Holder;
-use crate::lock::lease::{self, Held, Moment, Reading};
+use crate::lock::lease::{self, Moment, ServerTime};
+use crate::lock::{Attempt, Holder, Occupant};
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
 
@@ -20,7 +20,7 @@ const MAX_COMMAND_TIME: Duration = Duration::from_secs(10);
 /// Age of a reading of the server's clock after which the clock is read anew; a lease is shorter by as much.
 const MAX_READING_AGE: Duration = Duration::from_secs(5);
 
-/// Times in a row that a lease may be given back between two looks.
+/// Times in a row that a lease may be released between two looks.
 const MAX_RELEASED: u32 = 5;
 
 /// The collection of the leases, and the run that takes leases in it.
@@ -28,14 +28,6 @@ pub struct LeaseStore {
     deployment: Deployment,
     namespace: Namespace,
     me: Holder,
-}
-
-/// The outcome of an attempt to take a lease.
-#[derive(Debug)]
-pub enum Attempt {
-    /// It counts from this moment on.
-    Taken(Moment),
-    Held(Held),
 }
 
 impl LeaseStore {
@@ -46,31 +38,31 @@ impl LeaseStore {
     /// Reads the server's clock.
     ///
     /// Errors: no answer, or one without the time.
-    pub async fn clock(&self) -> Result<Reading> {
+    pub async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
         let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
-        let server = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not tell its time"))?;
-        Ok(Reading { server: *server, asked })
+        let now = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not tell its time"))?;
+        Ok(ServerTime { now: *now, asked })
     }
 
-    /// Takes a lease if no other run has it. `clock` is read anew where it is old.
-    pub async fn attempt(&self, namespace: &Namespace, clock: &mut Option<Reading>) -> Result<Attempt> {
+    /// Takes a lease if no other run holds it; it counts from the moment that is returned. An old reading of `clock` is replaced.
+    pub async fn attempt(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Attempt<Moment>> {
         let mut retries = Retries::patient();
         let mut released = 0;
         loop {
-            let now = match *clock {
+            let time = match *clock {
                 Some(reading) if reading.asked.elapsed() < MAX_READING_AGE => reading,
                 _ => *clock.insert(self.clock().await?),
             };
-            let cause = match self.take(namespace, &now).await {
-                Ok(()) => return Ok(Attempt::Taken(now.asked)),
+            let cause = match self.take(namespace, &time).await {
+                Ok(()) => return Ok(Attempt::Taken(time.asked)),
                 Err(cause) => cause,
             };
             if cause.has_code(codes::DUPLICATE_KEY) {
-                let held = self.held(namespace).await?;
-                let is_free = held.expires_at.is_some_and(|end| end <= now.server);
+                let occupant = self.occupant(namespace).await?;
+                let is_free = occupant.expires_at.is_some_and(|end| end <= time.now);
                 if !is_free || released == MAX_RELEASED {
-                    return Ok(Attempt::Held(held));
+                    return Ok(Attempt::Held(occupant));
                 }
                 released += 1;
             } else {
@@ -80,18 +72,18 @@ impl LeaseStore {
         }
     }
 
-    async fn take(&self, namespace: &Namespace, now: &Reading) -> Result<()> {
-        let (filter, update) = lease::taking(namespace, &self.me, now);
+    async fn take(&self, namespace: &Namespace, time: &ServerTime) -> Result<()> {
+        let (filter, update) = lease::taking(namespace, &self.me, time);
         self.write(filter, update, true).await.map(|_| ())
     }
 
-    /// Returns the holder of a lease.
-    async fn held(&self, namespace: &Namespace) -> Result<Held> {
+    /// Returns the run that holds a lease.
+    async fn occupant(&self, namespace: &Namespace) -> Result<Occupant> {
         let leases = self.find(doc! { "_id": namespace.to_string() }).await?;
-        Ok(Held::read(leases.first().unwrap_or(&Document::new())))
+        Ok(lease::occupant(leases.first().unwrap_or(&Document::new())))
     }
 
-    /// Renews leases; returns the moment from which they count, and those that another run has by now.
+    /// Renews leases. Returns the moment from which they count, and the namespaces whose lease another run holds by now.
     pub async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
         let now = self.clock().await?;
         let renewed = self.update(namespaces, lease::renewing(&now)).await?;
@@ -104,10 +96,10 @@ impl LeaseStore {
         Ok((now.asked, lost.cloned().collect()))
     }
 
-    /// Gives leases back.
+    /// Releases leases.
     pub async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
         // Any time in the past will do.
-        let long_past = Reading { server: self.deployment.facts.local_time, asked: Moment::now() };
+        let long_past = ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() };
         self.update(namespaces, lease::releasing(&long_past)).await.map(|_| ())
     }
 
@@ -118,7 +110,7 @@ impl LeaseStore {
     }
 
     async fn write(&self, filter: Document, update: Document, upsert: bool) -> Result<Document> {
-        // A lease that a fail-over could take back would be none.
+        // A lease is worthless if a fail-over can roll it back.
         let majority = doc! { "w": "majority", "wtimeout": i64::try_from(MAX_COMMAND_TIME.as_millis()).unwrap_or(i64::MAX) };
         let command = doc! {
             "update": &self.namespace.collection,
