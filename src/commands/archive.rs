@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::Run;
 use super::rules::Ready;
+use super::session::Session;
 use crate::archive::directory;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
@@ -46,9 +46,9 @@ pub fn try_directories(plan: &mut Plan) {
 pub struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 
 impl Archives {
-    pub fn new<'a>(run: &Run, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
+    pub fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
         let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
-        let archive = |directory: &PathBuf| Arc::new(Archive::new(directory, &run.id, run.started_at));
+        let archive = |directory: &PathBuf| Arc::new(Archive::new(directory, &session.id, session.started_at));
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 

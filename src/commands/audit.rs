@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use crate::server::error::{Result, ServerError as Error};
 
-use super::Run;
-use super::prepare::{self, At};
+use super::outputs;
+use super::prepare::{self, PlanOptions};
+use super::session::Session;
 use super::sweep::{not_swept, show};
 use crate::audit::figures::{AuditReport, Examined, NativeComparison};
 use crate::audit::{doubts, sample_rate};
@@ -24,12 +25,23 @@ use crate::server::transport::ReadPreference;
 use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, error};
 use crate::text::duration;
 
-pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> anyhow::Result<Report> {
-    let at = At { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, approval: None };
-    let (mut deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
+/// Runs the command, delivers its report, and returns the exit code.
+///
+/// Errors: a usage error, or no connection.
+pub async fn command(options: &Common, args: &AuditArgs, id: &str) -> anyhow::Result<u8> {
+    outputs::check_conflicts(options, None)?;
+    let (session, outputs) = Session::begin(options, id)?;
+    session.uri()?;
+    let report = audit(&session, args).await?;
+    Ok(outputs::deliver(options, &report, outputs))
+}
+
+async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
+    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, approval: None };
+    let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
-    let looking = AuditProgress::new(show(common), plan.rules.len());
-    let auditing = Auditing { run, common, deployment: &deployment, exact: args.exact, looking };
+    let looking = AuditProgress::new(show(&session.options), plan.rules.len());
+    let auditing = Auditing { session, deployment: &deployment, exact: args.exact, looking };
     let counts = tokio::select! {
         counts = auditing.all(&plan) => counts,
         // A signal ends the work on a rule, and thereby this.
@@ -40,7 +52,7 @@ pub async fn audit(run: &Run, common: &Common, args: &AuditArgs, uri: &str) -> a
     let rules = rules.map(|((planned, counts), outcome)| RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown));
     let rules = rules.collect();
     let record =
-        RunRecord { dry_run: true, as_of: Some(plan.as_of), server: Some(&deployment.facts), ..run.record(Command::Audit) };
+        RunRecord { dry_run: true, as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(Command::Audit) };
     let report = Report::new(record, rules);
     deployment.close().await;
     Ok(report)
@@ -57,8 +69,7 @@ fn preference(from: ReadFrom) -> ReadPreference {
 }
 
 struct Auditing<'a> {
-    run: &'a Run,
-    common: &'a Common,
+    session: &'a Session,
     deployment: &'a Deployment,
     exact: bool,
     looking: AuditProgress,
@@ -89,7 +100,7 @@ impl Auditing<'_> {
 
     /// Compares the rules with the native TTL settings of the collections that the plan has seen.
     fn native(&self, plan: &Plan) -> Vec<Difference> {
-        let Ok(rules) = Only(&self.common.only).rules(&self.run.policy) else { return Vec::new() };
+        let Ok(rules) = Only(&self.session.options.only).rules(&self.session.policy) else { return Vec::new() };
         let rules: Vec<_> = rules.into_iter().filter(|rule| rule.enabled).collect();
         let seen = plan.rules.iter().filter_map(|planned| planned.collection.as_deref());
         let seen: BTreeMap<_, _> = seen.map(|collection| (&collection.namespace, collection)).collect();
@@ -122,7 +133,7 @@ impl One<'_> {
         };
         let measured = tokio::select! {
             measured = self.measure(counts, &mut audit) => Some(measured),
-            () = self.auditing.run.stop.asked() => None,
+            () = self.auditing.session.stop.asked() => None,
         };
         counts.audit = Some(audit);
         match measured {

@@ -2,8 +2,9 @@
 
 use tracing::warn;
 
-use super::Run;
-use super::prepare::{self, At};
+use super::outputs;
+use super::prepare::{self, PlanOptions};
+use super::session::Session;
 use crate::cli::{CheckArgs, Common};
 use crate::failure::Failure;
 use crate::plan::Decision;
@@ -14,9 +15,19 @@ use crate::report::outcome::RuleOutcome;
 use crate::report::{Command, Report, RuleReport, RunRecord};
 use crate::server::{error, privileges};
 
+/// Runs the command, delivers its report, and returns the exit code.
+///
+/// Errors: a usage error, no connection, or no answer about the user's privileges.
+pub async fn command(options: &Common, args: &CheckArgs, id: &str) -> anyhow::Result<u8> {
+    outputs::check_conflicts(options, None)?;
+    let (session, outputs) = Session::begin(options, id)?;
+    let report = if args.connect { connected(&session, args).await? } else { offline(&session)? };
+    Ok(outputs::deliver(options, &report, outputs))
+}
+
 /// Checks what can be checked without a server. The policy itself was validated when it was read.
-pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
-    let rules = Only(&common.only).rules(&run.policy)?;
+fn offline(session: &Session) -> Result<Report, Failure> {
+    let rules = Only(&session.options.only).rules(&session.policy)?;
     let rules = rules.into_iter().map(|rule| {
         let mut warnings = advice(rule);
         if rule.field.is_none() {
@@ -25,23 +36,22 @@ pub fn offline(run: &Run, common: &Common) -> Result<Report, Failure> {
         RuleReport::of_policy(rule, warnings)
     });
     let rules = rules.collect();
-    Ok(Report::new(run.record(Command::Check), rules))
+    Ok(Report::new(session.record(Command::Check), rules))
 }
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
-pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) -> anyhow::Result<Report> {
-    let at = At { as_of: None, allow_clock_skew: args.allow_clock_skew, approval: None };
-    let (deployment, plan) = prepare::prepare(run, common, &at, uri).await?;
-    let granted = tokio::select! {
-        granted = privileges::ask(&deployment) => granted,
-        () = run.stop.asked() => return Err(prepare::interrupted(run).into()),
+async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report> {
+    let options = PlanOptions { as_of: None, allow_clock_skew: args.allow_clock_skew, approval: None };
+    let (deployment, plan) = prepare::plan(session, &options).await?;
+    let granted = async {
+        let asked = privileges::ask(&deployment).await;
+        asked.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))
     };
-    let granted =
-        granted.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))?;
-    if let Some(missing) = run.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {
-        warn!("policy `{}`: `history`: {missing}", run.policy.path);
+    let granted = session.stop.or_fail("nothing was deleted", granted).await?;
+    if let Some(missing) = session.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {
+        warn!("policy `{}`: `history`: {missing}", session.policy.path);
     }
-    let for_leases = run.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
+    let for_leases = session.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
     let reports = plan.rules.iter().map(|planned| {
         let missing = match &planned.decision {
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
@@ -51,7 +61,7 @@ pub async fn connected(run: &Run, common: &Common, args: &CheckArgs, uri: &str) 
         RuleReport::of(planned, &counts, &RuleOutcome::NotSwept { window_closed: false }, &Remaining::Unknown)
     });
     let reports = reports.collect();
-    let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..run.record(Command::Check) };
+    let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(Command::Check) };
     let report = Report::new(record, reports);
     deployment.close().await;
     Ok(report)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 
-use super::Run;
+use super::session::Session;
 use crate::instant::millis;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
 use crate::report::counts::{Counts, Obstacle, Remaining};
@@ -25,7 +25,7 @@ const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
 /// Counts every rule that the run needs counts of, in the order of the plan: with `count_all` each that can be counted, otherwise those with
 /// a guard that compares counts.
-pub async fn before(run: &Run, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
+pub async fn before(session: &Session, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
     let gone = &gone;
     stream::iter(&plan.rules)
@@ -42,7 +42,7 @@ pub async fn before(run: &Run, deployment: &Deployment, plan: &Plan, count_all: 
             let begun = Instant::now();
             let counted = tokio::select! {
                 counted = count(deployment, rule, count_all) => counted,
-                () = run.stop.asked() => Ok(Counts { obstacle: Some(Obstacle::Stopped(asked_reason(&run.stop))), ..Counts::default() }),
+                () = session.stop.asked() => Ok(Counts { obstacle: Some(Obstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
                 let why = error::explain(&cause);
@@ -75,7 +75,7 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> er
 /// Counts the expired documents that a sweep leaves, in the order of the plan: along the index of rules that a limit stopped, if `count_all`.
 /// Of the others they follow from what is known.
 pub async fn after(
-    run: &Run,
+    session: &Session,
     deployment: &Deployment,
     plan: &Plan,
     before: &[Counts],
@@ -86,13 +86,13 @@ pub async fn after(
     let rules = plan.rules.iter().zip(before).zip(outcomes);
     stream::iter(rules)
         .map(|((planned, counts), outcome)| async move {
-            let is_counted = count_all && is_stopped(planned, counts, outcome) && !run.stop.is_asked();
+            let is_counted = count_all && is_stopped(planned, counts, outcome) && !session.stop.is_asked();
             let (true, Decision::Sweep(rule)) = (is_counted && begun.elapsed() < MAX_COUNTS_TIME, &planned.decision) else {
                 return Remaining::Derived;
             };
             tokio::select! {
                 remaining = remaining(deployment, rule) => remaining.unwrap_or(Remaining::Derived),
-                () = run.stop.asked() => Remaining::Derived,
+                () = session.stop.asked() => Remaining::Derived,
             }
         })
         .buffered(COUNTED_AT_ONCE)

@@ -12,7 +12,7 @@ use super::load::{self, Uri};
 use super::outputs::{self, Output};
 use super::record::Record;
 use super::session::{Session, new_id, refuse_invisible};
-use super::{confirm, recorded, sweep};
+use super::{confirm, sweep};
 use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
@@ -32,7 +32,9 @@ struct Reloadable {
 /// Sweeps until a signal comes, and returns the exit code.
 ///
 /// Errors: a usage error found before or during the first run, or a signal before the first report.
-pub async fn keep_running(record: Record, options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
+pub async fn command(options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
+    outputs::check_conflicts(options, Some(args))?;
+    let record = Record::open(args)?;
     let (mut reloadable, stop, outputs) = start(options, args, id).inspect_err(|cause| record.failed(cause))?;
     let mut hangup = signal(SignalKind::hangup())?;
     let schedule = Schedule::new(every, fastrand::f64());
@@ -92,12 +94,8 @@ impl Reloadable {
             Some((record, id, outputs)) => (record, id, Ok(outputs)),
             None => (Record::open(args)?, new_id(), outputs::pair(options).and_then(outputs::open)),
         };
-        let swept = async {
-            let outputs = outputs?;
-            let session = Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone());
-            Ok((sweep::sweep(session, options, args, self.uri.require()?).await?, outputs))
-        };
-        recorded(&record, options, swept).await
+        let begin = |outputs| (Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone()), outputs);
+        sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
     }
 
     /// Reads the policy again. An invalid one is logged, and the runs keep the current one.

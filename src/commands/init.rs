@@ -13,7 +13,7 @@ use crate::output::Target;
 /// Asks what the options leave open, and writes the policy. Gives the exit code.
 ///
 /// Errors: the file is there already, an answer that cannot stand, or nobody to ask; nothing was written then.
-pub async fn init(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
+pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     let path = match common.output.as_slice() {
         [] => &common.policy,
         several => outputs::single(several.iter().collect(), "init")?,

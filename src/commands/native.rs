@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use super::outputs::{SingleOutput, deliver_single};
 use super::session::Session;
-use super::{Run, confirm, prepare};
+use super::{confirm, prepare};
 use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::facts::Scope;
@@ -19,25 +19,25 @@ use crate::server::{Deployment, catalog, error, native_ttl};
 use crate::text::plural;
 
 /// Runs the command and writes its report. Returns the exit code.
-pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
-    let output = SingleOutput::with_format(common, "native", &[Format::Table, Format::Json])?;
-    let (run, output) = Session::begin_single(common, id, output)?;
-    let run = &run;
-    run.uri()?;
+pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
+    let output = SingleOutput::with_format(options, "native", &[Format::Table, Format::Json])?;
+    let (session, output) = Session::begin_single(options, id, output)?;
+    let session = &session;
+    session.uri()?;
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {
         let failure = Failure::usage("native apply: nobody to ask, for standard input is no terminal; nothing was contacted");
         return Err(failure.hint("look with --dry-run, then pass --yes").into());
     }
-    let (deployment, differences) = unless_stopped(run, look(run, common)).await?;
+    let (deployment, differences) = unless_stopped(session, look(session)).await?;
     let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
     let (command, dry_run, exit_code) = match command {
         NativeCommand::Diff => (report::Command::Diff, false, report::of_diff(&rows)),
         NativeCommand::Apply(args) => {
-            unless_stopped(run, measure(&deployment, &differences, &mut rows)).await?;
+            unless_stopped(session, measure(&deployment, &differences, &mut rows)).await?;
             if !args.dry_run {
-                apply(run, &Only(&common.only), &deployment, args.yes, &differences, &mut rows).await?;
+                apply(session, &Only(&session.options.only), &deployment, args.yes, &differences, &mut rows).await?;
             }
             (report::Command::Apply, args.dry_run, report::of_apply(&rows, args.dry_run))
         }
@@ -46,36 +46,33 @@ pub async fn native(common: &Common, command: &NativeCommand, id: &str) -> anyho
         schema_version: SCHEMA_VERSION,
         command,
         dry_run,
-        run_id: run.id.clone(),
-        started_at: rfc3339(run.started_at),
-        exit_code: run.stop.exit_code().unwrap_or(exit_code),
-        policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
+        run_id: session.id.clone(),
+        started_at: rfc3339(session.started_at),
+        exit_code: session.stop.exit_code().unwrap_or(exit_code),
+        policy: PolicyReport { path: session.policy.path.clone(), sha256: session.policy.sha256.clone() },
         server: ServerReport::from(&deployment.facts),
         rows,
     };
     deployment.close().await;
     let text = if output.format == Format::Json { json::render(&report) } else { report::to_text(&report) };
-    Ok(deliver_single(common, output, &text, report.exit_code, &report::summary(&report))?)
+    Ok(deliver_single(&session.options, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
 /// Runs work that a signal may end at once: nothing is changed yet.
-async fn unless_stopped<T>(run: &Run, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::select! {
-        done = work => done,
-        () = run.stop.asked() => Err(run.stop.failure("nothing was changed")),
-    }
+async fn unless_stopped<T>(session: &Session, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    session.stop.or_fail("nothing was changed", work).await
 }
 
-async fn look(run: &Run, common: &Common) -> Result<(Deployment, Vec<Difference>), Failure> {
-    let only = Only(&common.only);
-    only.rules(&run.policy)?;
-    let deployment = prepare::connect(run, "nothing was changed").await?;
-    let differences = compare(run, &only, &deployment).await?;
-    if differences.is_empty() { Err(only.matches_nothing(&run.policy)) } else { Ok((deployment, differences)) }
+async fn look(session: &Session) -> Result<(Deployment, Vec<Difference>), Failure> {
+    let only = Only(&session.options.only);
+    only.rules(&session.policy)?;
+    let deployment = prepare::connect(session, "nothing was changed").await?;
+    let differences = compare(session, &only, &deployment).await?;
+    if differences.is_empty() { Err(only.matches_nothing(&session.policy)) } else { Ok((deployment, differences)) }
 }
 
-async fn compare(run: &Run, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {
-    let patterns: Vec<_> = run.policy.rules.iter().map(|rule| &rule.namespace).collect();
+async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {
+    let patterns: Vec<_> = session.policy.rules.iter().map(|rule| &rule.namespace).collect();
     let catalog = catalog::catalog(deployment, &patterns)
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was changed", error::explain(&cause))))?;
@@ -83,7 +80,7 @@ async fn compare(run: &Run, only: &Only<'_>, deployment: &Deployment) -> Result<
         return Err(Failure::cannot_run(format!("{why}; nothing was changed")));
     }
     // All rules take part: a setting is extra only if none of them corresponds to it.
-    let rules: Vec<_> = run.policy.rules.iter().collect();
+    let rules: Vec<_> = session.policy.rules.iter().collect();
     let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version);
     differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
     Ok(differences)
@@ -126,7 +123,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
 
 /// Makes the changes that no guard refuses, until a signal comes. Asks first, unless `yes`.
 async fn apply(
-    run: &Run,
+    session: &Session,
     only: &Only<'_>,
     deployment: &Deployment,
     yes: bool,
@@ -140,18 +137,18 @@ async fn apply(
     }
     if !yes {
         let question = format!("apply {}?", plural(ready.len() as u64, "change"));
-        confirm::ask(&run.stop, &report::rows(&ready), &question, "nothing was changed").await?;
+        confirm::ask(&session.stop, &report::rows(&ready), &question, "nothing was changed").await?;
     }
     // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a wildcard index
     // crashes mongod 7.0.
-    let now = unless_stopped(run, compare(run, only, deployment)).await?;
+    let now = unless_stopped(session, compare(session, only, deployment)).await?;
     if !now.iter().map(|difference| &difference.change).eq(differences.iter().map(|difference| &difference.change)) {
         let failure = Failure::cannot_run("the deployment is no longer as it was shown; nothing was changed");
         return Err(Failure { exit_code: exit::REFUSED, ..failure }.hint("look again").into());
     }
     for (difference, row) in differences.iter().zip(rows) {
         let (Some(change), Some(report)) = (&difference.change, &mut row.change) else { continue };
-        if run.stop.is_asked() || report.status != ChangeStatus::Planned {
+        if session.stop.is_asked() || report.status != ChangeStatus::Planned {
             continue;
         }
         match native_ttl::apply(deployment, change).await {

@@ -66,18 +66,3 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     archive::try_directories(&mut plan);
     Ok((deployment, plan))
 }
-
-pub use PlanOptions as At;
-
-pub async fn prepare(
-    session: &Session,
-    _: &crate::cli::Common,
-    options: &PlanOptions<'_>,
-    _: &str,
-) -> Result<(Deployment, Plan), Failure> {
-    plan(session, options).await
-}
-
-pub fn interrupted(session: &Session) -> Failure {
-    session.stop.failure("nothing was deleted")
-}

@@ -8,7 +8,8 @@ use std::time::Instant;
 use bson::DateTime;
 use tracing::{error, warn};
 
-use super::{Run, events};
+use super::events;
+use super::session::Session;
 use crate::cli::SweepArgs;
 use crate::exit;
 use crate::facts::ServerFacts;
@@ -83,20 +84,20 @@ fn last_success(path: &Path, now: DateTime) -> Option<f64> {
 }
 
 /// Records a sweep in the history, where the policy asks for it and there is a connection. That it cannot is no failure of the run.
-pub async fn history(run: &Run, dry_run: bool, swept: &anyhow::Result<Report>) {
+pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let (Some(namespace), Some(deployment), Some(grant)) =
-        (run.policy.history.clone(), run.connected.get(), RecordGrant::new(dry_run))
+        (session.policy.history.clone(), session.connected.get(), RecordGrant::new(dry_run))
     else {
         return;
     };
-    if let Some(unexpected) = deployment.facts.unexpected(&run.policy.connection.expect) {
+    if let Some(unexpected) = deployment.facts.unexpected(&session.policy.connection.expect) {
         return warn!("recording the run in `{namespace}`: {unexpected}; it is not recorded there");
     }
     let failed;
     let (report, error) = match swept {
         Ok(report) => (report, None),
         Err(cause) => {
-            failed = of_failure(run, failure::exit_code(cause), &deployment.facts);
+            failed = of_failure(session, failure::exit_code(cause), &deployment.facts);
             (&failed, Some(cause.to_string()))
         }
     };
@@ -112,8 +113,8 @@ pub async fn history(run: &Run, dry_run: bool, swept: &anyhow::Result<Report>) {
 }
 
 /// What is known of a run that came to no report.
-fn of_failure(run: &Run, exit_code: u8, server: &ServerFacts) -> Report {
-    let record = RunRecord { server: Some(server), ..run.record(Command::Sweep) };
+fn of_failure(session: &Session, exit_code: u8, server: &ServerFacts) -> Report {
+    let record = RunRecord { server: Some(server), ..session.record(Command::Sweep) };
     let report = Report::new(record, Vec::new());
     let totals = Totals { expired_count: None, remaining_count: None, ..report.totals };
     Report { exit_code, status: Status::Failed, totals, ..report }

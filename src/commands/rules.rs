@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 
-use super::Run;
 use super::archive::Archives;
 use super::counts::MAX_COUNT_TIME;
 use super::events;
+use super::session::Session;
 use crate::instant::millis;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
@@ -26,7 +26,7 @@ use crate::text::plural;
 
 /// State that all rules of one sweep share.
 struct Sweeping<'a> {
-    run: &'a Run,
+    session: &'a Session,
     deployment: &'a Deployment,
     grant: Arc<DeleteGrant>,
     budget: RunBudget,
@@ -39,7 +39,7 @@ struct Sweeping<'a> {
 
 /// Sweeps every rule that nothing keeps from it. Returns the outcomes in the order of the plan.
 pub async fn sweep(
-    run: &Run,
+    session: &Session,
     deployment: &Deployment,
     grant: DeleteGrant,
     mut limits: Limits,
@@ -55,21 +55,21 @@ pub async fn sweep(
         tokio::select! {
             lag = LagSource::open(deployment) => lag,
             // Each rule finds out by itself that it is to stop.
-            () = run.stop.asked() => LagSource::NoSecondary,
+            () = session.stop.asked() => LagSource::NoSecondary,
         }
     } else {
         LagSource::NoSecondary
     };
     let expected = ready.iter().map(Ready::expired_count).sum();
     let sweeping = Sweeping {
-        run,
+        session,
         deployment,
         grant: Arc::new(grant),
-        budget: RunBudget::new(run.begun, &limits),
+        budget: RunBudget::new(session.begun, &limits),
         lag,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
-        archives: Archives::new(run, ready.iter().map(|rule| rule.rule)),
+        archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
     };
     let rules = join_all(ready.iter().map(async |rule| {
         let outcome = sweeping.one(rule).await;
@@ -119,7 +119,7 @@ fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready
 impl Sweeping<'_> {
     async fn one(&self, ready: &Ready<'_>) -> RuleOutcome {
         let rule = ready.rule;
-        let Run { stop, .. } = self.run;
+        let Session { stop, .. } = self.session;
         let turn = tokio::select! {
             turn = self.budget.turn() => turn,
             reason = sweep::stopped(rule, &self.budget, stop) => {
@@ -170,7 +170,7 @@ impl Sweeping<'_> {
         tokio::select! {
             // The sweep is over: a count that fails is not worth an error.
             kept = count::never_expires(self.deployment, ready.rule) => kept.unwrap_or(None),
-            _ = sweep::stopped(ready.rule, &self.budget, &self.run.stop) => None,
+            _ = sweep::stopped(ready.rule, &self.budget, &self.session.stop) => None,
         }
     }
 

@@ -6,8 +6,11 @@ use std::path::Path;
 use chrono::Utc;
 
 use super::locks::{self, HeldLeases, LockWait};
-use super::prepare::{self, At};
-use super::{Run, confirm, counts, events, record, rules};
+use super::outputs::{self, Output};
+use super::prepare::{self, PlanOptions};
+use super::record::Record;
+use super::session::Session;
+use super::{confirm, counts, events, record, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
@@ -23,54 +26,83 @@ use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
 use crate::{exit, stop};
 
-/// Sweeps once, and records the run in the history where the policy asks for one.
-pub async fn sweep(mut run: Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+/// Runs the command, delivers its report, and returns the exit code.
+///
+/// Errors: a usage error, no connection, a lock that is held, or no confirmation; nothing was deleted then.
+pub async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
+    outputs::check_conflicts(options, Some(args))?;
+    let record = Record::open(args)?;
+    let begun = Session::begin(options, id).and_then(|(session, outputs)| {
+        session.uri()?;
+        Ok((session, outputs))
+    });
+    once(&record, options, args, begun).await
+}
+
+/// Sweeps once, delivers the report, and records the end of the run, also if it failed. Returns the exit code.
+pub async fn once(
+    record: &Record,
+    options: &Common,
+    args: &SweepArgs,
+    begun: anyhow::Result<(Session, Vec<Output>)>,
+) -> anyhow::Result<u8> {
+    let swept = async {
+        let (session, outputs) = begun?;
+        Ok((sweep(session, args).await?, outputs))
+    };
+    let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
+    let exit_code = outputs::deliver(options, &report, outputs);
+    Ok(record.ended(&report, exit_code))
+}
+
+/// Sweeps once, and records the run in the history if the policy has one.
+async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Result<Report> {
     if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
-        let failure = Failure { exit_code: exit::LIMIT, ..Failure::cannot_run(format!("{why}; nothing was contacted")) };
+        let failure = Failure::cannot_run(format!("{why}; nothing was contacted")).exit_code(exit::LIMIT);
         return Err(failure.hint("remove it to let runs begin again").into());
     }
-    run.stop = run.stop.with_file(args.stop_file.as_ref());
-    let run = &run;
-    let swept = unrecorded(run, common, args, uri).await;
-    record::history(run, args.dry_run, &swept).await;
-    if let (Ok(_), Some(deployment)) = (&swept, run.connected.get()) {
+    session.stop = session.stop.with_file(args.stop_file.as_ref());
+    let session = &session;
+    let swept = unrecorded(session, args).await;
+    record::history(session, args.dry_run, &swept).await;
+    if let (Ok(_), Some(deployment)) = (&swept, session.connected.get()) {
         deployment.clone().close().await;
     }
     swept
 }
 
-/// A dry run takes no lock: it neither waits for others nor keeps them waiting.
-async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> anyhow::Result<Report> {
+/// Sweeps once. A dry run takes no lock: it neither waits for other runs nor keeps them waiting.
+async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Report> {
     let approval = args.plan.as_deref().map(read_plan).transpose()?;
     let lock_file = args.lock.as_deref().filter(|_| !args.dry_run);
-    let lock_collection = run.policy.lock.as_ref().filter(|_| !args.dry_run);
-    if args.lock_wait.is_some() && args.lock.is_none() && run.policy.lock.is_none() {
+    let lock_collection = session.policy.lock.as_ref().filter(|_| !args.dry_run);
+    if args.lock_wait.is_some() && args.lock.is_none() && session.policy.lock.is_none() {
         let failure = Failure::usage("--lock-wait: there is no lock to wait for; nothing was contacted");
         return Err(failure.hint("name one with --lock FILE, or with `lock` in the policy").into());
     }
-    let wait = LockWait { session: run, max: args.lock_wait };
+    let wait = LockWait { session, max: args.lock_wait };
     let _lock = match lock_file {
         Some(path) => Some(locks::take_file(path, &wait).await?),
         None => None,
     };
-    let at = At {
+    let options = PlanOptions {
         as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
         allow_clock_skew: args.allow_clock_skew,
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
-    let (deployment, mut plan) = prepare::prepare(run, common, &at, uri).await?;
+    let (deployment, mut plan) = prepare::plan(session, &options).await?;
     let held = match lock_collection {
         Some(collection) => Some(HeldLeases::take(&deployment, collection, &wait, &mut plan).await?),
         None => None,
     };
     let leases = held.as_ref().map(HeldLeases::leases).unwrap_or_default();
-    let swept = sweep_plan(run, common, args, &deployment, &plan, leases).await;
+    let swept = sweep_plan(session, args, &deployment, &plan, leases).await;
     if let Some(held) = held {
         held.release().await;
     }
     let (counts, outcomes) = swept?;
-    let is_recorded = args.metrics_file.is_some() || run.policy.history.is_some();
-    let remaining = counts::after(run, &deployment, &plan, &counts, &outcomes, is_recorded).await;
+    let is_recorded = args.metrics_file.is_some() || session.policy.history.is_some();
+    let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, is_recorded).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, counts), (outcome, remaining))| RuleReport::of(planned, counts, outcome, remaining));
     let record = RunRecord {
@@ -78,7 +110,7 @@ async fn unrecorded(run: &Run, common: &Common, args: &SweepArgs, uri: &str) -> 
         as_of: Some(plan.as_of),
         server: Some(&deployment.facts),
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
-        ..run.record(Command::Sweep)
+        ..session.record(Command::Sweep)
     };
     Ok(Report::new(record, rules.collect()))
 }
@@ -95,15 +127,14 @@ fn read_plan(path: &Path) -> Result<Approval, Failure> {
 
 /// Counts, asks if there is somebody to ask, and deletes. Returns counts and outcomes in the order of the plan.
 async fn sweep_plan(
-    run: &Run,
-    common: &Common,
+    session: &Session,
     args: &SweepArgs,
     deployment: &Deployment,
     plan: &Plan,
     leases: Leases,
 ) -> anyhow::Result<(Vec<Counts>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let counts = counts::before(run, deployment, plan, args.dry_run || asks).await;
+    let counts = counts::before(session, deployment, plan, args.dry_run || asks).await;
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
@@ -114,9 +145,9 @@ async fn sweep_plan(
         .collect();
     let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
     reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
-    let consent = if asks { confirm::ask_to_delete(&run.stop, &reports).await? } else { Consent::NotAsked };
+    let consent = if asks { confirm::ask_to_delete(&session.stop, &reports).await? } else { Consent::NotAsked };
     let Some(grant) = DeleteGrant::new(args.dry_run, consent) else { return Ok((counts, not_swept)) };
-    let of_policy = &run.policy.run;
+    let of_policy = &session.policy.run;
     let limits = Limits {
         max_duration: args.max_duration.or(of_policy.max_duration),
         max_deletes: args.max_deletes,
@@ -124,7 +155,7 @@ async fn sweep_plan(
         concurrency: of_policy.concurrency,
         leases,
     };
-    let outcomes = rules::sweep(run, deployment, grant, limits, show(common), plan, &counts).await;
+    let outcomes = rules::sweep(session, deployment, grant, limits, show(&session.options), plan, &counts).await;
     Ok((counts, outcomes))
 }
 
@@ -134,6 +165,7 @@ pub fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
     plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
 }
 
+/// Returns the form of progress that the options ask for.
 pub fn show(common: &Common) -> Show {
     let on_terminal = std::io::stderr().is_terminal();
     match common.progress {
