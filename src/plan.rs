@@ -18,7 +18,7 @@ pub use reason::{Reason, SkipReason, StopReason};
 use crate::expiry::{self, Expiry};
 use crate::facts::{Collection, Kind, Seen, ServerFacts, Target};
 use crate::flavor::Capabilities;
-use crate::policy::archive::ArchiveTo;
+use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
 use crate::policy::window::Window;
 use crate::policy::{Expect, Rule};

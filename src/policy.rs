@@ -1,6 +1,7 @@
-//! The policy: what a person wrote, validated. Only [`parse::parse`] makes one, so a `Policy` that exists has no problem left.
+//! The policy, validated: only [`parse::parse`] makes a [`Policy`], so one that exists has no problem left.
+//!
+//! Its keys stand in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
 
-pub mod archive;
 pub mod docs;
 pub mod duration;
 mod entry;
@@ -11,6 +12,7 @@ mod keys;
 mod kinds;
 mod mapping;
 pub mod namespace;
+mod nested;
 pub mod only;
 pub mod parse;
 mod place;
@@ -21,47 +23,48 @@ mod strings;
 pub mod window;
 mod yaml;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bson::Document;
 
-use archive::{ArchiveTo, Compression};
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::{PolicyError, nearest};
 use window::Window;
 
 use crate::flavor::Flavor;
 
-/// A whole policy document.
+/// A policy: the rules, the deployment they are for, and the limits of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Where it was read from, as the user named it; `-` is standard input.
+    /// Path of the file, as the user named it; `-` is standard input.
     pub path: String,
     /// SHA-256 of the text as read, in hexadecimal digits.
     pub sha256: String,
     pub connection: Connection,
     pub run: RunLimits,
-    /// Namespace of the lease collection, where the policy asks for a lock in the database.
+    /// Namespace of the lease collection, if the policy asks for a lock in the database.
     pub lock: Option<Namespace>,
-    /// Namespace of the history collection, where the policy asks for one.
+    /// Namespace of the history collection, if the policy asks for one.
     pub history: Option<Namespace>,
     /// In the order of the text; never empty.
     pub rules: Vec<Rule>,
 }
 
+/// The deployment that the policy is for.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Connection {
     pub uri: Option<String>,
-    /// `None`: `auto`, recognised once connected.
+    /// `None` is `auto`: recognised once connected.
     pub flavor: Option<Flavor>,
     pub expect: Expect,
 }
 
-/// Where a run may happen at all; an empty one allows every deployment.
+/// Deployments in which a run may take place; an empty one allows every deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expect {
     pub replica_set: Option<String>,
-    /// `host:port` of members, all of which the deployment must have.
+    /// Members as `host:port`, all of which the deployment must have.
     pub hosts: Vec<String>,
 }
 
@@ -69,7 +72,7 @@ pub struct Expect {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunLimits {
     pub max_duration: Option<Duration>,
-    /// Delete commands in flight at most, over all rules; `None` is as many as the rule with the most of them may have.
+    /// Delete commands in flight at most, over all rules; `None` is the largest `concurrency` of any rule.
     pub concurrency: Option<u32>,
     /// Documents per second at most, over all rules.
     pub rate: Option<u32>,
@@ -90,7 +93,7 @@ pub struct Rule {
     pub ttl_field: Option<String>,
     pub filter: Option<Document>,
     pub collation: Option<Document>,
-    /// `None` is `date`, but on `_id`: there it is decided by the collection (clustered or not).
+    /// `None` is `date`; on `_id` it depends on whether the collection is clustered.
     pub date_format: Option<DateFormat>,
     pub hint: Option<String>,
     pub enabled: bool,
@@ -98,9 +101,9 @@ pub struct Rule {
     pub batch_size: u32,
     /// Documents per second at most.
     pub rate: Option<u32>,
-    /// Delete commands in flight at most; `None` is what suits the service.
+    /// Delete commands in flight at most; `None` is the default of the flavor.
     pub concurrency: Option<u32>,
-    /// The latency that batches grow and shrink towards.
+    /// Latency towards which batches grow and shrink.
     pub target_batch: Duration,
     /// Cosmos RU: request units per second at most.
     pub max_request_units: Option<u32>,
@@ -108,17 +111,17 @@ pub struct Rule {
     pub max_deletes: Option<u64>,
     /// Guard: the rule is refused above this share of the collection, in percent.
     pub max_delete_percent: Option<f64>,
-    /// Pause while a secondary lags more, or nobody can tell.
+    /// Lag of a secondary above which the sweep pauses; it pauses as well while the lag is unknown.
     pub max_lag: Option<Duration>,
-    /// Delete only inside of it.
+    /// Hours of the day in which the rule may delete.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,
-    /// Every document is written out before it is deleted.
+    /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
 }
 
 impl Rule {
-    /// Whether a namespace is one of those that the rule is about.
+    /// Whether the rule applies to a namespace.
     pub fn stands_for(&self, namespace: &Namespace) -> bool {
         self.namespace.matches(namespace)
             && why_never_swept(&namespace.database, &namespace.collection).is_none()
@@ -126,10 +129,10 @@ impl Rule {
     }
 }
 
-/// How a date is stored in the field.
+/// Type in which the field stores a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DateFormat {
-    /// BSON Date, what native TTL knows.
+    /// BSON Date, the only one that native TTL knows.
     Date,
     /// Seconds since 1970 as int32, int64 or double.
     EpochSeconds,
@@ -137,4 +140,30 @@ pub enum DateFormat {
     EpochMillis,
     /// The creation time inside an ObjectId, in whole seconds.
     ObjectId,
+}
+
+/// Place and format in which a rule writes out the documents that it deletes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveTo {
+    /// Exists already; each run makes a directory of its own in it. A relative one is relative to the working directory.
+    pub directory: PathBuf,
+    pub compression: Compression,
+}
+
+/// Compression of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    Zstd,
+    /// The one that `mongorestore --gzip` reads.
+    Gzip,
+}
+
+impl Compression {
+    /// Returns the name by which the policy and the archive's own records call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Zstd => "zstd",
+            Compression::Gzip => "gzip",
+        }
+    }
 }

@@ -8,7 +8,7 @@ use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use zstd::zstd_safe;
 
-use crate::policy::archive::Compression;
+use crate::policy::Compression;
 
 /// The fastest of either: what is written is read rarely, and a sweep waits for it.
 const ZSTD_LEVEL: i32 = 1;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::archive::Compression;
+use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
 
 /// Raised when older programs could not read what newer ones write.

@@ -2,7 +2,7 @@
 
 use bson::DateTime;
 
-use crate::policy::archive::Compression;
+use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
 use crate::text::sha256;
 

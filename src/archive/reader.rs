@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
 use super::{directory, frame, name};
-use crate::policy::archive::Compression;
+use crate::policy::Compression;
 use crate::policy::namespace::{Namespace, why_never_swept};
 use crate::text::{self, plural};
 

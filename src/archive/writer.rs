@@ -15,8 +15,8 @@ use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals
 use super::name::{self, JOURNAL, MANIFEST};
 use super::tracked::{Tracked, create_directory, sync_directory};
 use crate::instant::rfc3339;
-use crate::policy::archive::{ArchiveTo, Compression};
 use crate::policy::namespace::Namespace;
+use crate::policy::{ArchiveTo, Compression};
 use crate::text;
 
 /// What one run writes into one directory of the policy. Nothing is there before the first document is.

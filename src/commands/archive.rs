@@ -12,7 +12,7 @@ use crate::archive::directory;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
 use crate::plan::{Decision, Plan, SweepRule};
-use crate::policy::archive::ArchiveTo;
+use crate::policy::ArchiveTo;
 use crate::report::outcome::RuleOutcome;
 use crate::sweep::RuleArchive;
 

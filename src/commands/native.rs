@@ -68,7 +68,7 @@ async fn look(session: &Session) -> Result<(Deployment, Vec<Difference>), Failur
     only.rules(&session.policy)?;
     let deployment = prepare::connect(session, "nothing was changed").await?;
     let differences = compare(session, &only, &deployment).await?;
-    if differences.is_empty() { Err(only.matches_nothing(&session.policy)) } else { Ok((deployment, differences)) }
+    if differences.is_empty() { Err(only.nothing_selected(&session.policy).into()) } else { Ok((deployment, differences)) }
 }
 
 async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {

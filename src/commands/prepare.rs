@@ -10,7 +10,7 @@ use crate::approval::Approval;
 use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
-use crate::policy::only::Only;
+use crate::policy::only::{NothingSelected, Only};
 use crate::server::{Deployment, catalog, connect, error};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
@@ -57,7 +57,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
         allow_clock_skew: options.allow_clock_skew,
     };
     if targets.is_empty() {
-        return Err(only.matches_nothing(&session.policy));
+        return Err(only.nothing_selected(&session.policy).into());
     }
     let mut plan = plan::plan(&facts, targets);
     if let Some((approval, max_age)) = options.approval {
@@ -65,4 +65,10 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     }
     archive::try_directories(&mut plan);
     Ok((deployment, plan))
+}
+
+impl From<NothingSelected> for Failure {
+    fn from(nothing: NothingSelected) -> Self {
+        Self::usage(nothing.message).hint(nothing.hint)
+    }
 }

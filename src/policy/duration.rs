@@ -1,13 +1,13 @@
 //! Durations as people write them: `90d`, `1h30m`. Only units of a fixed length: a month or a year has none.
 
-/// Largest `expireAfterSeconds` that MongoDB takes, and so the longest duration here: 2^31 - 1 seconds, about 68 years.
+/// Largest `expireAfterSeconds` that MongoDB accepts, and so the longest duration here: 2^31 - 1 seconds, about 68 years.
 pub const MAX_SECONDS: i64 = 2_147_483_647;
 
 const UNITS: [(char, i64); 5] = [('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
 /// Parses a duration to whole seconds: numbers with a unit of `w`, `d`, `h`, `m` or `s`, the larger unit first.
 ///
-/// Errors: what was found and what was expected. Zero is a duration; a sign, a fraction, a blank or a missing unit is not.
+/// Errors: what was found and what was expected. Zero is accepted; a sign, a fraction, a blank or a missing unit is not.
 pub fn parse(text: &str) -> Result<i64, String> {
     let wrong = |why: &str| format!("{why}: {text:?}; {}", expected(text));
     let mut seconds: i64 = 0;
@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Result<i64, String> {
     Ok(seconds)
 }
 
-/// Says what to write instead: the same in the units there are, where the text can be understood.
+/// Says what to write instead: the same duration in valid units if the text can be understood, else an example.
 fn expected(text: &str) -> String {
     let compact: String = text.to_lowercase().chars().filter(|c| !c.is_whitespace()).collect();
     let digits = compact.len() - compact.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -60,7 +60,7 @@ fn expected(text: &str) -> String {
         _ => "",
     };
     let meant = format!("{number}{letter}");
-    // What is wrong with it may be its size; and an `M` may be a month as well as a minute.
+    // The fault may be its size; and an `M` may mean a month as well as a minute.
     if letter.is_empty() || meant == text || parse(&meant).is_err() {
         return "expected a duration such as `90d`, `12h`, `45m`, `30s`".to_owned();
     }
@@ -72,7 +72,7 @@ fn without_length(number: &str, days: i64) -> String {
     format!("months and years have no fixed length; expected days, such as `{days}d`")
 }
 
-/// Writes whole seconds as [`parse`] reads them, in days and smaller units.
+/// Formats whole seconds as [`parse`] reads them, in days and smaller units.
 pub fn format(seconds: i64) -> String {
     let mut rest = seconds;
     let mut out = String::new();
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_formatted_duration_is_parsed_back() {
         for (seconds, text) in
             [(0, "0s"), (3_600, "1h"), (2_592_000, "30d"), (694_861, "8d1h1m1s"), (MAX_SECONDS, "24855d3h14m7s")]
         {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_is_answered_with_what_to_write() {
+    fn common_mistakes_are_answered_with_the_correct_duration() {
         for (text, part) in [
             ("90 days", "; expected `90d`?"),
             ("1 hour", "; expected `1h`?"),

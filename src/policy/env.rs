@@ -2,10 +2,10 @@
 
 /// Replaces every reference in `raw`; `$${` stands for a literal `${`.
 ///
-/// An empty variable counts as set for `${NAME}` and as unset for `${NAME:-default}`, as in a shell. What comes out is always text:
-/// it is inserted after the YAML was parsed and cannot become a key, a number or a list.
+/// An empty variable counts as set for `${NAME}` and as unset for `${NAME:-default}`, as in a shell. The value is always text: it
+/// is inserted after the YAML was parsed and cannot become a key, a number or a list.
 ///
-/// Errors: what is wrong and what was expected; never the value of a variable.
+/// Errors: what was found and what was expected; never the value of a variable.
 pub fn expand(raw: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_replaced_and_never_looked_at_again() {
+    fn references_are_replaced_once() {
         let env = |name: &str| match name {
             "A" => Some("1".to_owned()),
             "EMPTY" => Some(String::new()),

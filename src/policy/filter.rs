@@ -6,16 +6,17 @@ use serde_json::{Map, Value};
 use super::env::expand;
 use super::yaml::Node;
 
-/// Operators that may stand at the top of a filter beside field names.
+/// Operators that may stand at the top of a filter next to field names.
 pub const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
 
-/// Operators that run JavaScript, sort or rank, which has no place in the filter of a delete; and those with a new answer each time.
+/// Operators that no filter of a delete may have: those that run JavaScript, sort or rank, and those with a new answer each time.
 pub const FORBIDDEN: [&[&str]; 2] =
     [&["$where", "$function", "$accumulator", "$near", "$nearSphere", "$text"], &["$rand", "$sampleRate"]];
 
-/// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), environment variables replaced in its strings.
+/// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), with the environment
+/// variables in its strings replaced.
 ///
-/// Errors: what is wrong. An empty filter, `$where` and operators that do not belong at the top are refused.
+/// Errors: an empty filter, a forbidden operator, an operator that may not stand at the top, invalid Extended JSON.
 pub fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let filter = parse_document(node, env)?;
     if filter.is_empty() {
@@ -33,9 +34,9 @@ pub fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result
     Ok(filter)
 }
 
-/// Reads a collation document, as `db.collection.find().collation()` takes it.
+/// Reads a collation document, as `db.collection.find().collation()` accepts it; `known` are the options of MongoDB.
 ///
-/// Errors: a missing `locale`, an option MongoDB does not know.
+/// Errors: a missing `locale`, an unknown option.
 pub fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let collation = parse_document(node, env)?;
     if let Some(key) = collation.keys().find(|key| !known.contains(&key.as_str())) {
@@ -86,7 +87,7 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
     })
 }
 
-/// Refuses what runs JavaScript, sorts or ranks: it has no place in the filter of a delete.
+/// Refuses forbidden operators at any depth.
 fn check_operators(value: &Bson) -> Result<(), String> {
     match value {
         Bson::Document(document) => document.iter().try_for_each(|(key, value)| {

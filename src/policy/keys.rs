@@ -9,12 +9,10 @@ use chrono::NaiveTime;
 use chrono_tz::Tz;
 
 use super::key::{AnyKey, Defaulted, Key, Section};
-use super::kinds::{
-    Any, Boolean, Collation, ConnectionString, Filter, List, Nested, Percent, PositiveDuration, Rules, Seconds, Text, Whole,
-    Words,
-};
+use super::kinds::{Boolean, ConnectionString, List, Percent, PositiveDuration, Seconds, Text, Whole, Words};
 use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
+use super::nested::{Any, Collation, Filter, Nested, Rules};
 use super::window::{self, Window};
 use super::{ArchiveTo, Compression, Connection, DateFormat, Expect, RunLimits, duration, strings};
 use crate::flavor::Flavor;
@@ -28,6 +26,13 @@ macro_rules! keys {
     };
 }
 
+/// Makes the kind of a mapping that has the keys of a list and is read by a function.
+macro_rules! nested {
+    ($list:ident, $read:expr) => {
+        Nested { section: &Section { title: "", lists: &[$list] }, read: $read }
+    };
+}
+
 pub static POLICY: Section = Section { title: "the policy", lists: &[TOP_LEVEL] };
 pub static RULE: Section = Section { title: "the rule", lists: &[OWN, SHARED] };
 pub static DEFAULTS: Section = Section { title: "`defaults`", lists: &[SHARED] };
@@ -38,35 +43,20 @@ keys! {
     VERSION: Key<Whole<u32>> = Key::new("version", Whole::new(1, 1), "Version of the policy's language.")
         .required("`version: 1`");
 
-    CONNECTION: Key<Nested<Connection>> = Key::new(
-        "connection",
-        Nested { section: &Section { title: "", lists: &[IN_CONNECTION] }, read: read_connection },
-        "The deployment that the policy is for.",
-    );
+    CONNECTION: Key<Nested<Connection>> = Key::new("connection", nested!(IN_CONNECTION, read_connection),
+        "The deployment that the policy is for.");
 
-    RUN: Key<Nested<RunLimits>> = Key::new(
-        "run",
-        Nested { section: &Section { title: "", lists: &[IN_RUN] }, read: read_run },
-        "Limits of the whole run; options on the command line win.",
-    );
+    RUN: Key<Nested<RunLimits>> = Key::new("run", nested!(IN_RUN, read_run),
+        "Limits of the whole run; options on the command line win.");
 
-    LOCK: Key<Nested<Namespace>> = Key::new(
-        "lock",
-        Nested { section: &Section { title: "", lists: &[IN_LOCK] }, read: |map| map.optional(&LOCK_COLLECTION) },
-        "A lease in the database, so that runs on several machines do not overlap.",
-    );
+    LOCK: Key<Nested<Namespace>> = Key::new("lock", nested!(IN_LOCK, |map| map.optional(&LOCK_COLLECTION)),
+        "A lease in the database, so that runs on several machines do not overlap.");
 
-    HISTORY: Key<Nested<Namespace>> = Key::new(
-        "history",
-        Nested { section: &Section { title: "", lists: &[IN_HISTORY] }, read: |map| map.optional(&HISTORY_COLLECTION) },
-        "A record of each run, for `sweeper history` and dashboards.",
-    );
+    HISTORY: Key<Nested<Namespace>> = Key::new("history", nested!(IN_HISTORY, |map| map.optional(&HISTORY_COLLECTION)),
+        "A record of each run, for `sweeper history` and dashboards.");
 
-    DEFAULTS_KEY: Key<Nested<()>> = Key::new(
-        "defaults",
-        Nested { section: &DEFAULTS, read: check_expiry },
-        "Values for all rules: every key of a rule but name and namespace. A rule's own key wins.",
-    );
+    DEFAULTS_KEY: Key<Nested<()>> = Key::new("defaults", Nested { section: &DEFAULTS, read: check_expiry },
+        "Values for all rules: every key of a rule but name and namespace. A rule's own key wins.");
 
     COLLECTIONS: Key<Rules> = Key::new("collections", Rules, "The rules; at least one.").required("a list of rules");
 }
@@ -74,12 +64,9 @@ keys! {
 keys! {
     IN_CONNECTION:
 
-    URI: Key<ConnectionString> = Key::new(
-        "uri",
-        ConnectionString,
-        "Connection string; --uri and MONGODB_URI win over it. Keep the password out of the file: ${MONGODB_URI}.",
-    )
-    .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
+    URI: Key<ConnectionString> = Key::new("uri", ConnectionString,
+        "Connection string; --uri and MONGODB_URI win over it. Keep the password out of the file: ${MONGODB_URI}.")
+        .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
 
     FLAVOR: Defaulted<Words<Option<Flavor>>> = Key::new(
         "flavor",
@@ -94,11 +81,8 @@ keys! {
     )
     .default(None);
 
-    EXPECT: Key<Nested<Expect>> = Key::new(
-        "expect",
-        Nested { section: &Section { title: "", lists: &[IN_EXPECT] }, read: read_expect },
-        "Refuse to run anywhere else. One of the two keys is enough.",
-    );
+    EXPECT: Key<Nested<Expect>> = Key::new("expect", nested!(IN_EXPECT, read_expect),
+        "Refuse to run anywhere else. One of the two keys is enough.");
 }
 
 keys! {
@@ -106,30 +90,21 @@ keys! {
 
     REPLICA_SET: Key<Text<String>> = Key::new("replicaSet", STRING, "Name of the replica set.").examples(&["rs0"]);
 
-    HOSTS: Key<List<String>> = Key::new(
-        "hosts",
-        List(Text { words: "`host:port`", pattern: r"^(?!.*://)[^@]*[^@\s][^@]*$", parse: strings::parse_host }),
-        "Members that the deployment must have, as host:port; the port is 27017 where it is left out.",
-    )
-    .examples(&["[db1.example.com:27017]"]);
+    HOSTS: Key<List<String>> =
+        Key::new("hosts", List(Text::new("`host:port`", r"^(?!.*://)[^@]*[^@\s][^@]*$", strings::parse_host)),
+        "Members that the deployment must have, as host:port; the port is 27017 where it is left out.")
+        .examples(&["[db1.example.com:27017]"]);
 }
 
 keys! {
     IN_RUN:
 
-    MAX_DURATION: Key<PositiveDuration> = Key::new(
-        "maxDuration",
-        PositiveDuration,
-        "Stop after this time; the next run deletes the rest.",
-    )
-    .examples(&["2h"]);
+    MAX_DURATION: Key<PositiveDuration> = Key::new("maxDuration", PositiveDuration,
+        "Stop after this time; the next run deletes the rest.").examples(&["2h"]);
 
-    RUN_CONCURRENCY: Key<Whole<u32>> = Key::new(
-        "concurrency",
-        Whole::new(1, 64),
-        "Delete commands in flight at most, over all rules. Default: as many as the rule with the most may have.",
-    )
-    .examples(&["4"]);
+    RUN_CONCURRENCY: Key<Whole<u32>> = Key::new("concurrency", Whole::new(1, 64),
+        "Delete commands in flight at most, over all rules. Default: as many as the rule with the most may have.")
+        .examples(&["4"]);
 
     RUN_RATE: Key<Whole<u32>> = Key::new("rate", PER_SECOND, "Documents per second at most, over all rules.")
         .examples(&["20000"]);
@@ -139,90 +114,63 @@ keys! {
     IN_LOCK:
 
     LOCK_COLLECTION: Key<Text<Namespace>> = Key::new("collection", NAMESPACE_ONLY, "Collection of the leases.")
-        .examples(&["ops.sweeperLocks"])
-        .required("`database.collection`");
+        .examples(&["ops.sweeperLocks"]).required("`database.collection`");
 }
 
 keys! {
     IN_HISTORY:
 
-    HISTORY_COLLECTION: Key<Text<Namespace>> = Key::new("collection", NAMESPACE_ONLY, "Collection that gets one document for each run.")
-        .examples(&["ops.sweeperRuns"])
-        .required("`database.collection`");
+    HISTORY_COLLECTION: Key<Text<Namespace>> =
+        Key::new("collection", NAMESPACE_ONLY, "Collection that gets one document for each run.")
+        .examples(&["ops.sweeperRuns"]).required("`database.collection`");
 }
 
 keys! {
     /// Keys that may stand in a rule but not in `defaults`.
     OWN:
 
-    NAME: Key<Text<String>> = Key::new(
-        "name",
-        Text {
-            words: "a name without blanks at its ends",
-            pattern: r"^(?!\s)[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f]$",
-            parse: strings::parse_rule_name,
-        },
-        "Unique within the policy; for --only and the report. Default: the namespace, with the field where two rules share one.",
-    )
-    .examples(&["sessions"]);
+    NAME: Key<Text<String>> = Key::new("name",
+        Text::new(
+            "a name without blanks at its ends",
+            r"^(?!\s)[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f]$",
+            strings::parse_rule_name,
+        ),
+        "Unique within the policy; for --only and the report. Default: the namespace, with the field where two rules share one.")
+        .examples(&["sessions"]);
 
-    NAMESPACE: Key<Text<NamespacePattern>> = Key::new(
-        "namespace",
-        NAMESPACE_PATTERN,
-        "database.collection; `*` stands for anything, in either part. The server's own databases and collections are never swept.",
-    )
-    .examples(&["app.sessions", "tenant_*.sessions"])
-    .required("`database.collection`");
+    NAMESPACE: Key<Text<NamespacePattern>> = Key::new("namespace", NAMESPACE_PATTERN,
+        "database.collection; `*` stands for anything, in either part. The server's own databases and collections are never \
+         swept.")
+        .examples(&["app.sessions", "tenant_*.sessions"]).required("`database.collection`");
 }
 
 keys! {
     /// Keys that may stand in a rule and in `defaults`.
     SHARED:
 
-    FIELD: Key<Text<String>> = Key::new(
-        "field",
-        Text {
-            words: "a field path",
-            pattern: r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$",
-            parse: strings::parse_field,
-        },
+    FIELD: Key<Text<String>> = Key::new("field",
+        Text::new("a field path", r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$", strings::parse_field),
         "Path of the date, dotted as MongoDB reads it, through arrays too. _id: the creation time inside the ObjectId, or on a \
-         clustered collection a Date. Left out for a time-series collection.",
-    )
-    .examples(&["lastModified", "meta.finishedAt", "_id"]);
+         clustered collection a Date. Left out for a time-series collection.")
+        .examples(&["lastModified", "meta.finishedAt", "_id"]);
 
-    EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new(
-        "expireAfterSeconds",
-        Whole::new(-1, duration::MAX_SECONDS),
+    EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new("expireAfterSeconds", Whole::new(-1, duration::MAX_SECONDS),
         "Seconds after the date at which a document expires; or expireAfter, exactly one of the two. -1, only with a ttlField: \
-         documents with a ttl of their own expire, the others stay for ever.",
-    )
-    .examples(&["3600"]);
+         documents with a ttl of their own expire, the others stay for ever.").examples(&["3600"]);
 
-    EXPIRE_AFTER: Key<Seconds> = Key::new(
-        "expireAfter",
-        Seconds,
+    EXPIRE_AFTER: Key<Seconds> = Key::new("expireAfter", Seconds,
         "Time after the date at which a document expires: w, d, h, m, s, also together: 1d12h. No months, no years: they have no \
-         fixed length.",
-    )
-    .examples(&["90d", "12h", "45m", "1d12h"]);
+         fixed length.").examples(&["90d", "12h", "45m", "1d12h"]);
 
-    TTL_FIELD: Key<Text<String>> = Key::new(
-        "ttlField",
-        Text { words: "a root-level field name", pattern: r"^(?!_id$)[^$.\u0000][^.\u0000]*$", parse: strings::parse_ttl_field },
-        "A root-level field that overrides the expiry for its document, in seconds; -1: never.",
-    )
-    .examples(&["ttl"]);
+    TTL_FIELD: Key<Text<String>> =
+        Key::new("ttlField", Text::new("a root-level field name", r"^(?!_id$)[^$.\u0000][^.\u0000]*$", strings::parse_ttl_field),
+        "A root-level field that overrides the expiry for its document, in seconds; -1: never.").examples(&["ttl"]);
 
     FILTER: Key<Filter> = Key::new("filter", Filter, "A further predicate, ANDed: MongoDB's query language as Extended JSON.")
         .examples(&["{status: done}", "{createdAt: {$lt: {$date: '2030-01-01T00:00:00Z'}}}"]);
 
-    COLLATION: Key<Collation> = Key::new(
-        "collation",
-        Collation(&Section { title: "", lists: &[IN_COLLATION] }),
-        "Rules by which strings in the filter are compared.",
-    )
-    .examples(&["{locale: en, strength: 2}"]);
+    COLLATION: Key<Collation> = Key::new("collation", Collation(&Section { title: "", lists: &[IN_COLLATION] }),
+        "Rules by which strings in the filter are compared.").examples(&["{locale: en, strength: 2}"]);
 
     DATE_FORMAT: Key<Words<DateFormat>> = Key::new(
         "dateFormat",
@@ -232,17 +180,13 @@ keys! {
             ("epochMillis", DateFormat::EpochMillis),
             ("objectId", DateFormat::ObjectId),
         ]),
-        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that makes sense only in the other \
-         unit is kept and counted. objectId: the creation time inside an ObjectId. Default: date, and on `_id` the type that the \
-         collection has.",
+        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that makes sense only in the \
+         other unit is kept and counted. objectId: the creation time inside an ObjectId. Default: date, and on `_id` the \
+         type that the collection has.",
     );
 
-    HINT: Key<Text<String>> = Key::new(
-        "hint",
-        Text { words: "the name of an index", pattern: r"^(?!\$natural$)[\s\S]+$", parse: strings::parse_hint },
-        "Name of the index to use; without it sweeper chooses one.",
-    )
-    .examples(&["lastModified_1"]);
+    HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),
+        "Name of the index to use; without it sweeper chooses one.").examples(&["lastModified_1"]);
 
     ENABLED: Defaulted<Boolean> = Key::new("enabled", Boolean, "false: the rule is reported as skipped.").default(true);
 
@@ -251,160 +195,105 @@ keys! {
 
     RATE: Key<Whole<u32>> = Key::new("rate", PER_SECOND, "Documents per second at most.").examples(&["5000"]);
 
-    CONCURRENCY: Key<Whole<u32>> = Key::new(
-        "concurrency",
-        Whole::new(1, 64),
-        "Delete commands in flight at most. Default: a number that suits the flavor.",
-    )
-    .examples(&["2"]);
+    CONCURRENCY: Key<Whole<u32>> = Key::new("concurrency", Whole::new(1, 64),
+        "Delete commands in flight at most. Default: a number that suits the flavor.").examples(&["2"]);
 
-    TARGET_BATCH_MS: Defaulted<Whole<u64>> = Key::new(
-        "targetBatchMs",
-        Whole::new(1, 60_000),
-        "Batches grow and shrink towards this latency in milliseconds, within batchSize.",
-    )
-    .default(200);
+    TARGET_BATCH_MS: Defaulted<Whole<u64>> = Key::new("targetBatchMs", Whole::new(1, 60_000),
+        "Batches grow and shrink towards this latency in milliseconds, within batchSize.").default(200);
 
-    MAX_REQUEST_UNITS: Key<Whole<u32>> = Key::new(
-        "maxRequestUnits",
-        PER_SECOND,
-        "Azure Cosmos DB (RU) only: request units per second at most.",
-    )
-    .examples(&["400"]);
+    MAX_REQUEST_UNITS: Key<Whole<u32>> = Key::new("maxRequestUnits", PER_SECOND,
+        "Azure Cosmos DB (RU) only: request units per second at most.").examples(&["400"]);
 
-    MAX_DELETES: Key<Whole<u64>> = Key::new(
-        "maxDeletes",
-        Whole::new(1, 1_000_000_000_000),
-        "Stop after this many documents; the next run deletes the rest.",
-    )
-    .examples(&["1000000"]);
+    MAX_DELETES: Key<Whole<u64>> = Key::new("maxDeletes", Whole::new(1, 1_000_000_000_000),
+        "Stop after this many documents; the next run deletes the rest.").examples(&["1000000"]);
 
-    MAX_DELETE_PERCENT: Key<Percent> = Key::new(
-        "maxDeletePercent",
-        Percent,
-        "Refuse the rule, before its first delete, if a larger share of the collection has expired, in percent.",
-    )
-    .examples(&["50"]);
+    MAX_DELETE_PERCENT: Key<Percent> = Key::new("maxDeletePercent", Percent,
+        "Refuse the rule, before its first delete, if a larger share of the collection has expired, in percent.")
+        .examples(&["50"]);
 
-    MAX_LAG: Key<PositiveDuration> = Key::new(
-        "maxLag",
-        PositiveDuration,
-        "Pause while a secondary is further behind, or its lag is unknown.",
-    )
-    .examples(&["10s"]);
+    MAX_LAG: Key<PositiveDuration> = Key::new("maxLag", PositiveDuration,
+        "Pause while a secondary is further behind, or its lag is unknown.").examples(&["10s"]);
 
-    ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new(
-        "allowCollectionScan",
-        Boolean,
-        "true: go through more than 1,000,000 documents without an index.",
-    )
-    .default(false);
+    ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
+        "true: go through more than 1,000,000 documents without an index.").default(false);
 
-    WINDOW: Key<Nested<Window>> = Key::new(
-        "window",
-        Nested { section: &Section { title: "", lists: &[IN_WINDOW] }, read: read_window },
-        "Delete only between these times of the day. With end before start the window goes over midnight.",
-    )
-    .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);
+    WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
+        "Delete only between these times of the day. With end before start the window goes over midnight.")
+        .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);
 
-    ARCHIVE: Key<Nested<ArchiveTo>> = Key::new(
-        "archive",
-        Nested { section: &Section { title: "", lists: &[IN_ARCHIVE] }, read: read_archive },
-        "Write every document out before it is deleted.",
-    )
-    .examples(&["{directory: /backups/ttl}"]);
+    ARCHIVE: Key<Nested<ArchiveTo>> = Key::new("archive", nested!(IN_ARCHIVE, read_archive),
+        "Write every document out before it is deleted.").examples(&["{directory: /backups/ttl}"]);
 
-    EXCLUDE: Key<List<NamespacePattern>> = Key::new(
-        "exclude",
-        List(NAMESPACE_PATTERN),
-        "Only with a `*` in namespace: namespaces that the rule leaves out.",
-    )
-    .examples(&["[tenant_demo.*]"]);
+    EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN),
+        "Only with a `*` in namespace: namespaces that the rule leaves out.").examples(&["[tenant_demo.*]"]);
 }
 
 keys! {
     IN_WINDOW:
 
     START: Key<Text<NaiveTime>> = Key::new("start", TIME_OF_DAY, "First time at which the window is open; quoted.")
-        .examples(&["'01:00'"])
-        .required("a time of the day such as \"01:00\"");
+        .examples(&["'01:00'", "'22:30'"]).required("a time of the day such as \"01:00\"");
 
     END: Key<Text<NaiveTime>> = Key::new("end", TIME_OF_DAY, "First time at which the window is closed again; quoted.")
-        .examples(&["'05:00'"])
-        .required("a time of the day such as \"01:00\"");
+        .examples(&["'05:00'", "'06:30'"]).required("a time of the day such as \"01:00\"");
 
-    TIMEZONE: Defaulted<Text<Tz>> = Key::new(
-        "timezone",
-        Text { words: "a time zone", pattern: "^[A-Za-z0-9_+/-]+$", parse: window::parse_zone },
-        "A name of the IANA time zone database.",
-    )
-    .examples(&["Europe/Madrid", "UTC"])
-    .default(Tz::UTC);
+    TIMEZONE: Defaulted<Text<Tz>> = Key::new("timezone", Text::new("a time zone", "^[A-Za-z0-9_+/-]+$", window::parse_zone),
+        "A name of the IANA time zone database.").examples(&["Europe/Madrid", "UTC"]).default(Tz::UTC);
 }
 
 keys! {
     IN_ARCHIVE:
 
-    DIRECTORY: Key<Text<PathBuf>> = Key::new(
-        "directory",
-        Text { words: "a path", pattern: r"^[^\u0000]+$", parse: strings::parse_directory },
-        "A directory that exists; each run makes one of its own in it.",
-    )
-    .examples(&["/backups/ttl"])
-    .required("one such as `/backups/ttl`");
+    DIRECTORY: Key<Text<PathBuf>> = Key::new("directory", Text::new("a path", r"^[^\u0000]+$", strings::parse_directory),
+        "A directory that exists; each run makes one of its own in it.")
+        .examples(&["/backups/ttl", "${BACKUPS:-/var/backups}/ttl"]).required("one such as `/backups/ttl`");
 
-    COMPRESSION: Defaulted<Words<Compression>> = Key::new(
-        "compression",
-        Words(&[("zstd", Compression::Zstd), ("gzip", Compression::Gzip)]),
-        "Compression of the files; `mongorestore --gzip` reads gzip.",
-    )
-    .default(Compression::Zstd);
+    COMPRESSION: Defaulted<Words<Compression>> =
+        Key::new("compression", Words(&[("zstd", Compression::Zstd), ("gzip", Compression::Gzip)]),
+        "Compression of the files; `mongorestore --gzip` reads gzip.").default(Compression::Zstd);
 }
 
 keys! {
     /// Keys that [`Collation`] allows; the values are the server's to judge.
     IN_COLLATION:
 
-    LOCALE: Key<Text<String>> = Key::new(
-        "locale",
-        Text { words: "a string", pattern: r"^[\s\S]+$", ..STRING },
-        "An ICU locale, or simple for binary comparison.",
-    )
-    .examples(&["en", "simple"])
-    .required("a locale, such as `en` or `simple`");
+    LOCALE: Key<Text<String>> = Key::new("locale", Text::new("a string", r"^[\s\S]+$", |text| Ok(text.to_owned())),
+        "An ICU locale, or simple for binary comparison.")
+        .examples(&["en", "simple"]).required("a locale, such as `en` or `simple`");
 
-    STRENGTH: Key<Any> = Key::new("strength", Any, "1: base characters; 2: accents too; 3, the default: case too.").examples(&["2"]);
+    STRENGTH: Key<Any> = Key::new("strength", Any, "1: base characters; 2: accents too; 3, the default: case too.")
+        .examples(&["1", "2"]);
     CASE_LEVEL: Key<Any> = Key::new("caseLevel", Any, "Whether case counts at strength 1 or 2; false by default.");
     CASE_FIRST: Key<Any> = Key::new("caseFirst", Any, "upper, lower or off, the default: letters of which case sort first.");
-    NUMERIC_ORDERING: Key<Any> = Key::new("numericOrdering", Any, "Whether digits in strings compare as numbers; false by default.");
-    ALTERNATE: Key<Any> = Key::new("alternate", Any, "non-ignorable, the default: blanks and punctuation count; shifted: they do not.");
+    NUMERIC_ORDERING: Key<Any> =
+        Key::new("numericOrdering", Any, "Whether digits in strings compare as numbers; false by default.");
+    ALTERNATE: Key<Any> =
+        Key::new("alternate", Any, "non-ignorable, the default: blanks and punctuation count; shifted: they do not.");
     MAX_VARIABLE: Key<Any> = Key::new("maxVariable", Any, "punct or space: the characters that shifted ignores.");
-    NORMALIZATION: Key<Any> = Key::new("normalization", Any, "Whether text is normalised before it is compared; false by default.");
+    NORMALIZATION: Key<Any> =
+        Key::new("normalization", Any, "Whether text is normalised before it is compared; false by default.");
     BACKWARDS: Key<Any> = Key::new("backwards", Any, "Whether accents are compared from the end; false by default.");
     ICU_VERSION: Key<Any> = Key::new("version", Any, "Version of the ICU library, as an index shows it.");
 }
 
 const PER_SECOND: Whole<u32> = Whole::new(1, 1_000_000_000);
 
-const STRING: Text<String> = Text { words: "a string", pattern: "", parse: |text| Ok(text.to_owned()) };
+const STRING: Text<String> = Text::new("a string", "", |text| Ok(text.to_owned()));
 
-const TIME_OF_DAY: Text<NaiveTime> = Text {
-    words: "a time of the day, `hh:mm` or `hh:mm:ss`",
-    pattern: "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$",
-    parse: window::parse_time,
-};
+const TIME_OF_DAY: Text<NaiveTime> =
+    Text::new("a time of the day, `hh:mm` or `hh:mm:ss`", "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$", window::parse_time);
 
-const NAMESPACE_PATTERN: Text<NamespacePattern> = Text {
-    words: "`database.collection`, where `*` is allowed",
-    pattern: r#"^(?!(admin|config|local)\.)[^./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^\u0000]*|[^$\u0000]+)$"#,
-    parse: NamespacePattern::parse,
-};
+const NAMESPACE_PATTERN: Text<NamespacePattern> = Text::new(
+    "`database.collection`, where `*` is allowed",
+    r#"^(?!(admin|config|local)\.)[^./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^\u0000]*|[^$\u0000]+)$"#,
+    NamespacePattern::parse,
+);
 
-const NAMESPACE_ONLY: Text<Namespace> = Text {
-    words: "`database.collection`",
-    pattern: r#"^(?!(admin|config|local)\.)[^*./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^*\u0000]*|[^*$\u0000]+)$"#,
-    parse: Namespace::parse,
-};
+const NAMESPACE_ONLY: Text<Namespace> = Text::new(
+    "`database.collection`",
+    r#"^(?!(admin|config|local)\.)[^*./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^*\u0000]*|[^*$\u0000]+)$"#,
+    Namespace::parse,
+);
 
 fn read_connection(map: &Mapping) -> Option<Connection> {
     Some(Connection { uri: map.optional(&URI), flavor: map.value(&FLAVOR), expect: map.optional(&EXPECT).unwrap_or_default() })

@@ -1,18 +1,16 @@
-//! Kinds of values: for each of them its reading, its JSON Schema, and its name in the documentation.
+//! Kinds of plain values, and lists of them: for each its reading, its JSON Schema, and its name in the documentation.
 
 use std::fmt;
 use std::time::Duration;
 
-use bson::Document;
 use serde_json::{Value, json};
 
+use super::duration;
 use super::entry::Entry;
-use super::key::{Kind, Section, Written};
-use super::mapping::Mapping;
+use super::key::{Kind, Written};
 use super::place::Step;
 use super::problem::nearest;
 use super::yaml::Node;
-use super::{duration, filter};
 
 /// A whole number between two bounds, both included; bounds that `T` cannot hold are never accepted.
 pub struct Whole<T> {
@@ -162,11 +160,17 @@ impl Kind for PositiveDuration {
 
 /// A string that a parser accepts.
 pub struct Text<T> {
-    /// Names the kind in the documentation.
-    pub words: &'static str,
-    /// Regular expression of the JSON Schema; empty if every string is accepted.
-    pub pattern: &'static str,
-    pub parse: fn(&str) -> Result<T, String>,
+    words: &'static str,
+    pattern: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T> Text<T> {
+    /// Makes the kind of its name in the documentation, its regular expression in the JSON Schema (empty if every string is
+    /// accepted), and its parser.
+    pub const fn new(words: &'static str, pattern: &'static str, parse: fn(&str) -> Result<T, String>) -> Self {
+        Self { words, pattern, parse }
+    }
 }
 
 impl<T> Kind for Text<T> {
@@ -275,122 +279,6 @@ impl<T: Copy + Sync> Kind for Words<T> {
 impl<T: Copy + Sync + PartialEq> Written for Words<T> {
     fn write(&self, value: &T) -> Value {
         json!(self.0.iter().find(|(_, known)| known == value).map(|(word, _)| *word))
-    }
-}
-
-/// A predicate in MongoDB's query language.
-pub struct Filter;
-
-impl Kind for Filter {
-    type Value = Document;
-
-    fn read(&self, entry: &Entry) -> Option<Document> {
-        entry.accept(filter::parse_filter(entry.node, entry.context.env))
-    }
-
-    fn schema(&self) -> Value {
-        let top_level = filter::TOP_LEVEL.map(|operator| operator.trim_start_matches('$')).join("|");
-        json!({
-            "type": "object",
-            "minProperties": 1,
-            "propertyNames": { "pattern": format!("^(?!\\$)|^\\$({top_level})$") },
-            "additionalProperties": { "$ref": "#/definitions/query" },
-        })
-    }
-
-    fn words(&self) -> String {
-        "a filter".to_owned()
-    }
-}
-
-/// A collation document.
-pub struct Collation(pub &'static Section);
-
-impl Kind for Collation {
-    type Value = Document;
-
-    fn read(&self, entry: &Entry) -> Option<Document> {
-        let known: Vec<&str> = self.0.names().collect();
-        entry.accept(filter::parse_collation(entry.node, &known, entry.context.env))
-    }
-
-    fn schema(&self) -> Value {
-        self.0.schema(|key| key.schema())
-    }
-
-    fn words(&self) -> String {
-        "a mapping".to_owned()
-    }
-
-    fn section(&self) -> Option<&'static Section> {
-        Some(self.0)
-    }
-}
-
-/// A value that is passed on to MongoDB as it is.
-pub struct Any;
-
-impl Kind for Any {
-    type Value = ();
-
-    fn read(&self, _: &Entry) -> Option<()> {
-        Some(())
-    }
-
-    fn schema(&self) -> Value {
-        json!({})
-    }
-
-    fn words(&self) -> String {
-        "as MongoDB takes it".to_owned()
-    }
-}
-
-/// A mapping that is read to a `T` once its own keys have been checked.
-pub struct Nested<T> {
-    pub section: &'static Section,
-    pub read: fn(&Mapping) -> Option<T>,
-}
-
-impl<T> Kind for Nested<T> {
-    type Value = T;
-
-    fn read(&self, entry: &Entry) -> Option<T> {
-        Mapping::open(entry.clone(), self.section).and_then(|mapping| (self.read)(&mapping))
-    }
-
-    fn schema(&self) -> Value {
-        self.section.schema(|key| key.schema())
-    }
-
-    fn words(&self) -> String {
-        "a mapping".to_owned()
-    }
-
-    fn section(&self) -> Option<&'static Section> {
-        Some(self.section)
-    }
-}
-
-/// The list of rules, each of which is read by itself.
-pub struct Rules;
-
-impl Kind for Rules {
-    type Value = ();
-
-    fn read(&self, entry: &Entry) -> Option<()> {
-        match entry.node {
-            Node::Seq(items) if !items.is_empty() => Some(()),
-            _ => entry.unexpected("a list of at least one rule"),
-        }
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "type": "array", "minItems": 1, "items": { "$ref": "#/definitions/rule" } })
-    }
-
-    fn words(&self) -> String {
-        "a list of rules".to_owned()
     }
 }
 

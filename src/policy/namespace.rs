@@ -1,4 +1,4 @@
-//! Namespaces (`database.collection`) and the patterns of a policy that stand for them.
+//! Namespaces (`database.collection`) and the patterns of a policy that match them.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// What the name of the collection behind a time-series collection begins with.
+    /// Prefix of the collection that holds the buckets of a time-series collection.
     pub const BUCKETS: &str = "system.buckets.";
 
     /// Parses `database.collection`, which names one collection that sweeper may write to.
@@ -26,7 +26,7 @@ impl Namespace {
         Ok(Self { database: pattern.database, collection: pattern.collection })
     }
 
-    /// The collection that holds the buckets of a time-series collection.
+    /// Returns the collection that holds the buckets of this time-series collection.
     pub fn buckets(&self) -> Self {
         Self { database: self.database.clone(), collection: format!("{}{}", Self::BUCKETS, self.collection) }
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// A namespace of a policy; `*` stands for any run of characters, in the database's or the collection's part.
+/// A namespace of a policy; `*` matches any run of characters, in the part of the database or that of the collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacePattern {
     pub database: String,
@@ -46,10 +46,10 @@ pub struct NamespacePattern {
 }
 
 impl NamespacePattern {
-    /// Splits at the first dot, as MongoDB does.
+    /// Parses a pattern; its parts are split at the first dot, as MongoDB does.
     ///
-    /// Errors: what is wrong with the text and what was expected. System databases and collections are refused here, so that
-    /// no policy that parses can name one.
+    /// Errors: what was found and what was expected. System databases and collections are refused here, so that no valid policy
+    /// names one.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((database, collection)) = text.split_once('.') else {
             return Err(format!("{text:?} has no collection; expected `database.collection`"));
@@ -72,11 +72,12 @@ impl NamespacePattern {
         Ok(Self { database: database.to_owned(), collection: collection.to_owned() })
     }
 
-    /// Whether one pattern can stand for several namespaces.
+    /// Whether the pattern can match several namespaces.
     pub fn is_glob(&self) -> bool {
         self.database.contains('*') || self.collection.contains('*')
     }
 
+    /// Whether the pattern matches a namespace.
     pub fn matches(&self, namespace: &Namespace) -> bool {
         glob(&self.database, &namespace.database) && glob(&self.collection, &namespace.collection)
     }
@@ -88,7 +89,7 @@ impl fmt::Display for NamespacePattern {
     }
 }
 
-/// Says why a namespace is out of bounds for every policy, or `None` where it is not.
+/// Says why no policy may name a namespace; `None` if one may.
 pub fn why_never_swept(database: &str, collection: &str) -> Option<&'static str> {
     if ["admin", "config", "local"].contains(&database) {
         Some("the databases `admin`, `config` and `local` belong to the server and are never swept")
@@ -101,7 +102,7 @@ pub fn why_never_swept(database: &str, collection: &str) -> Option<&'static str>
 
 /// Matches `text` against a pattern in which only `*` is special.
 pub fn glob(pattern: &str, text: &str) -> bool {
-    // The second parameter is the one-character wildcard, which is not part of our language: NUL cannot occur in a name.
+    // The second parameter is the wildcard for one character, which policies do not have: NUL cannot occur in a name.
     WildMatchPattern::<'*', '\0'>::new(pattern).matches(text)
 }
 

@@ -1,61 +1,129 @@
-//! `--only`: which rules, and which of a rule's namespaces, a run is about.
+//! The patterns of `--only`, which restrict a run to some rules, or to some namespaces of a rule.
 
-use crate::failure::Failure;
-use crate::policy::namespace::{Namespace, glob};
-use crate::policy::{Policy, Rule, nearest};
+use super::namespace::{Namespace, glob};
+use super::problem::nearest;
+use super::{Policy, Rule};
 use crate::text::clean;
 
-/// The patterns of `--only`; none selects everything.
+/// The patterns of `--only`; without any, everything is selected.
 pub struct Only<'a>(pub &'a [String]);
 
+/// Patterns that select nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NothingSelected {
+    pub message: String,
+    /// Lists the rules, after the pattern that was most likely meant.
+    pub hint: String,
+}
+
+/// Rules that a hint names at most.
+const MAX_SHOWN: usize = 10;
+
 impl Only<'_> {
-    /// The rules to look at: those whose name or namespace matches, and those with a `*` of which a namespace may.
+    /// Returns the rules that may have something to do: those whose name or namespace matches, and every rule with a `*`, because
+    /// one of its namespaces may match.
     ///
     /// Errors: no rule can match.
-    pub fn rules<'p>(&self, policy: &'p Policy) -> Result<Vec<&'p Rule>, Failure> {
-        let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| self.is_meant(rule) || rule.namespace.is_glob()).collect();
-        if rules.is_empty() { Err(self.matches_nothing(policy)) } else { Ok(rules) }
+    pub fn rules<'p>(&self, policy: &'p Policy) -> Result<Vec<&'p Rule>, NothingSelected> {
+        let rules: Vec<&Rule> = policy.rules.iter().filter(|rule| self.selects_rule(rule) || rule.namespace.is_glob()).collect();
+        if rules.is_empty() { Err(self.nothing_selected(policy)) } else { Ok(rules) }
     }
 
     /// Whether a rule in a namespace, or a namespace without a rule, is selected.
     pub fn selects(&self, rule: Option<&Rule>, namespace: &Namespace) -> bool {
-        self.0.is_empty() || rule.is_some_and(|rule| self.is_meant(rule)) || self.any(&namespace.to_string())
+        self.0.is_empty() || rule.is_some_and(|rule| self.selects_rule(rule)) || self.matches(&namespace.to_string())
     }
 
-    fn is_meant(&self, rule: &Rule) -> bool {
-        self.0.is_empty() || self.any(&rule.name) || self.any(&rule.namespace.to_string())
-    }
-
-    fn any(&self, text: &str) -> bool {
-        self.0.iter().any(|pattern| glob(pattern, text))
-    }
-
-    /// The error of a run that nothing is selected for.
-    pub fn matches_nothing(&self, policy: &Policy) -> Failure {
-        let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+    /// Makes the error of a run for which nothing is selected.
+    pub fn nothing_selected(&self, policy: &Policy) -> NothingSelected {
+        let shown: Vec<String> = policy.rules.iter().take(MAX_SHOWN).map(|rule| format!("`{}`", clean(&rule.name))).collect();
+        let more = match policy.rules.len().saturating_sub(MAX_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let rules = format!("the policy's rules are {}{more}", shown.join(", "));
         let meant = self.0.iter().find_map(|pattern| meant(pattern, policy));
-        let shown: Vec<String> = names.iter().take(MOST_SHOWN).map(|name| format!("`{}`", clean(name))).collect();
-        let more = names.len().saturating_sub(MOST_SHOWN);
-        let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let list = format!("the policy's rules are {}{and_more}", shown.join(", "));
-        Failure::usage(format!("--only {}: no rule or namespace matches; nothing was deleted", self.0.join(" --only ")))
-            .hint(meant.map_or(list.clone(), |name| format!("--only '{}'? {list}", clean(&name))))
+        NothingSelected {
+            message: format!("--only {}: no rule or namespace matches; nothing was deleted", self.0.join(" --only ")),
+            hint: meant.map_or(rules.clone(), |name| format!("--only '{}'? {rules}", clean(&name))),
+        }
+    }
+
+    fn selects_rule(&self, rule: &Rule) -> bool {
+        self.0.is_empty() || self.matches(&rule.name) || self.matches(&rule.namespace.to_string())
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| glob(pattern, text))
     }
 }
 
-/// Rules that are named at most.
-const MOST_SHOWN: usize = 10;
-
-/// The name or namespace that a pattern was most likely meant to be: a near one, or one that holds it.
+/// Returns the name or namespace that a pattern was most likely meant to be.
+///
+/// In this order: a near one, one that contains the pattern, and one with a near collection.
 fn meant(pattern: &str, policy: &Policy) -> Option<String> {
     let known: Vec<String> = policy.rules.iter().flat_map(|rule| [rule.name.clone(), rule.namespace.to_string()]).collect();
-    let holds = |name: &&String| !pattern.is_empty() && name.contains(pattern.trim_matches('*'));
-    let collection = |name: &str| name.split_once('.').map(|(_, collection)| collection.to_owned());
-    let near = nearest(pattern, known.iter().map(String::as_str)).map(str::to_owned);
-    near.or_else(|| known.iter().find(holds).cloned()).or_else(|| {
-        known
-            .iter()
-            .find(|name| collection(name).is_some_and(|collection| nearest(pattern, [collection.as_str()]).is_some()))
-            .cloned()
-    })
+    if let Some(near) = nearest(pattern, known.iter().map(String::as_str)) {
+        return Some(near.to_owned());
+    }
+    let contains = |name: &&String| !pattern.is_empty() && name.contains(pattern.trim_matches('*'));
+    let is_near = |name: &&String| name.split_once('.').is_some_and(|(_, collection)| nearest(pattern, [collection]).is_some());
+    known.iter().find(contains).or_else(|| known.iter().find(is_near)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::*;
+
+    fn policy() -> Policy {
+        let text = "version: 1\ndefaults: {expireAfter: 1d}\ncollections: [{name: old carts, namespace: shop.carts, field: a}, \
+                    {namespace: shop.sessions, field: a}, {namespace: tenant_*.jobs, field: a}]";
+        parse("p", text, &|_| None, true).unwrap()
+    }
+
+    fn names(patterns: &[&str], policy: &Policy) -> Result<Vec<String>, NothingSelected> {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
+        Only(&patterns).rules(policy).map(|rules| rules.into_iter().map(|rule| rule.name.clone()).collect())
+    }
+
+    #[test]
+    fn rules_are_selected_by_name_or_namespace_and_globs_stay_possible() {
+        let policy = policy();
+        for (patterns, expected) in [
+            (&[][..], &["old carts", "shop.sessions", "tenant_*.jobs"][..]),
+            (&["old carts"], &["old carts", "tenant_*.jobs"]),
+            (&["shop.*"], &["old carts", "shop.sessions", "tenant_*.jobs"]),
+            (&["tenant_7.jobs"], &["tenant_*.jobs"]),
+        ] {
+            assert_eq!(names(patterns, &policy).unwrap(), expected, "{patterns:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_of_a_glob_is_selected_by_itself() {
+        let policy = policy();
+        let patterns = ["tenant_7.jobs".to_owned()];
+        let jobs = |database: &str| Namespace { database: database.into(), collection: "jobs".into() };
+        let only = Only(&patterns);
+        assert!(only.selects(Some(&policy.rules[2]), &jobs("tenant_7")) && only.selects(None, &jobs("tenant_7")));
+        assert!(!only.selects(Some(&policy.rules[2]), &jobs("tenant_8")));
+        assert!(Only(&[]).selects(None, &jobs("tenant_8")));
+    }
+
+    #[test]
+    fn nothing_selected_names_what_was_meant() {
+        let mut policy = policy();
+        policy.rules.truncate(2);
+        for (pattern, hint) in [
+            ("old cart", "--only 'old carts'? the policy's rules are `old carts`, `shop.sessions`"),
+            ("sessions", "--only 'shop.sessions'? the policy's rules are `old carts`, `shop.sessions`"),
+            ("sesions", "--only 'shop.sessions'? the policy's rules are `old carts`, `shop.sessions`"),
+            ("invoices", "the policy's rules are `old carts`, `shop.sessions`"),
+        ] {
+            let error = names(&[pattern], &policy).unwrap_err();
+            assert_eq!(error.hint, hint);
+            assert_eq!(error.message, format!("--only {pattern}: no rule or namespace matches; nothing was deleted"));
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Text to [`Policy`]: everything that is wrong is found in one go, and nothing is contacted.
+//! Parses a policy: all its problems are found at once, and nothing is contacted.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::yaml::{self, Node};
 use super::{Policy, PolicyError, Rule, keys};
 use crate::text;
 
-/// Largest policy that is read, in bytes. Globs and `defaults` keep real ones far below it.
+/// Largest policy that is read, in bytes. With globs and `defaults` real ones are far smaller.
 pub const MAX_BYTES: usize = 1_048_576;
 
 /// Parses and validates a policy.
 ///
-/// `path` is how messages call the file. `uri_given` says that the connection string comes from elsewhere: the policy's own is then
-/// not looked at, so that a variable it names need not be set.
+/// Messages name the file by `path`, which is not read. With `uri_given` the connection string comes from elsewhere: the policy's
+/// own is not read, so that an environment variable in it need not be set.
 ///
 /// Errors: all problems of the text, with their places.
 pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_given: bool) -> Result<Policy, PolicyError> {
@@ -63,13 +63,14 @@ fn read(context: &Context, root: &Node) -> Option<Policy> {
 }
 
 fn read_rules(map: &Mapping) -> Vec<Rule> {
-    // Its problems were reported when the policy was opened, once and not for each rule.
+    // The problems of `defaults` were reported when the policy was opened, once and not for each rule.
     let defaults =
         map.own(&keys::DEFAULTS_KEY).and_then(|entry| Mapping::open(Entry { reports: false, ..entry }, &keys::DEFAULTS));
     let Some(list) = map.own(&keys::COLLECTIONS) else { return Vec::new() };
     let Node::Seq(items) = list.node else { return Vec::new() };
-    let rules = items.iter().enumerate();
-    let rules = rules
+    let rules = items
+        .iter()
+        .enumerate()
         .filter_map(|(index, node)| {
             read_rule(&list, node, index, defaults.as_ref()).map(|(name, rule)| NamedRule { index, name, rule })
         })

@@ -15,21 +15,22 @@ pub enum Step {
     Value(usize),
 }
 
-/// A place in the text, both counted from 1.
+/// A place in the text; line and column are counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub line: usize,
     pub column: usize,
 }
 
-/// Finds where the node at the end of `path` stands in `text`.
+/// Finds the place in `text` of the node at the end of `path`, in one pass over the text.
 ///
-/// serde_yaml gives positions only with errors, so this fails on purpose when it has reached the node. One pass over the text for each call.
+/// serde_yaml gives positions only with errors, so the walk fails on purpose once it has reached the node.
 pub fn locate(text: &str, path: &[Step]) -> Option<Place> {
     let deserializer = serde_yaml::Deserializer::from_str(text);
     place_of(&Walk(path).deserialize(deserializer).err()?)
 }
 
+/// Returns the place of a parser's error.
 pub fn place_of(error: &serde_yaml::Error) -> Option<Place> {
     error.location().map(|location| Place { line: location.line(), column: location.column() })
 }
@@ -53,7 +54,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
         f.write_str(ARRIVED)
     }
 
-    // Scalars have no visit method here: the default ones fail, which is to have arrived.
+    // Scalars have no visit method here: the default methods fail, which is the sign of arrival.
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let Some((Step::Item(wanted), rest)) = self.0.split_first() else {

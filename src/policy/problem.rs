@@ -1,36 +1,37 @@
-//! What is wrong with a policy, collected so that a person sees all of it at once.
+//! The problems of a policy, collected so that a person sees all of them at once.
 
 use std::fmt;
 
 use super::place::{Place, Step, locate};
 
-/// One thing that is wrong, at one place of the policy.
+/// One problem, at one place of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// Path of the node, for finding its line; the last step may be the key rather than its value.
     pub path: Vec<Step>,
-    /// The rule it belongs to, as a person would call it: ``collections[2] `sessions` ``.
+    /// The rule that it belongs to, as messages name it: ``collections[2] `sessions` ``.
     pub rule: Option<String>,
-    /// What was found and what was expected. Never the value of an environment variable.
+    /// Says what was found and what was expected; never the value of an environment variable.
     pub message: String,
 }
 
-/// All problems of one policy, with their places. Shown one a line, in the order of the text.
+/// All problems of one policy with their places, in the order of the text; shown one per line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyError {
     pub path: String,
     pub problems: Vec<(Option<Place>, String)>,
 }
 
-/// More than this many are not worth reading, and each needs a pass over the text to be located.
+/// Problems that are shown at most: more are not worth reading, and each takes a pass over the text to be located.
 const MAX_SHOWN: usize = 25;
 
 impl PolicyError {
-    /// The error of a text that could not be parsed at all.
+    /// Makes the error of a text that could not be parsed at all.
     pub fn single(path: &str, place: Option<Place>, message: String) -> Self {
         Self { path: path.to_owned(), problems: vec![(place, message)] }
     }
 
+    /// Makes the error of a text with these problems.
     pub fn new(path: &str, text: &str, problems: &[Problem]) -> Self {
         let mut located: Vec<_> = problems
             .iter()
@@ -67,7 +68,7 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// The candidate that a text was most likely meant to be; `None` where none is near.
+/// Returns the candidate that a text was most likely meant to be; `None` if none is near.
 pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let text = text.to_lowercase();
     candidates
@@ -76,4 +77,37 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .min()
         .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 4) && *distance < candidate.chars().count())
         .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_keyboard_is_near_and_another_word_is_not() {
+        let keys = ["expireAfter", "expireAfterSeconds", "rate", "run"];
+        for (text, near) in [
+            ("expireAfterr", Some("expireAfter")),
+            ("expireafterseconds", Some("expireAfterSeconds")),
+            ("expire_after", Some("expireAfter")),
+            ("rtae", Some("rate")),
+            ("rnu", Some("run")),
+            ("x", None),
+            ("timeToLive", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(text, keys), near, "{text}");
+        }
+    }
+
+    #[test]
+    fn problems_are_shown_in_the_order_of_the_text_and_not_without_end() {
+        let text = "a: 1\nb: 2\n";
+        let problem = |key, message: &str| Problem { path: vec![Step::Key(key)], rule: None, message: message.into() };
+        let shown = PolicyError::new("p", text, &[problem(1, "second"), problem(0, "first")]).to_string();
+        assert_eq!(shown, "invalid policy `p`: 2 problems; nothing was contacted\n  p:1:1: first\n  p:2:1: second");
+        let many: Vec<Problem> = (0..MAX_SHOWN + 3).map(|_| problem(0, "again")).collect();
+        let shown = PolicyError::new("p", text, &many).to_string();
+        assert!(shown.ends_with("\n  p: and 3 more problems") && shown.lines().count() == MAX_SHOWN + 2, "{shown}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The hours in which a rule may delete.
+//! The hours of the day in which a rule may delete.
 
 use std::fmt;
 
@@ -7,8 +7,10 @@ use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::problem::nearest;
 
-/// A stretch of every day: from `start`, included, to `end`, excluded, by the clocks of a time zone. With `end` before `start` it goes over
-/// midnight. An hour that daylight saving skips is in no window, one that it repeats is in it twice.
+/// A part of every day, from `start` (included) to `end` (excluded) by the clocks of a time zone.
+///
+/// With `end` before `start` it goes over midnight. An hour that daylight saving skips is in no window; a repeated
+/// hour is in it twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     start: NaiveTime,
@@ -39,7 +41,7 @@ impl fmt::Display for Window {
 pub fn parse_time(text: &str) -> Result<NaiveTime, String> {
     let parsed = NaiveTime::parse_from_str(text, "%H:%M").or_else(|_| NaiveTime::parse_from_str(text, "%H:%M:%S"));
     let strict = text.len() == 5 || text.len() == 8;
-    // The parser takes `1:5` and, as a leap second, `23:59:60`.
+    // The parser accepts `1:5` and, as a leap second, `23:59:60`.
     parsed
         .ok()
         .filter(|time| strict && chrono::Timelike::nanosecond(time) < 1_000_000_000)
@@ -66,7 +68,7 @@ mod tests {
         Window::new(parse_time(start).unwrap(), parse_time(end).unwrap(), parse_zone(timezone).unwrap()).unwrap()
     }
 
-    /// Whether the window is open at each of these instants.
+    /// Says at each of these instants whether the window is open.
     fn open(window: &Window, instants: &[&str]) -> Vec<bool> {
         instants.iter().map(|instant| window.contains(instant.parse().unwrap())).collect()
     }

@@ -1,4 +1,4 @@
-//! The YAML of a policy as a tree that keeps what a map would lose (duplicate keys, the order), and the place of any node in the text.
+//! The YAML of a policy as a tree that keeps duplicate keys and the order, which a map would lose.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Describes the node for "found ..." in a message: the kind, and the value where it is short.
+    /// Describes the node for "found ..." in a message: its kind, and its value if that is short.
     pub fn describe(&self) -> String {
         match self {
             Node::Null => "nothing (null)".into(),
@@ -48,7 +48,7 @@ impl Node {
 
 /// Parses one YAML document.
 ///
-/// Errors: the parser's message without its position, and the position where it has one.
+/// Errors: the parser's message without its position, and the position if it has one.
 pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     if is_too_deep(text) {
         return Err((format!("nested more than {MAX_OPEN} levels deep"), None));
@@ -63,10 +63,10 @@ pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     })
 }
 
-/// The parser's time grows with the square of the brackets that are open at once.
+/// Brackets that may be open at once: the parser's time grows with their square.
 const MAX_OPEN: i32 = 1000;
 
-/// Counts brackets without looking at quotes or comments: no honest policy comes near the limit either way.
+/// Whether more than [`MAX_OPEN`] brackets are open at once, those in quotes and comments included: no honest policy comes near.
 fn is_too_deep(text: &str) -> bool {
     let mut open = 0;
     text.bytes().any(|byte| {
@@ -98,7 +98,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         Ok(Node::Null)
     }
 
-    // What serde_yaml calls a document without any node.
+    // Called for a document without any node.
     fn visit_none<E>(self) -> Result<Node, E> {
         Ok(Node::Null)
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_single_document_is_an_error_with_a_place() {
+    fn text_that_is_no_single_document_is_an_error_with_a_place() {
         let (message, place) = parse("a: 1\n\tb: 2\n").unwrap_err();
         assert!(message.contains("cannot start any token") || !message.is_empty(), "{message}");
         assert_eq!(place.unwrap().line, 2);

@@ -15,7 +15,7 @@ use super::source::explain;
 use crate::archive::blocking;
 use crate::archive::writer::{Archive, ArchiveFile};
 use crate::plan::Selection;
-use crate::policy::archive::ArchiveTo;
+use crate::policy::ArchiveTo;
 use crate::report::outcome::Archived;
 use crate::server::delete::{Restriction, Trouble, aims, with_predicate};
 use crate::server::exact::{self, Along, Exact};

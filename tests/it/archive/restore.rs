@@ -8,8 +8,8 @@ use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
 use ttl_sweeper::archive::writer::Archive;
-use ttl_sweeper::policy::archive::{ArchiveTo, Compression};
 use ttl_sweeper::policy::namespace::Namespace;
+use ttl_sweeper::policy::{ArchiveTo, Compression};
 
 /// A case whose collections `c` and `d` were archived, and what was in `c`.
 async fn swept() -> (Case, PathBuf, Documents) {

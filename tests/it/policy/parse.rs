@@ -17,13 +17,13 @@ fn problems(text: &str) -> String {
     }
 }
 
-/// A policy with one rule, which has these keys beside the usual ones.
+/// Returns a policy with one rule, which has these keys in addition to the usual ones.
 fn rule(keys: &str) -> String {
     format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    {keys}\n")
 }
 
 #[test]
-fn the_example_is_valid_and_has_every_key() {
+fn the_example_is_valid_and_means_what_it_says() {
     let text = include_str!("../../../sweeper.example.yaml");
     let policy = parse(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(policy.connection.uri.as_deref(), Some("mongodb://localhost:27017"));
@@ -36,9 +36,6 @@ fn the_example_is_valid_and_has_every_key() {
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
     assert_eq!(policy.rules[3].archive.as_ref().unwrap().directory.to_str(), Some("/backups/ttl"));
-    for key in ["lock", "history", "maxLag", "window", "archive"] {
-        assert!(text.contains(key), "{key} is not mentioned");
-    }
 }
 
 #[test]

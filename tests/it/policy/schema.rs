@@ -1,16 +1,15 @@
-//! The JSON Schema of the policy says what the parser says: the same keys, ranges and words, and neither takes what the other refuses.
+//! The JSON Schema of the policy and the parser agree: neither accepts what the other refuses.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use ttl_sweeper::policy::{parse, schema::json_schema};
+use ttl_sweeper::policy::schema::json_schema;
+use ttl_sweeper::policy::{Policy, parse};
 use ttl_sweeper::report::history::History;
 use ttl_sweeper::report::{Report, schema};
-
-/// No policy knows this key, and none is near it.
-const UNKNOWN: &str = "qqqqqqqqqqqqqqqq";
 
 fn schema() -> Value {
     serde_json::from_str(&json_schema()).expect("the schema is JSON")
@@ -33,192 +32,112 @@ fn environment(name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// What the parser says of a policy.
+/// Parses a policy.
 fn parsed(text: &str) -> Result<(), String> {
     parse::parse("p", text, &environment, false).map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// What the schema says of a policy.
+/// Validates a policy by the schema.
 fn validated(text: &str) -> Result<(), String> {
     let policy: Value = serde_yaml::from_str(text).map_err(|cause| cause.to_string())?;
     validator().validate(&policy).map_err(|error| error.to_string())
 }
 
-/// A policy with one rule, which has these keys beside the usual ones.
+/// Returns a policy with one rule, which has these keys in addition to the usual ones.
 fn rule(keys: &str) -> String {
     format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    {keys}\n")
 }
 
-/// A mapping of the policy, by the names and positions that lead there, with its schema.
-type Place = (Vec<String>, Value);
+/// A value for a key of the schema that differs from the one that `policy` has, if the schema shows one.
+struct Candidate {
+    path: Vec<String>,
+    policy: Value,
+    changed: Value,
+}
 
-/// Follows a `$ref` of the schema; what stands beside it wins.
-fn resolve(schema: &Value, node: &Value) -> Value {
-    let Some(pointer) = node["$ref"].as_str() else { return node.clone() };
-    let target = schema.pointer(pointer.trim_start_matches('#')).unwrap_or_else(|| panic!("nothing at {pointer}"));
-    let mut resolved = resolve(schema, target);
-    for (key, value) in node.as_object().unwrap().iter().filter(|(key, _)| *key != "$ref") {
-        resolved[key] = value.clone();
+/// Follows a `$ref` of the schema.
+fn resolve<'s>(schema: &'s Value, node: &'s Value) -> &'s Value {
+    match node["$ref"].as_str() {
+        Some(pointer) => schema.pointer(pointer.trim_start_matches('#')).unwrap_or_else(|| panic!("nothing at {pointer}")),
+        None => node,
     }
-    resolved
 }
 
-fn below(path: &[String], step: &str) -> Vec<String> {
-    path.iter().cloned().chain([step.to_owned()]).collect()
-}
-
-/// Every mapping whose keys the schema lists.
-fn mappings(schema: &Value, node: &Value, path: &[String], found: &mut Vec<Place>) {
-    let node = resolve(schema, node);
-    if let Some(properties) = node["properties"].as_object() {
-        found.push((path.to_vec(), node.clone()));
-        for (name, inner) in properties {
-            mappings(schema, inner, &below(path, name), found);
+/// Collects candidates for every key of a mapping and of the mappings inside it; `policy` has an example of the mapping.
+fn candidates(schema: &Value, node: &Value, path: &[String], policy: &Value, found: &mut Vec<Candidate>) {
+    for (name, property) in node["properties"].as_object().into_iter().flatten() {
+        let property = resolve(schema, property);
+        let path: Vec<String> = path.iter().cloned().chain([name.clone()]).collect();
+        let mut values =
+            [&property["examples"], &property["anyOf"][0]["enum"]].map(|list| list.as_array().cloned().unwrap_or_default());
+        values[0].extend(["minimum", "maximum"].iter().filter_map(|end| property.get(end).cloned()));
+        if property["type"] == "boolean" {
+            values[0].extend([json!(true), json!(false)]);
+        }
+        for value in values.concat() {
+            found.push(Candidate { path: path.clone(), policy: policy.clone(), changed: with(policy, &path, value) });
+        }
+        let is_list = property["items"].is_object();
+        let inner = if is_list { resolve(schema, &property["items"]) } else { property };
+        if inner["properties"].is_object() {
+            let below = if is_list { [path, vec!["0".to_owned()]].concat() } else { path };
+            let example = property["examples"].get(0).map(|example| with(policy, &below, example.clone()));
+            candidates(schema, inner, &below, example.as_ref().unwrap_or(policy), found);
         }
     }
-    if node["items"].is_object() {
-        mappings(schema, &node["items"], &below(path, "0"), found);
-    }
 }
 
-/// A valid policy but for a value at a path.
-fn policy_with(path: &[String], value: Value) -> Value {
-    let mut policy = json!({
-        "version": 1,
-        "collections": [{ "namespace": "app.*", "field": "at", "expireAfter": "1d" }],
-    });
-    set(&mut policy, path, value);
-    // What goes only with something else.
-    let rule = &mut policy["collections"][0];
-    if rule.get("expireAfterSeconds").is_some() {
-        rule.as_object_mut().unwrap().remove("expireAfter");
+/// Sets a value in a policy, and what goes only together with it.
+fn with(policy: &Value, path: &[String], value: Value) -> Value {
+    let mut policy = policy.clone();
+    let mut node = &mut policy;
+    for step in path {
+        node = match step.parse::<usize>() {
+            Ok(index) => &mut node[index],
+            Err(_) => &mut node[step],
+        };
+    }
+    *node = value;
+    if policy["defaults"].get("expireAfterSeconds").is_some() {
+        policy["defaults"].as_object_mut().unwrap().remove("expireAfter");
     }
     policy
 }
 
-fn set(node: &mut Value, path: &[String], value: Value) {
-    let Some((first, rest)) = path.split_first() else {
-        *node = value;
-        return;
+#[test]
+fn every_key_is_read_and_both_take_what_the_schema_shows() {
+    let schema = schema();
+    let base = json!({
+        "version": 1,
+        "connection": { "expect": { "replicaSet": "other" } },
+        "defaults": { "expireAfter": "7d", "ttlField": "own", "window": { "start": "00:00", "end": "00:01" }, "archive": { "directory": "other" } },
+        "collections": [{ "namespace": "app.*" }],
+    });
+    let mut found = Vec::new();
+    candidates(&schema, &schema, &[], &base, &mut found);
+    let read = |policy: &Value| {
+        let parsed = parse::parse("p", &policy.to_string(), &environment, false);
+        Policy { sha256: String::new(), ..parsed.unwrap_or_else(|error| panic!("{policy}: {error}")) }
     };
-    match first.parse::<usize>() {
-        Ok(index) => {
-            if !node.is_array() {
-                *node = json!([null]);
-            }
-            set(&mut node[index], rest, value);
-        }
-        Err(_) => {
-            if !node.is_object() {
-                *node = json!({});
-            }
-            set(&mut node[first], rest, value);
-        }
+    let mut effects: BTreeMap<String, bool> = BTreeMap::new();
+    for Candidate { path, policy, changed } in found {
+        assert_eq!(validated(&changed.to_string()), Ok(()), "{changed}");
+        *effects.entry(path.join(".")).or_default() |= read(&changed) != read(&policy);
     }
+    assert!(effects.len() > 60, "{effects:?}");
+    let ignored: Vec<&String> = effects.iter().filter(|(_, effect)| !**effect).map(|(path, _)| path).collect();
+    assert!(ignored.is_empty(), "no value of these keys changes the policy: {ignored:?}");
 }
 
-fn all_mappings() -> Vec<Place> {
+#[test]
+fn the_example_has_every_key() {
+    let text = include_str!("../../../sweeper.example.yaml");
     let schema = schema();
     let mut found = Vec::new();
-    mappings(&schema, &schema, &[], &mut found);
-    found
-}
-
-#[test]
-fn the_keys_are_those_that_the_parser_knows() {
-    let places = all_mappings();
-    assert!(places.len() > 8, "{places:?}");
-    for (path, node) in places {
-        let unknown = json!({ UNKNOWN: 1 });
-        let policy = if path.is_empty() { unknown } else { policy_with(&path, unknown) };
-        let message = parsed(&policy.to_string()).unwrap_err();
-        let unknown = format!("unknown key `{UNKNOWN}`");
-        let line = message.lines().find(|line| line.contains(&unknown)).unwrap_or_else(|| panic!("{path:?}: {message}"));
-        let listed = line.split_once("expected one of ").unwrap_or_else(|| panic!("{line}")).1;
-        let mut known: Vec<&str> = listed.split(", ").collect();
-        known.sort_unstable();
-        let mut described: Vec<&str> = node["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        described.sort_unstable();
-        assert_eq!(described, known, "{path:?}");
-        assert_eq!(node["additionalProperties"], false, "{path:?}");
+    candidates(&schema, &schema, &[], &json!({ "collections": [{}] }), &mut found);
+    for key in found.iter().filter(|found| !found.path.contains(&"collation".to_owned())).filter_map(|found| found.path.last()) {
+        assert!(text.contains(&format!("{key}:")), "{key} is not mentioned");
     }
-}
-
-#[test]
-fn every_key_is_described() {
-    let schema = schema();
-    for (path, node) in all_mappings() {
-        for (name, property) in node["properties"].as_object().unwrap() {
-            assert!(resolve(&schema, property)["description"].is_string(), "{path:?} {name}");
-        }
-    }
-}
-
-#[test]
-fn ranges_end_where_the_parser_ends_them() {
-    let schema = schema();
-    let mut ends = 0;
-    for (path, node) in all_mappings() {
-        for (name, property) in node["properties"].as_object().unwrap() {
-            let property = resolve(&schema, property);
-            if !property["maximum"].is_number() {
-                continue;
-            }
-            let at = below(&path, name);
-            for (end, step) in [("minimum", -1), ("maximum", 1)] {
-                let Some(value) = property[end].as_i64() else { continue };
-                for (value, fits) in [(value, true), (value + step, false)] {
-                    let mut policy = policy_with(&at, json!(value));
-                    if value == -1 && fits {
-                        policy["collections"][0]["ttlField"] = json!("ttl");
-                    }
-                    let text = policy.to_string();
-                    assert_eq!(parsed(&text).is_ok(), fits, "{at:?} {value}: {:?}", parsed(&text));
-                    assert_eq!(validated(&text).is_ok(), fits, "{at:?} {value}: {:?}", validated(&text));
-                    ends += 1;
-                }
-            }
-        }
-    }
-    assert!(ends > 40, "{ends}");
-}
-
-#[test]
-fn examples_defaults_and_words_are_what_the_parser_takes() {
-    let schema = schema();
-    let mut seen = 0;
-    for (path, node) in all_mappings() {
-        for (name, property) in node["properties"].as_object().unwrap() {
-            let resolved = resolve(&schema, property);
-            let list = |node: &Value, key: &str| node[key].as_array().cloned().unwrap_or_default();
-            let mut values = [list(property, "examples"), list(&resolved, "examples")].concat();
-            values.extend(resolved.get("default").cloned());
-            values.extend(resolved["anyOf"].as_array().into_iter().flatten().flat_map(|inner| list(inner, "enum")));
-            for value in values {
-                let at = below(&path, name);
-                let mut policy = policy_with(&at, value.clone());
-                // What does not stand alone.
-                let owner = path.iter().try_fold(&mut policy, |node, step| match step.parse::<usize>() {
-                    Ok(index) => node.get_mut(index),
-                    Err(_) => node.get_mut(step),
-                });
-                match (path.last().map(String::as_str), owner) {
-                    (Some("window"), Some(window)) => {
-                        let other = |key: &str, text: &str| json!(if name == key { value.as_str().unwrap() } else { text });
-                        (window["start"], window["end"]) = (other("start", "22:00"), other("end", "23:00"));
-                    }
-                    (Some("collation"), Some(collation)) if name != "locale" => collation["locale"] = json!("en"),
-                    (Some("archive"), Some(archive)) if name != "directory" => archive["directory"] = json!("/x"),
-                    _ => {}
-                }
-                let text = policy.to_string();
-                seen += 1;
-                assert_eq!(parsed(&text), Ok(()), "{text}");
-                assert_eq!(validated(&text), Ok(()), "{text}");
-            }
-        }
-    }
-    assert!(seen > 60, "{seen}");
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! Kinds of values with keys of their own: for each its reading, its JSON Schema, and its name in the documentation.
+
+use bson::Document;
+use serde_json::{Value, json};
+
+use super::entry::Entry;
+use super::filter;
+use super::key::{Kind, Section};
+use super::mapping::Mapping;
+use super::yaml::Node;
+
+/// A predicate in MongoDB's query language.
+pub struct Filter;
+
+impl Kind for Filter {
+    type Value = Document;
+
+    fn read(&self, entry: &Entry) -> Option<Document> {
+        entry.accept(filter::parse_filter(entry.node, entry.context.env))
+    }
+
+    fn schema(&self) -> Value {
+        let top_level = filter::TOP_LEVEL.map(|operator| operator.trim_start_matches('$')).join("|");
+        json!({
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": { "pattern": format!("^(?!\\$)|^\\$({top_level})$") },
+            "additionalProperties": { "$ref": "#/definitions/query" },
+        })
+    }
+
+    fn words(&self) -> String {
+        "a filter".to_owned()
+    }
+}
+
+/// A collation document.
+pub struct Collation(pub &'static Section);
+
+impl Kind for Collation {
+    type Value = Document;
+
+    fn read(&self, entry: &Entry) -> Option<Document> {
+        let known: Vec<&str> = self.0.names().collect();
+        entry.accept(filter::parse_collation(entry.node, &known, entry.context.env))
+    }
+
+    fn schema(&self) -> Value {
+        self.0.schema(|key| key.schema())
+    }
+
+    fn words(&self) -> String {
+        "a mapping".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.0)
+    }
+}
+
+/// A value that is passed on to MongoDB as it is.
+pub struct Any;
+
+impl Kind for Any {
+    type Value = ();
+
+    fn read(&self, _: &Entry) -> Option<()> {
+        Some(())
+    }
+
+    fn schema(&self) -> Value {
+        json!({})
+    }
+
+    fn words(&self) -> String {
+        "as MongoDB takes it".to_owned()
+    }
+}
+
+/// A mapping that is read to a `T` once its own keys have been checked.
+pub struct Nested<T> {
+    pub section: &'static Section,
+    pub read: fn(&Mapping) -> Option<T>,
+}
+
+impl<T> Kind for Nested<T> {
+    type Value = T;
+
+    fn read(&self, entry: &Entry) -> Option<T> {
+        Mapping::open(entry.clone(), self.section).and_then(|mapping| (self.read)(&mapping))
+    }
+
+    fn schema(&self) -> Value {
+        self.section.schema(|key| key.schema())
+    }
+
+    fn words(&self) -> String {
+        "a mapping".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.section)
+    }
+}
+
+/// The list of rules, each of which is read by itself.
+pub struct Rules;
+
+impl Kind for Rules {
+    type Value = ();
+
+    fn read(&self, entry: &Entry) -> Option<()> {
+        match entry.node {
+            Node::Seq(items) if !items.is_empty() => Some(()),
+            _ => entry.unexpected("a list of at least one rule"),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "array", "minItems": 1, "items": { "$ref": "#/definitions/rule" } })
+    }
+
+    fn words(&self) -> String {
+        "a list of rules".to_owned()
+    }
+}
