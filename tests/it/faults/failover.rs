@@ -23,6 +23,13 @@ const BOUND: Duration = Duration::from_secs(150);
 
 async fn set_of_three() -> (ReplicaSet, Client) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
+    // A member that is back does not become the primary once more just because it was the first.
+    set.reconfigure(|config| {
+        for member in config.get_array_mut("members").unwrap() {
+            member.as_document_mut().unwrap().insert("priority", 1);
+        }
+    })
+    .await;
     let client = Client::with_uri_str(format!("{}{WATCHFUL}", set.uri())).await.expect("a client");
     (set, client)
 }
@@ -30,6 +37,25 @@ async fn set_of_three() -> (ReplicaSet, Client) {
 async fn admin(member: &Mongod, command: Document) {
     let done = member.client().await.database("admin").run_command(command).await;
     done.expect("a command on one member");
+}
+
+async fn is_primary(member: &Mongod) -> bool {
+    let hello = member.client().await.database("admin").run_command(doc! { "hello": 1 }).await.expect("hello");
+    hello.get_bool("isWritablePrimary").expect("a role")
+}
+
+/// Returns how many documents a member has, whatever the others have.
+async fn count(member: &Mongod) -> u64 {
+    let collection = member.client().await.database("app").collection::<Document>("c");
+    collection.count_documents(doc! {}).await.expect("a count on one member")
+}
+
+async fn until(mut is: impl AsyncFnMut() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !is().await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not within 60 s: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// One sweep under way, and what it is about.
@@ -46,7 +72,7 @@ impl Sweep {
     async fn begin(set: &ReplicaSet, client: &Client, way: Way, options: &str) -> Self {
         until_whole(set, client).await;
         let filled = Filled::new(client, way, EXPIRED).await.expect("documents go in");
-        slow_down(client, "delete", 100).await;
+        slow_down(client, "delete", 250).await;
         let (site, uri) = (Site::new(), format!("{}{options}", set.uri()));
         let mut command = sweeper(&["sweep", "--format", "json", "--uri", &uri, "--policy"]);
         command.arg(site.policy("", &filled.rule));
@@ -152,8 +178,7 @@ async fn a_majority_that_is_away_for_a_while_is_waited_for() {
     let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
     let primary = set.primary(&client).await;
     let stopped: Vec<Stopped> = [1, 2].iter().map(|step| Stopped::new(set.members[(primary + step) % 3].child.id())).collect();
-    // Long enough for the primary to notice, and to step down.
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    until(async || !is_primary(&set.members[primary]).await, "the primary notices, and steps down").await;
     drop(stopped);
     let report = sweep.end(&mut set, &client, async |_| {}).await;
     assert_went_on(&report);
@@ -195,22 +220,20 @@ async fn a_set_that_is_started_anew() {
 async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
     let (mut set, client) = set_of_three().await;
     // A new primary does not ask the old one for what it has not got.
-    let config = client.database("admin").run_command(doc! { "replSetGetConfig": 1 }).await.unwrap();
-    let mut config = config.get_document("config").unwrap().clone();
-    config.insert("version", config.get_i32("version").unwrap() + 1);
-    config.get_document_mut("settings").unwrap().insert("catchUpTimeoutMillis", 0);
-    client.database("admin").run_command(doc! { "replSetReconfig": config }).await.unwrap();
+    let catch_up = doc! { "catchUpTimeoutMillis": 0 };
+    set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up)).await;
 
     let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
     let primary = set.primary(&client).await;
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "alwaysOn" }).await;
     }
-    // Long enough for batches that only the primary knows of.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let count = async |step| count(&set.members[(primary + step) % 3]).await;
+    until(async || count(0).await < count(1).await.min(count(2).await), "batches that only the primary knows of").await;
     admin(&set.members[primary], doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 0, "force": true }).await;
     // The others can only elect one of them while they do not follow.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let others = [1, 2].map(|step| &set.members[(primary + step) % 3]);
+    until(async || is_primary(others[0]).await || is_primary(others[1]).await, "another one is elected").await;
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "off" }).await;
     }

@@ -1,11 +1,12 @@
 //! `maxLag` on a real replica set: who counts, what is unknown, and what is done where the members may not be seen.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::faults::{end, signal, start};
 use crate::support::mongod::Mongod;
 use crate::support::replica_set::ReplicaSet;
+use crate::support::said::Said;
 use crate::support::sweeper::{Report, id_set, ids, sweeper};
 use mongodb::Client;
 use mongodb::bson::{DateTime, Document, doc};
@@ -67,31 +68,24 @@ async fn let_lag(client: &Client, member: &Mongod) {
     }
 }
 
-/// Changes the settings of the last member.
-async fn reconfigure(client: &Client, settings: Document) {
-    let admin = client.database("admin");
-    let reply = admin.run_command(doc! { "replSetGetConfig": 1 }).await.unwrap();
-    let mut config = reply.get_document("config").unwrap().clone();
-    config.insert("version", config.get_i32("version").unwrap() + 1);
-    config.get_array_mut("members").unwrap()[2].as_document_mut().unwrap().extend(settings);
-    admin.run_command(doc! { "replSetReconfig": config }).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
     let (set, client) = set_of_three().await;
     fill(&client).await;
     let_lag(&client, &set.members[1]).await;
-    let child = start(sweep(&set, "", &[]));
+    let mut child = start(sweep(&set, "", &[]));
+    let said = Said::by(&mut child);
+    let who = format!("waiting: 127.0.0.1:{} is ", set.members[1].port);
+    said.until(&who).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     // Three seconds are enough for all of it.
     assert_eq!(left(&client).await, 3005);
     replicate(&set.members[1], true).await;
-    let swept = report(child).await;
+    let mut swept = report(child).await;
+    swept.ran.stderr = said.to_the_end();
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(swept.rule(0, "deletedCount"), EXPIRED);
     assert!(swept.rule(0, "pausedMs")["lag"].as_u64().unwrap() > 1000, "{swept:?}");
-    let who = format!("waiting: 127.0.0.1:{} is ", set.members[1].port);
     assert!(swept.ran.stderr.contains(&who) && swept.ran.stderr.contains("2 s are allowed"), "{swept:?}");
     assert_eq!(ids(&client.database("app").collection("c")).await, id_set(EXPIRED..EXPIRED + 5));
 
@@ -102,14 +96,19 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
         let delayed = settings.contains_key("secondaryDelaySecs");
         client.database("app").collection::<Document>("c").drop().await.unwrap();
         fill(&client).await;
-        reconfigure(&client, settings).await;
+        set.reconfigure(|config| {
+            config.get_array_mut("members").unwrap()[2].as_document_mut().unwrap().extend(settings);
+        })
+        .await;
         if !delayed {
             let_lag(&client, &set.members[2]).await;
         }
-        let swept = report(start(sweep(&set, "", &["--max-duration", "30s"]))).await;
+        let swept = report(start(sweep(&set, "", &["--max-duration", "90s"]))).await;
         assert_eq!(swept.ran.code, Some(0), "{swept:?}");
         assert_eq!(swept.rule(0, "deletedCount"), EXPIRED);
-        assert!(!swept.ran.stderr.contains("is unknown") && !swept.ran.stderr.contains("s are allowed"), "{swept:?}");
+        // On a busy machine the other member may really lag.
+        let left_behind = format!("127.0.0.1:{} is ", set.members[2].port);
+        assert!(!swept.ran.stderr.contains("is unknown") && !swept.ran.stderr.contains(&left_behind), "{swept:?}");
         replicate(&set.members[2], true).await;
     }
 }
@@ -120,7 +119,7 @@ async fn a_member_that_is_gone_counts_as_lagging_and_the_run_can_be_ended() {
     fill(&client).await;
     set.members[2].kill();
     let gone = format!("lag is unknown: 127.0.0.1:{} is ", set.members[2].port);
-    let swept = report(start(sweep(&set, ", rate: 200", &["--max-duration", "8s"]))).await;
+    let swept = report(start(sweep(&set, ", rate: 200", &["--max-duration", "12s"]))).await;
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");
     assert_eq!((swept.rule(0, "status"), swept.rule(0, "reason")), (&"partial".into(), &"maxDuration".into()));
     assert_eq!(swept.rule(0, "deletedCount"), 3005 - left(&client).await);
@@ -129,14 +128,13 @@ async fn a_member_that_is_gone_counts_as_lagging_and_the_run_can_be_ended() {
     assert!(swept.rule(0, "pausedMs")["lag"].as_u64().unwrap() > 0, "{swept:?}");
 
     let before = left(&client).await;
-    let child = start(sweep(&set, "", &[]));
-    // Long enough for a line of progress.
-    tokio::time::sleep(Duration::from_secs(12)).await;
+    let mut child = start(sweep(&set, "", &[]));
+    let said = Said::by(&mut child);
+    said.until(&gone).await;
+    said.until("0 deleted, 0 per second; app.c 0 (waiting: ").await;
     signal(&child, "TERM");
     let swept = report(child).await;
     assert_eq!(swept.ran.code, Some(143), "{swept:?}");
-    assert!(swept.ran.stderr.contains(&gone), "{swept:?}");
-    assert!(swept.ran.stderr.contains("0 deleted, 0 per second; app.c 0 (waiting: "), "{swept:?}");
     assert_eq!((swept.rule(0, "reason"), swept.rule(0, "deletedCount")), (&"interrupted".into(), &0.into()));
     assert_eq!(left(&client).await, before);
 }
@@ -156,6 +154,11 @@ async fn where_the_members_may_not_be_seen_a_majority_has_to_confirm_in_time() {
         replicate(member, false).await;
     }
     let child = start(sweep(&set, "", &[]));
+    let begun = Instant::now();
+    while left(&client).await == 3005 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was deleted within 60 s");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     // Two seconds for the first batches, and more for others that must not come.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let few = left(&client).await;
@@ -177,7 +180,7 @@ async fn where_the_members_may_not_be_seen_a_majority_has_to_confirm_in_time() {
     for member in &set.members[1..] {
         replicate(member, false).await;
     }
-    let swept = report(start(sweep(&set, "", &["--max-duration", "5s"]))).await;
+    let swept = report(start(sweep(&set, "", &["--max-duration", "10s"]))).await;
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");
     assert_eq!(swept.rule(0, "reason"), "maxDuration");
     let gone = 3005 - left(&client).await;

@@ -1,14 +1,13 @@
 //! `--every`: a run that stays and repeats. Each run is one of its own, none overlaps another, and a failed one is not the end.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::process::Child;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::faults::{
     alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, start, until_running,
 };
+use crate::support::said::Said;
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use crate::support::terminal::Terminal;
 use serde_json::Value;
@@ -34,32 +33,6 @@ async fn until_swept(case: &Case, name: &str, child: &mut Child) {
         wait().await;
     }
     panic!("`{name}` is not swept within the time of the test");
-}
-
-/// The lines of stderr as they come.
-fn listen(child: &mut Child) -> Arc<Mutex<Vec<String>>> {
-    let (stderr, lines) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let heard = lines.clone();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stderr).lines() {
-            heard.lock().unwrap().push(line.unwrap());
-        }
-    });
-    lines
-}
-
-async fn until_heard(lines: &Arc<Mutex<Vec<String>>>, part: &str) {
-    until_heard_times(lines, part, 1).await;
-}
-
-async fn until_heard_times(lines: &Arc<Mutex<Vec<String>>>, part: &str, times: usize) {
-    for _ in 0..MOST_WAITS {
-        if lines.lock().unwrap().iter().filter(|line| line.contains(part)).count() >= times {
-            return;
-        }
-        wait().await;
-    }
-    panic!("`{part}` was not said within the time of the test: {lines:?}");
 }
 
 /// The reports that were written one after the other.
@@ -99,8 +72,8 @@ async fn a_signal_ends_a_wait_of_days_at_once_and_leaves_nothing_behind_that_sto
     let mut command = case.command(&rules, &["sweep", "-v", "--every", "30d"]);
     command.arg("--lock").arg(&lock);
     let mut child = start(command);
-    let lines = listen(&mut child);
-    until_heard(&lines, "the next run begins at").await;
+    let said = Said::by(&mut child);
+    said.until("the next run begins at").await;
     // Both locks are free between two runs.
     case.fill("c", dated(5..8, days(-3))).await;
     let mut between = case.command(&rules, &["sweep"]);
@@ -120,9 +93,9 @@ async fn a_signal_in_a_run_lets_the_batch_in_flight_end() {
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}\n";
     let mut child = start(case.command(rule, &["sweep", "--format", "json", "--every", "1s"]));
     until_running(&case.client, "delete").await;
-    let lines = listen(&mut child);
+    let said = Said::by(&mut child);
     signal(&child, "TERM");
-    until_heard(&lines, "stopping after the batch in flight").await;
+    said.until("stopping after the batch in flight").await;
     resume_deletes(&case.client).await;
     let ran = end(child).await;
     assert_eq!(ran.code, Some(143), "{ran:?}");
@@ -171,13 +144,13 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
     let mut command = case.command(RULE, &["sweep", "--every", "1s"]);
     command.arg("-o").arg(&output);
     let mut child = start(command);
-    let lines = listen(&mut child);
-    until_heard(&lines, "error: failed: deleted 0 documents").await;
+    let said = Said::by(&mut child);
+    said.until("error: failed: deleted 0 documents").await;
     heal(&case.client).await;
     until_swept(&case, "c", &mut child).await;
     // The server is gone.
     mongod.kill();
-    until_heard(&lines, "error: connecting to ").await;
+    said.until("error: connecting to ").await;
     mongod.restart();
     case.fill("c", dated(5..8, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
@@ -199,21 +172,21 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
 async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_is_wrong() {
     let case = Case::new().await;
     let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--format", "json"]));
-    let lines = listen(&mut child);
+    let said = Said::by(&mut child);
     // The handler is there before the first run.
     case.fill("c", dated(0..2, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     case.fill("d", dated(0..2, days(-3))).await;
     case.replace_policy("  - {namespace: DB.d, field: at}\n");
     signal(&child, "HUP");
-    until_heard(&lines, "neither `expireAfterSeconds` nor `expireAfter`").await;
-    until_heard(&lines, "using the previous policy").await;
+    said.until("neither `expireAfterSeconds` nor `expireAfter`").await;
+    said.until("using the previous policy").await;
     case.fill("c", dated(2..4, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     assert_eq!(case.ids("d").await, id_set(0..2));
     case.replace_policy("  - {namespace: DB.d, field: at, expireAfter: 1d}\n");
     signal(&child, "HUP");
-    until_heard(&lines, "read anew").await;
+    said.until("read anew").await;
     until_swept(&case, "d", &mut child).await;
     signal(&child, "TERM");
     let ran = end(child).await;
@@ -231,11 +204,11 @@ async fn the_stop_file_skips_runs_and_does_not_end_the_stay() {
     let mut command = case.command(RULE, &["sweep", "--every", "1s"]);
     command.arg("--stop-file").arg(&stop);
     let mut child = start(command);
-    let lines = listen(&mut child);
-    until_heard(&lines, "no run begins until it is gone").await;
+    let said = Said::by(&mut child);
+    said.until("no run begins until it is gone").await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(case.ids("c").await, id_set(0..2));
-    assert_eq!(lines.lock().unwrap().len(), 1, "said once: {lines:?}");
+    assert_eq!(said.lines().len(), 1, "said once: {:?}", said.lines());
     std::fs::remove_file(stop).unwrap();
     until_swept(&case, "c", &mut child).await;
     signal(&child, "TERM");
@@ -280,8 +253,8 @@ async fn a_dry_run_may_stay_as_well() {
     let case = Case::new().await;
     case.fill("c", dated(0..2, days(-3))).await;
     let mut child = start(case.command(RULE, &["sweep", "--dry-run", "-v", "--every", "1s", "--format", "json"]));
-    let lines = listen(&mut child);
-    until_heard_times(&lines, "the next run begins", 2).await;
+    let said = Said::by(&mut child);
+    said.until_times("the next run begins", 2).await;
     signal(&child, "TERM");
     let reports = reports(&end(child).await.stdout);
     assert!(reports.len() >= 2);

@@ -1,9 +1,9 @@
 //! `--stop-file`: while the file is there nothing begins, and what runs ends after the batch in flight.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_deleted_from, until_running};
+use crate::support::said::Said;
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}
@@ -43,16 +43,15 @@ async fn a_file_that_appears_lets_the_batch_in_flight_end_and_the_report_be_writ
     case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
     case.fill("d", dated(0..3, days(-3))).await;
     pause_deletes(&case.client).await;
-    let child = start(with_file(&case, &[]));
+    let mut child = start(with_file(&case, &[]));
+    let said = Said::by(&mut child);
     until_running(&case.client, "delete").await;
     let stop = case.file("stop", "");
-    // It is seen within a second; nobody can be asked when it was.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    said.until("is there: stopping after the batch in flight").await;
     std::fs::remove_file(stop).unwrap();
     resume_deletes(&case.client).await;
     let ran = end(child).await;
     assert_eq!(ran.code, Some(4), "{ran:?}");
-    assert!(ran.stderr.contains("is there: stopping after the batch in flight"), "{ran:?}");
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["exitCode"], 4);
     for rule in 0..2 {

@@ -11,6 +11,7 @@ use crate::support::proxy::cosmos::{CosmosRu, TtlOnTs};
 use crate::support::proxy::errors;
 use crate::support::proxy::fault::Fault;
 use crate::support::sweeper::{Case, Report, id_set};
+use futures_util::future::join_all;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, doc};
 
@@ -108,7 +109,8 @@ async fn every_fault_ends_with_the_same_survivors() {
         ("16500 in whole", Fault::Answer { reply: errors::throttled(None), done: false }, false),
         ("16500 with a wait", Fault::Answer { reply: errors::throttled(Some(Duration::from_millis(50))), done: false }, false),
     ];
-    for (name, fault, uncertain) in faults {
+    // Side by side, since a sweep waits after most of them.
+    let swept = faults.map(async |(name, fault, uncertain)| {
         let proxied = account(CosmosRu::default()).await;
         let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 40}\n";
         proxied.proxy.faults().next("delete", 1, fault.clone());
@@ -123,7 +125,8 @@ async fn every_fault_ends_with_the_same_survivors() {
         } else {
             assert_eq!(deleted, 150, "{name}");
         }
-    }
+    });
+    join_all(swept).await;
 }
 
 #[tokio::test]

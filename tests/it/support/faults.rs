@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
-use mongodb::Client;
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::{Client, Collection};
 use serde_json::Value;
 
 use super::mongod::{Mongod, launch};
@@ -32,6 +32,16 @@ impl Mongod {
 }
 
 impl ReplicaSet {
+    /// Changes the configuration of the set.
+    pub async fn reconfigure(&self, change: impl FnOnce(&mut Document)) {
+        let admin = self.client().await.database("admin");
+        let reply = admin.run_command(doc! { "replSetGetConfig": 1 }).await.expect("the configuration");
+        let mut config = reply.get_document("config").expect("the configuration").clone();
+        config.insert("version", config.get_i32("version").expect("a version") + 1);
+        change(&mut config);
+        admin.run_command(doc! { "replSetReconfig": config }).await.expect("another configuration");
+    }
+
     /// Which of the members is the primary, once one is.
     pub async fn primary(&self, client: &Client) -> usize {
         for _ in 0..300 {
@@ -97,13 +107,14 @@ async fn pause(client: &Client, mode: &str) {
 
 /// The commands of `sweeper` that the server is busy with.
 pub async fn running(client: &Client, command: &str) -> usize {
-    operations(client, command).await.len()
+    operations(client, command, doc! {}).await.len()
 }
 
-/// Their numbers on the server.
-async fn operations(client: &Client, command: &str) -> Vec<Bson> {
+/// The numbers on the server of those that match a filter.
+async fn operations(client: &Client, command: &str, filter: Document) -> Vec<Bson> {
     let stages = [
         doc! { "$currentOp": { "allUsers": true } },
+        doc! { "$match": filter },
         doc! { "$match": { "appName": "sweeper", "$or": [
             { format!("command.{command}"): { "$exists": true } },
             // A delete that has begun shows its statement in place of the command.
@@ -117,9 +128,20 @@ async fn operations(client: &Client, command: &str) -> Vec<Bson> {
 
 /// Waits until the server is busy with such a command of `sweeper`, and not only on the point of answering it.
 pub async fn until_running(client: &Client, command: &str) {
+    until_running_with(client, command, doc! {}).await;
+}
+
+/// As [`until_running`], for deletes from one of several collections that are swept at the same time.
+pub async fn until_deleting_from(collection: &Collection<Document>) {
+    let filter = doc! { "ns": collection.namespace().to_string() };
+    until_running_with(collection.client(), "delete", filter).await;
+}
+
+async fn until_running_with(client: &Client, command: &str, filter: Document) {
     let mut before = Vec::new();
-    for _ in 0..3000 {
-        let now = operations(client, command).await;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        let now = operations(client, command, filter.clone()).await;
         if now.iter().any(|operation| before.contains(operation)) {
             return;
         }

@@ -13,6 +13,7 @@ pub mod proxied;
 pub mod proxy;
 pub mod reference;
 pub mod replica_set;
+pub mod said;
 pub mod shared;
 pub mod shim;
 pub mod site;

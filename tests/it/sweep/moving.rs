@@ -1,6 +1,6 @@
 //! Collections and indexes that go away in the middle of a run.
 
-use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_running};
+use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::mongod::Mongod;
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
@@ -17,7 +17,7 @@ async fn swept_while(change: impl AsyncFnOnce(&Case)) -> (Mongod, Case, Report) 
     case.db.run_command(doc! { "createIndexes": "moving", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await.unwrap();
     pause_deletes(&case.client).await;
     let child = start(case.command(RULES, &["sweep", "--format", "json"]));
-    until_running(&case.client, "delete").await;
+    until_deleting_from(&case.collection("moving")).await;
     change(&case).await;
     resume_deletes(&case.client).await;
     let ran = end(child).await;

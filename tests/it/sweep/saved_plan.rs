@@ -1,6 +1,7 @@
 //! `sweep --plan`: exactly what a saved report approved goes, and nothing at all where something is not as it was.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_running};
 use crate::support::sweeper::{Case, Report, id_set};
@@ -38,12 +39,13 @@ fn assert_refused(report: &Report, why: &str) {
 #[tokio::test]
 async fn what_expires_after_the_plan_was_saved_stays() {
     let case = Case::new().await;
-    // A day old in two seconds.
-    let soon = DateTime::from_millis(DateTime::now().timestamp_millis() - 86_400_000 + 2000);
+    // A day old in five seconds.
+    let expires = Instant::now() + Duration::from_secs(5);
+    let soon = DateTime::from_millis(DateTime::now().timestamp_millis() - 86_400_000 + 5000);
     case.fill("c", dated(0..20, days(-3)).chain([doc! { "_id": 20, "at": soon }])).await;
     let plan = approve(&case, RULE).await;
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+    tokio::time::sleep_until((expires + Duration::from_millis(500)).into()).await;
     let dry = case.report(RULE, &["--dry-run"]).await;
     assert_eq!(dry.rule(0, "expiredCount"), 21, "time has passed: {dry:?}");
 

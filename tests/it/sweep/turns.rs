@@ -15,12 +15,12 @@ async fn a_backlog_in_one_collection_does_not_keep_the_others_waiting() {
     for name in ["a", "b", "c"] {
         case.fill(name, dated(0..20, days(-3)).chain(dated(20..25, days(3)))).await;
     }
-    slow_down(&case.client, "delete", 100).await;
+    slow_down(&case.client, "delete", 200).await;
     let rules = "  - {namespace: DB.backlog, field: at, expireAfter: 1d, batchSize: 100}
   - {namespace: DB.a, field: at, expireAfter: 1d}
   - {namespace: DB.b, field: at, expireAfter: 1d}
   - {namespace: DB.c, field: at, expireAfter: 1d}
-run: {maxDuration: 4s}\n";
+run: {maxDuration: 8s}\n";
     let swept = case.report(rules, &[]).await;
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");
     assert_eq!((swept.rule(0, "status"), swept.rule(0, "reason")), (&"partial".into(), &"maxDuration".into()));

@@ -1,0 +1,52 @@
+//! The lines that a process writes to stderr, as they come.
+
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What a process has said so far.
+pub struct Said {
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Said {
+    /// Takes over the stderr of a process.
+    pub fn by(child: &mut Child) -> Self {
+        let (stderr, lines) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let heard = lines.clone();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                heard.lock().unwrap().push(line.unwrap());
+            }
+        });
+        Self { lines, reader }
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Waits until a line holds this text.
+    pub async fn until(&self, part: &str) {
+        self.until_times(part, 1).await;
+    }
+
+    /// Waits until so many lines hold this text.
+    pub async fn until_times(&self, part: &str, times: usize) {
+        let begun = Instant::now();
+        while self.lines().iter().filter(|line| line.contains(part)).count() < times {
+            assert!(begun.elapsed() < Duration::from_secs(60), "`{part}` was not said within 60 s: {:#?}", self.lines());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Returns all lines of a process that has ended.
+    pub fn to_the_end(self) -> String {
+        self.reader.join().expect("a thread that reads");
+        let lines = self.lines.lock().unwrap();
+        lines.join("\n")
+    }
+}
