@@ -91,7 +91,7 @@ fn comment(command: &RawDocument) -> Option<Bson> {
 
 /// A cursor of the driver, which sends every getMore to the server that opened it.
 struct DriverBatches {
-    /// `None` after a batch was abandoned on its way.
+    /// `None` after an error, or after a batch was abandoned on its way.
     cursor: Option<RawBatchCursor>,
     limit: Option<Duration>,
 }
@@ -100,7 +100,7 @@ impl Batches for DriverBatches {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>> {
         Box::pin(async {
             let Some(mut cursor) = self.cursor.take() else {
-                return Err(ServerError::other("the cursor was abandoned while a batch was on its way"));
+                return Err(ServerError::other("the cursor was given up after an error"));
             };
             // The cursor goes into the future and comes back, for that may be abandoned as a whole.
             let fetched = with_timeout(self.limit, async move {
@@ -108,8 +108,10 @@ impl Batches for DriverBatches {
                 Ok((cursor, batch))
             });
             let (cursor, batch) = fetched.await?;
+            // After an error the driver may take the cursor for one that came to its end: it is not asked again.
+            let batch = batch.transpose()?;
             self.cursor = Some(cursor);
-            batch.map(|batch| documents(&batch?)).transpose()
+            batch.map(|batch| documents(&batch)).transpose()
         })
     }
 }

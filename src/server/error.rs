@@ -60,10 +60,12 @@ pub enum Obstacle {
 impl ServerError {
     /// Makes an error from the message and the code of a server.
     pub fn reported(code: i32, message: &str, code_name: &str) -> Self {
+        // Services have codes of their own for it.
+        let is_authentication = code == codes::AUTHENTICATION_FAILED || message.contains("uthentication failed");
         Self {
             code: Some(code),
             overload: overload::read(code, message),
-            obstacle: (code == codes::AUTHENTICATION_FAILED).then_some(Obstacle::Authentication),
+            obstacle: is_authentication.then_some(Obstacle::Authentication),
             is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT),
             ..Self::new(Kind::Reported, coded(message, code, code_name))
         }
