@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::server::error::{Result, ServerError as Error};
+use crate::server::error::{Result, ServerError};
 
 use super::outputs;
 use super::prepare::{self, PlanOptions};
@@ -22,7 +22,7 @@ use crate::progress::AuditProgress;
 use crate::report::counts::{Counts, Expired, Obstacle, Remaining};
 use crate::report::{Command, Report, RuleReport, RunRecord, not_begun};
 use crate::server::transport::ReadPreference;
-use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, error};
+use crate::server::{Deployment, ReadOptions, audit as ask, codes, count};
 use crate::text::duration;
 
 /// Runs the command, delivers its report, and returns the exit code.
@@ -139,9 +139,9 @@ impl One<'_> {
         match measured {
             Some(Ok(())) => None,
             Some(Err(cause)) => {
-                let why = error::explain(&cause);
+                let why = cause.to_string();
                 counts.obstacle = Some(Obstacle::Failed(format!("counting: {why}; nothing was deleted there")));
-                error::is_unreachable(&cause).then_some(why)
+                cause.is_unreachable().then_some(why)
             }
             None => {
                 counts.obstacle = Some(Obstacle::Stopped(StopReason::Interrupted));
@@ -223,12 +223,12 @@ impl One<'_> {
         self.look(what);
         match asked.await {
             Ok(found) => Ok(Some(found)),
-            Err(cause) if error::code(&cause) == Some(codes::MAX_TIME_MS_EXPIRED) => {
+            Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => {
                 self.out_of_time(what, cause, counts).map(|()| None)
             }
-            Err(cause) if error::is_unreachable(&cause) => Err(cause),
+            Err(cause) if cause.is_unreachable() => Err(cause),
             Err(cause) => {
-                counts.warnings.push(format!("{what}: not measured: {}", error::explain(&cause)));
+                counts.warnings.push(format!("{what}: not measured: {cause}"));
                 Ok(None)
             }
         }
@@ -237,8 +237,8 @@ impl One<'_> {
     /// Warns that a figure was not measured within the time limit.
     ///
     /// Errors: any other than that the time is over.
-    fn out_of_time(&self, what: &str, cause: Error, counts: &mut Counts) -> Result<()> {
-        if error::code(&cause) != Some(codes::MAX_TIME_MS_EXPIRED) {
+    fn out_of_time(&self, what: &str, cause: ServerError, counts: &mut Counts) -> Result<()> {
+        if !cause.has_code(codes::MAX_TIME_MS_EXPIRED) {
             return Err(cause);
         }
         let most = self.auditing.deployment.read_options.max_time.map_or(0, millis);

@@ -13,7 +13,7 @@ use crate::policy::only::Only;
 use crate::report::counts::{Counts, Obstacle, Remaining};
 use crate::report::outcome::RuleOutcome;
 use crate::report::{Command, Report, RuleReport, RunRecord};
-use crate::server::{error, privileges};
+use crate::server::privileges;
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -45,7 +45,7 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     let (deployment, plan) = prepare::plan(session, &options).await?;
     let granted = async {
         let asked = privileges::ask(&deployment).await;
-        asked.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {}", error::explain(&cause))))
+        asked.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {cause}")))
     };
     let granted = session.stop.or_fail("nothing was deleted", granted).await?;
     if let Some(missing) = session.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {

@@ -11,7 +11,8 @@ use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
 use crate::report::counts::{Counts, Obstacle, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun};
-use crate::server::{Deployment, count, error};
+use crate::server::error::ServerError;
+use crate::server::{Deployment, count};
 use crate::sweep::asked_reason;
 
 /// Rules that are counted at the same time.
@@ -45,9 +46,9 @@ pub async fn before(session: &Session, deployment: &Deployment, plan: &Plan, cou
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(Obstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
-                let why = error::explain(&cause);
+                let why = cause.to_string();
                 let obstacle = Some(Obstacle::Failed(format!("counting: {why}; nothing was deleted there")));
-                gone.replace(error::is_unreachable(&cause).then_some(why));
+                gone.replace(cause.is_unreachable().then_some(why));
                 Counts { obstacle, ..Counts::default() }
             });
             Counts { duration_ms: millis(begun.elapsed()), ..counts }
@@ -57,7 +58,7 @@ pub async fn before(session: &Session, deployment: &Deployment, plan: &Plan, cou
         .await
 }
 
-async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> error::Result<Counts> {
+async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
     let mut counts = Counts::default();
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         let expired = count::expired(deployment, rule).await?;

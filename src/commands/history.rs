@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::policy::namespace::Namespace;
 use crate::report::Format;
 use crate::report::history::{History, render};
-use crate::server::{error, history};
+use crate::server::history;
 
 /// Shows the runs. Returns the exit code, which is 0 also if no run is recorded.
 ///
@@ -42,7 +42,7 @@ async fn read(session: &Session, args: &HistoryArgs, namespace: &Namespace) -> R
     let last = usize::try_from(args.last).unwrap_or(usize::MAX);
     let (documents, is_cut) = history::newest(&deployment, namespace, last, !only.is_empty())
         .await
-        .map_err(|cause| Failure::cannot_run(format!("reading `{namespace}`: {}", error::explain(&cause))))?;
+        .map_err(|cause| Failure::cannot_run(format!("reading `{namespace}`: {cause}")))?;
     deployment.close().await;
     if is_cut {
         warn!(

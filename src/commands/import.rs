@@ -13,7 +13,7 @@ use crate::native::import::{self, Source};
 use crate::policy::namespace::NamespacePattern;
 use crate::policy::only::Only;
 use crate::policy::parse::MAX_BYTES;
-use crate::server::{catalog, connect, error, uri};
+use crate::server::{catalog, connect, uri};
 use crate::stop::Stop;
 use crate::text::plural;
 
@@ -38,7 +38,7 @@ async fn read(common: &Common, given: &str, flavor: Option<Flavor>, run_id: &str
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let mut catalog = catalog::catalog(&deployment, &[&everything])
         .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was written", error::explain(&cause))))?;
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was written")))?;
     let only = Only(&common.only);
     catalog.collections.retain(|collection| only.selects(None, &collection.namespace));
     let shown = uri::redacted(given);

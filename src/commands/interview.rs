@@ -14,7 +14,7 @@ use crate::init::{DateField, Draft, date_fields};
 use crate::instant::rfc3339;
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted};
-use crate::server::{Deployment, connect, error};
+use crate::server::{Deployment, connect};
 use crate::text::{clean, count, fold, plural};
 
 /// A person waits for the first question no longer than this.
@@ -99,7 +99,7 @@ async fn look(common: &Common) -> Option<Look> {
     let uri = common.uri.as_ref().filter(|uri| !uri.is_empty())?;
     let looked = timeout(LONGEST_LOOK, async {
         let deployment = connect::connect(uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
-        let collections = sample::collections(&deployment).await.map_err(|cause| error::explain(&cause))?;
+        let collections = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
         Ok::<_, String>(Look { deployment, collections })
     });
     match looked.await {
@@ -185,7 +185,7 @@ async fn sampled(deployment: &Deployment, collection: &Collection) -> Vec<DateFi
     match sample::documents(deployment, &collection.namespace).await {
         Ok(documents) => date_fields(&documents),
         Err(cause) => {
-            warn!("no fields to choose from: reading `{}`: {}", collection.namespace, error::explain(&cause));
+            warn!("no fields to choose from: reading `{}`: {cause}", collection.namespace);
             Vec::new()
         }
     }

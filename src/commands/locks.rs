@@ -19,9 +19,9 @@ use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment};
 use crate::lock::{Attempt, Holder, Occupant};
 use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
+use crate::server::Deployment;
 use crate::server::error::ServerError;
 use crate::server::lease::LeaseStore;
-use crate::server::{Deployment, error};
 use crate::text::duration;
 use crate::{exit, log};
 
@@ -174,7 +174,7 @@ impl HeldLeases {
             return;
         }
         if let Err(cause) = self.keeper.store.release(&namespaces).await {
-            warn!("giving the leases back: {}; they expire within {} s", error::explain(&cause), LEASE.as_secs());
+            warn!("giving the leases back: {cause}; they expire within {} s", LEASE.as_secs());
         }
     }
 }
@@ -202,9 +202,9 @@ impl Keeper {
                         self.note(&namespaces, since, &lost);
                         break;
                     }
-                    Err(cause) if is_logged => info!("renewing the leases: {}", error::explain(&cause)),
+                    Err(cause) if is_logged => info!("renewing the leases: {cause}"),
                     Err(cause) => {
-                        warn!("renewing the leases: {}; trying again", error::explain(&cause));
+                        warn!("renewing the leases: {cause}; trying again");
                         is_logged = true;
                     }
                 }
@@ -238,12 +238,10 @@ fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
 }
 
 fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {
-    let failure = Failure::cannot_run(format!(
-        "taking a lease in `{lock}` (`lock` of the policy): {}; nothing was deleted",
-        error::explain(cause)
-    ));
-    match error::code(cause) {
-        Some(13) => failure.hint("the user needs `find`, `insert` and `update` there; `sweeper check --connect` names the grant"),
-        _ => failure,
+    let failure = Failure::cannot_run(format!("taking a lease in `{lock}` (`lock` of the policy): {cause}; nothing was deleted"));
+    if cause.is_unauthorized() {
+        failure.hint("the user needs `find`, `insert` and `update` there; `sweeper check --connect` names the grant")
+    } else {
+        failure
     }
 }

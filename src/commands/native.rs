@@ -15,7 +15,7 @@ use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row}
 use crate::plan::guard;
 use crate::policy::only::Only;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json};
-use crate::server::{Deployment, catalog, error, native_ttl};
+use crate::server::{Deployment, catalog, native_ttl};
 use crate::text::plural;
 
 /// Runs the command and writes its report. Returns the exit code.
@@ -75,7 +75,7 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
     let patterns: Vec<_> = session.policy.rules.iter().map(|rule| &rule.namespace).collect();
     let catalog = catalog::catalog(deployment, &patterns)
         .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was changed", error::explain(&cause))))?;
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was changed")))?;
     if let Some(why) = catalog.unreadable.first() {
         return Err(Failure::cannot_run(format!("{why}; nothing was changed")));
     }
@@ -95,7 +95,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
         let counted = native_ttl::affected(deployment, &difference.namespace, target).await;
         let (status, error) = match &counted {
             Err(cause) => {
-                let why = format!("counting expired documents: {}; nothing was changed there", error::explain(cause));
+                let why = format!("counting expired documents: {cause}; nothing was changed there");
                 (ChangeStatus::Failed, Some(why))
             }
             Ok(counted) => {

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::{NothingSelected, Only};
-use crate::server::{Deployment, catalog, connect, error};
+use crate::server::{Deployment, catalog, connect};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
@@ -49,7 +49,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     let _ = session.connected.set(deployment.clone());
     let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {}; nothing was deleted", error::explain(&cause))))?;
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was deleted")))?;
     let facts = RunFacts {
         server: &deployment.facts,
         expect: &connection.expect,

@@ -20,7 +20,7 @@ use crate::report::history;
 use crate::report::metrics::{self, Ended};
 use crate::report::{Command, Report, RunRecord, Status, Totals};
 use crate::server::grant::RecordGrant;
-use crate::server::{self, error};
+use crate::server;
 
 /// More of an earlier file is not read: it is none of ours.
 const LONGEST_METRICS: u64 = 64 << 20;
@@ -103,7 +103,7 @@ pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Re
     };
     let recorded = match history::document(report, error.as_deref()) {
         Ok(document) => {
-            server::history::insert(deployment, &namespace, document, &grant).await.map_err(|cause| error::explain(&cause))
+            server::history::insert(deployment, &namespace, document, &grant).await.map_err(|cause| cause.to_string())
         }
         Err(cause) => Err(cause.to_string()),
     };

@@ -18,7 +18,7 @@ use crate::policy::only::Only;
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
 use crate::report::{Format, SCHEMA_VERSION, json};
 use crate::server::insert::{self, Present, Put};
-use crate::server::{Deployment, connect, error};
+use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
 use crate::text::{clean, plural};
 
@@ -62,7 +62,7 @@ pub async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::
         let ended = match insert::unsuitable(&deployment, &part.to).await {
             Ok(None) => put(&deployment, args, &stop, part, &mut done).await,
             Ok(Some(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
-            Err(cause) => Err(format!("looking at the collection: {}; nothing was inserted there", error::explain(&cause))),
+            Err(cause) => Err(format!("looking at the collection: {cause}; nothing was inserted there")),
         };
         enter(&mut report, done, missing, ended.err());
         namespaces.push(report);
@@ -171,14 +171,8 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
                 return Err("interrupted; run it again for the rest".into());
             }
             insert::put(deployment, &to, chunk, present, args.dry_run, done).await.map_err(|cause| {
-                let needs = match error::code(&cause) {
-                    Some(13) => "; the user needs `find`, `insert` and, for --replace, `update` on this collection",
-                    _ => "",
-                };
-                format!(
-                    "{}{needs}; run it again for the rest: documents that are there already stay as they are",
-                    error::explain(&cause)
-                )
+                let why = privileges::explain(&cause, &to, &["find", "insert", "update"]);
+                format!("{why}; run it again for the rest: documents that are there already stay as they are")
             })?;
         }
     }
