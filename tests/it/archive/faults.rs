@@ -1,4 +1,4 @@
-//! Full disks, directories that go away, `kill -9`: never a deleted document that is not in the archive.
+//! Full disks, vanishing directories and `kill -9`: no deleted document is ever missing from the archive.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::support::sweeper::{Case, Ran, Report, id_set};
 use mongodb::bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use rand::RngExt;
 
-/// Documents that no compressor makes smaller.
+/// Returns documents that no compressor can shrink.
 fn noise(ids: std::ops::Range<i32>) -> impl Iterator<Item = Document> {
     ids.map(|id| {
         let bytes: Vec<u8> = (0..200).map(|_| rand::random()).collect();
@@ -26,13 +26,13 @@ fn rules(case: &Case) -> String {
     )
 }
 
-/// A report although the run may have failed.
+/// Reads the report of a run that may have failed.
 fn report(ran: Ran) -> Report {
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     Report { json, ran }
 }
 
-/// The archive's documents beside what is gone; gives how many are gone.
+/// Asserts that every deleted document is in the archives; returns the number of deleted documents.
 async fn assert_safe(case: &Case, before: &Documents, runs: &[std::path::PathBuf]) -> usize {
     let after = raw(case, "c").await;
     let archived = unpacked(case, runs, "c", "unpacked").await;
@@ -45,7 +45,7 @@ async fn a_full_disk_fails_the_rule_before_the_delete() {
     case.fill("c", noise(0..3000)).await;
     let before = raw(&case, "c").await;
     let sweeper = case.command(&rules(&case), &["sweep", "--format", "json"]);
-    // The files may have 200 kB: the archive of all would have more than 600.
+    // `ulimit` allows files of 200 kB; the whole archive would take more than 600 kB.
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$0\" \"$@\""]).arg(sweeper.get_program()).args(sweeper.get_args());
     let report = report(end(start(limited)).await);
@@ -59,13 +59,13 @@ async fn a_full_disk_fails_the_rule_before_the_delete() {
     let gone = assert_safe(&case, &before, &runs).await;
     assert_eq!(report.rule(0, "deletedCount"), gone, "{report:?}");
     assert!(gone > 0 && gone < 3000, "{gone}");
-    // What was begun was taken back: the archive is whole.
+    // The part that was begun has been removed again: the archive is whole.
     let (json, _) = restored(&case, &runs[0], &["--dry-run"]).await;
     assert_eq!((&json["complete"], &json["namespaces"][0]["cutBytes"]), (&true.into(), &0.into()), "{json}");
     assert_eq!(json["namespaces"][0]["documentCount"], gone);
 }
 
-/// Sweeps slowly, does something to the archive once it has begun, and waits for the end.
+/// Sweeps slowly, calls `disturb` once the sweep has begun, and waits for the end.
 async fn disturbed(case: &Case, disturb: impl FnOnce(&Path)) -> Report {
     let slow = rules(case).replace("batchSize: 50", "batchSize: 5, rate: 300");
     let child = start(case.command(&slow, &["sweep", "--format", "json"]));
@@ -120,19 +120,19 @@ async fn whenever_a_run_is_killed_what_is_gone_is_in_the_archive() {
         let mut child = start(case.command(&rules(&case), &["sweep"]));
         let begun = archives(&to).len();
         if rand::rng().random_range(0..4) > 0 {
-            // From when it writes on.
+            // Mostly, begin the delay when the run begins to write.
             while archives(&to).len() == begun && child.try_wait().unwrap().is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         tokio::time::sleep(Duration::from_millis(rand::rng().random_range(0..250))).await;
-        // It may have ended by itself.
+        // The run may already have ended.
         child.kill().unwrap();
         end(child).await;
         let journal = |run: &Path| std::fs::read_to_string(run.join("journal.jsonl")).ok();
-        // A run that was through before it was killed has ended.
+        // A run with a manifest was complete before it was killed.
         cut_off = archives(&to).iter().filter(|run| journal(run).is_some() && !run.join("manifest.json").exists()).count();
-        // A run of which the journal names no file yet has deleted nothing.
+        // A run whose journal does not yet name a file has deleted nothing.
         let has_file = |run: &std::path::PathBuf| journal(run).is_some_and(|journal| journal.contains("\"event\":\"file\""));
         let begun: Vec<_> = archives(&to).into_iter().filter(has_file).collect();
         assert_safe(&case, &before, &begun).await;
@@ -146,7 +146,7 @@ async fn whenever_a_run_is_killed_what_is_gone_is_in_the_archive() {
     assert_eq!(said, cut_off, "{warnings:?}");
 }
 
-/// A case whose archive was cut off as by a crash, the archive, and its file.
+/// Returns a case whose archive looks as after a crash, the archive, its file, and the documents.
 async fn cut_off() -> (Case, std::path::PathBuf, std::path::PathBuf, Documents) {
     let case = Case::new().await;
     case.fill("c", noise(0..200)).await;
@@ -168,7 +168,7 @@ async fn a_cut_off_archive_is_read_up_to_its_last_whole_segment() {
     let end = |whole: usize| segments[..whole].iter().map(|segment| segment["length"].as_u64().unwrap()).sum::<u64>();
     assert!(segments.len() >= 4, "{journal}");
     for (kept, known) in [(segments.len(), 2), (3, 3), (3, segments.len()), (0, 0), (1, 0)] {
-        // Of the next segment a part is there; the journal knows some segments, and begins a line.
+        // The file ends with part of a segment. The journal lists `known` segments and ends with part of a line.
         let rest = if kept < segments.len() { 10 } else { 0 };
         std::fs::write(&file, &bytes[..usize::try_from(end(kept)).unwrap() + rest]).unwrap();
         let text = format!("{}\n{{\"event\":\"seg", lines[..2 + known].join("\n"));
@@ -177,7 +177,7 @@ async fn a_cut_off_archive_is_read_up_to_its_last_whole_segment() {
         case.collection("d").drop().await.unwrap();
         let namespace = crate::support::archives::into(&case, "c", "d");
         let (json, ran) = restored(&case, &run, &["--namespace", &namespace]).await;
-        // What the journal knows may have been deleted: that it is missing is no success.
+        // Segments in the journal may have been deleted from the database, so if one is missing the restore must not succeed.
         let code = if known > kept { 3 } else { 0 };
         assert_eq!((ran.code, &json["complete"]), (Some(code), &false.into()), "{ran:?}");
         assert_eq!(json["namespaces"][0]["insertedCount"], documents, "{kept} {known}: {json}");

@@ -1,4 +1,5 @@
-//! Documents that change between the archive and the delete stay as they are now; what is deleted is in the archive in its last state.
+//! Documents that change between archiving and deleting are kept as they are; every deleted document is archived in its last
+//! state.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
-/// Values and what they are changed into: all of equal value to the server, most of equal length.
+/// Returns pairs of values, before and after a change: most are equal to the server, and most have the same length.
 fn look_alikes() -> Vec<(Bson, Bson)> {
     let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
     vec![
@@ -30,7 +31,7 @@ fn look_alikes() -> Vec<(Bson, Bson)> {
             changed[8] = doc! { "x": 3_i64 }.into();
             changed.into()
         }),
-        // And what anybody would see.
+        // Obvious changes as well.
         ("a".into(), "b".into()),
         (doc! { "a": 1, "b": 2 }.into(), doc! { "b": 2, "a": 1 }.into()),
         (Bson::Null, Bson::Undefined),
@@ -39,7 +40,7 @@ fn look_alikes() -> Vec<(Bson, Bson)> {
     ]
 }
 
-/// Whether a value is neither zero nor a decimal and has none inside.
+/// Whether a value is neither zero nor a decimal nor a document or array.
 fn is_plain(value: &Bson) -> bool {
     match value {
         Bson::Document(_) | Bson::Array(_) | Bson::Decimal128(_) => false,
@@ -48,12 +49,12 @@ fn is_plain(value: &Bson) -> bool {
     }
 }
 
-/// What the documents of one command have in common decides how they are compared.
+/// The common shape of the documents in one command, which decides how the sweep compares them.
 #[derive(Clone, Copy)]
 enum Shape {
     SameNames,
     OtherNames,
-    /// Those that do not change have the types of those that do.
+    /// Unchanged documents have values of the same types as the documents that change.
     SameTypes,
 }
 
@@ -66,7 +67,7 @@ fn document(id: i32, value: &Bson, shape: Shape) -> Document {
 }
 
 fn replacement(id: i32, value: &Bson, shape: Shape) -> Vec<Document> {
-    // As a literal: in a `$set` some values would be taken for the same, and not be written.
+    // `$literal`, because `$set` takes some of these values for equal and writes nothing.
     vec![doc! { "$replaceWith": { "$literal": document(id, value, shape) } }]
 }
 
@@ -98,7 +99,8 @@ async fn a_change_of_a_type_alone_is_seen_among_documents_of_the_same_types() {
     }
 }
 
-/// Changes documents between the archive and the delete, once where they are found by their `_id` and once along the index on the date.
+/// Changes documents between archiving and deleting: once with batches found by `_id`, once with batches found along the index on
+/// the date.
 async fn type_changes(case: &Case, pairs: &[(Bson, Bson)], shape: Shape) {
     for indexed in [false, true] {
         case.collection("c").drop().await.unwrap();
@@ -117,7 +119,7 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
     let unchanged = pairs.iter().map(|(before, after)| if matches!(shape, Shape::SameTypes) { before } else { after });
     case.fill("c", unchanged.zip(1000..).map(|(value, id)| document(id, value, shape))).await;
     let before = raw(case, "c").await;
-    // A batch that comes to what it may: where it does not, the index is not used.
+    // The documents must fill one batch exactly, otherwise the index is not used.
     let rules = format!(
         "  - {{namespace: DB.c, field: at, expireAfter: 1d, batchSize: {}, archive: {{directory: {}}}}}\n",
         2 * count,
@@ -127,12 +129,12 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
     let child = start(case.command(&rules, &["sweep", "--format", "json"]));
     until_running(&case.client, "delete").await;
     for ((_, after), id) in pairs.iter().zip(1..) {
-        // By way of another value: an update to an equal one is none to the server.
+        // Change to a third value first: the server ignores an update to an equal value.
         for value in [&"other".into(), after] {
             case.collection("c").update_one(doc! { "_id": id }, replacement(id, value, shape)).await.unwrap();
         }
     }
-    // Among those that are being deleted, and archived by nobody yet.
+    // Within the range of the delete in flight, but not archived.
     let mut another = document(2, &pairs[0].0, shape);
     another.insert("_id", 0);
     case.fill("c", [another]).await;
@@ -153,7 +155,7 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
 
     let archived = unpacked(case, &[archive(directory)], "c", "d").await;
     assert_eq!(assert_archived(&before, &after, &archived), pairs.len());
-    // The next run takes them as they are now.
+    // The next run deletes the documents in their new state.
     let next = case.report(&rules, &[]).await;
     assert_eq!((next.ran.code, next.rule(0, "deletedCount").as_i64()), (Some(0), Some((count + 1).into())), "{next:?}");
 }

@@ -1,4 +1,4 @@
-//! `sweeper restore`: inserts what is missing, overwrites nothing unless told to, and says what it did.
+//! `sweeper restore` inserts what is missing, overwrites only on request, and reports what it did.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use ttl_sweeper::archive::writer::Archive;
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{ArchiveTo, Compression};
 
-/// A case whose collections `c` and `d` were archived, and what was in `c`.
+/// Returns a case whose collections `c` and `d` were archived, the archive, and the documents that were in `c`.
 async fn swept() -> (Case, PathBuf, Documents) {
     let case = Case::new().await;
     for name in ["c", "d"] {
@@ -33,7 +33,8 @@ defaults: {{archive: {{directory: {}}}}}\n",
 async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand() {
     let (case, run, before) = swept().await;
     let only = format!("{}.c", case.db.name());
-    // The same, different, different by a type alone, and one that is no part of the archive.
+    // One document is not in the archive; after a first restore one is changed, one is missing and one has an `_id` of another
+    // type.
     case.fill("c", [doc! { "_id": 50, "v": 50, "u": 50 }]).await;
     let (json, _) = restored(&case, &run, &["--only", &only]).await;
     assert_eq!(json["namespaces"][0]["insertedCount"], 10, "{json}");
@@ -46,7 +47,7 @@ async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand() {
     for args in [&["--only", &only, "--dry-run"][..], &["--only", &only]] {
         let (json, ran) = restored(&case, &run, args).await;
         let counts = &json["namespaces"][0];
-        // A dry run does not try to insert: that an `_id` of another type is the same one it does not see.
+        // A dry run inserts nothing, so it cannot notice that an `_id` of another type is equal.
         let tried = args.len() == 2;
         assert_eq!((ran.code, &json["dryRun"]), (Some(0), &(!tried).into()), "{json}");
         assert_eq!(counts["insertedCount"], if tried { 1 } else { 2 }, "{json}");
@@ -139,7 +140,7 @@ async fn the_connection_may_come_from_the_policy_and_the_report_goes_to_a_file()
 #[tokio::test]
 async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
     let case = Case::new().await;
-    // mongod 6.0 ends itself where an update takes such a document out of an expression.
+    // mongod 6.0 crashes if an update takes such a document out of an expression.
     let mut twice = RawDocumentBuf::new();
     twice.append(cstr!("x"), 1);
     twice.append(cstr!("x"), 2);
@@ -160,7 +161,7 @@ async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
         with(4, &[(cstr!("t"), empty.clone())]),
         with(5, &[(cstr!("v"), twice.into()), (cstr!("t"), empty)]),
     ];
-    // No sweep archives those with a name twice.
+    // A sweep never archives documents with a duplicate field name, so the archive is written here.
     let archive = Archive::new(&directory(&case), "11111111-1111-1111-1111-111111111111", days(-1));
     let namespace = Namespace { database: case.db.name().into(), collection: "c".into() };
     let to = ArchiveTo { directory: directory(&case), compression: Compression::Zstd };

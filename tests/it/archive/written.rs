@@ -1,4 +1,4 @@
-//! A rule with `archive` deletes what it has written out, all of it and nothing else, and a restore brings back the same bytes.
+//! A rule with `archive` deletes exactly what it has archived, and a restore brings back the same bytes.
 
 use crate::support::archives::{archive, assert_archived, directory, raw, restore, restored, unpacked};
 use crate::support::corpus::scalars;
@@ -10,12 +10,12 @@ use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, Timestamp, doc, rawdoc};
 
-/// A rule for the collection `c` that archives to the case's directory; `more` stands among its keys.
+/// Returns a rule for the collection `c` that archives to the directory of the case; `more` is added to its keys.
 fn rule(case: &Case, more: &str) -> String {
     format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n", directory(case).display())
 }
 
-/// Every type at the top, in a sub-document, in lists, and as a part of an `_id`.
+/// Returns documents with every type at the top level, in a subdocument, in arrays, and as part of an `_id`.
 fn every_type() -> impl Iterator<Item = Document> {
     let mut values = scalars();
     values.extend([
@@ -39,7 +39,7 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
     for compression in ["zstd", "gzip"] {
         let case = Case::new().await;
         case.fill("c", every_type()).await;
-        // Only so does the server take an empty timestamp as it is.
+        // The server keeps an empty timestamp only when it is written in this way.
         let empty =
             vec![doc! { "$replaceWith": { "$literal": { "_id": 1, "at": days(-3), "t": Timestamp { time: 0, increment: 0 } } } }];
         case.collection("c").update_one(doc! { "_id": 1 }, empty).upsert(true).await.unwrap();
@@ -61,7 +61,7 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
         let run = archive(&directory(&case));
         assert_eq!(report.rule(0, "archive"), run.to_str().unwrap());
         assert_eq!(unpacked(&case, std::slice::from_ref(&run), "c", "d").await, expired);
-        // And to where they were.
+        // Restore to the original collection, too.
         let (json, ran) = restored(&case, &run, &[]).await;
         assert_eq!((ran.code, &json["namespaces"][0]["insertedCount"]), (Some(0), &expired.len().into()), "{ran:?}");
         let mut back = raw(&case, "c").await;
@@ -77,14 +77,14 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
     }
     let case = Case::new().await;
     let large = |id: i32, bytes: usize| doc! { "_id": id, "at": days(-3), "p": "x".repeat(bytes) };
-    // All of them could go into one batch by their number.
+    // By their number, all of them would fit into one batch.
     case.fill("c", (0..6).map(|id| large(id, 3_000_000))).await;
     case.fill("c", [large(6, 14_000_000)]).await;
     case.fill("c", [large(7, 16_000_000)]).await;
     case.fill("c", (0..300).map(|n| large(100 + n, 1))).await;
     let deep = |id: i32, levels, lists| doc! { "_id": id, "at": days(-3), "v": nested(levels, lists) };
     case.fill("c", [deep(10, 30, false), deep(11, 30, true), deep(12, 31, false), deep(13, 31, true), deep(14, 175, true)]).await;
-    // The server compares the first value of a name, and the second never.
+    // The server compares only the first of two fields with the same name.
     for (id, inside) in [(15, false), (16, true)] {
         let mut twice = rawdoc! { "x": 1, "x": 2 };
         if inside {
@@ -96,7 +96,7 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
         }
         case.db.collection::<RawDocumentBuf>("c").insert_one(document).await.unwrap();
     }
-    // More bytes of types than of values.
+    // The types take more bytes than the values.
     case.fill("c", [doc! { "_id": 20, "at": days(-3), "v": vec![true; 300_000] }]).await;
     let report = case.report(&rule(&case, ""), &[]).await;
     assert_eq!(report.ran.code, Some(0), "{report:?}");
@@ -109,7 +109,7 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
 async fn batches_of_several_statements_go_whole() {
     let case = Case::new().await;
     for (name, indexed) in [("c", false), ("d", true)] {
-        // In no order, many of one date, and one in seven that has not expired.
+        // Shuffled; many documents share a date, and one in seven has not expired.
         let at = |n: i32| match n % 7 {
             0 => days(1),
             1 | 2 => days(-3),
@@ -218,7 +218,7 @@ async fn a_directory_that_cannot_be_written_fails_its_rule_alone() {
     for (directory, why) in [
         ("/nonexistent/archives", "No such file or directory"),
         (file.to_str().unwrap(), "is not a directory"),
-        // Nobody can create a file there, root included.
+        // Not even root can create a file there.
         ("/proc/self", "cannot be written"),
     ] {
         case.collection("c").drop().await.unwrap();

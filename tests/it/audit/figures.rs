@@ -1,4 +1,5 @@
-//! The figures of an audit: each held beside an account document by document, dry runs of later instants, and a real sweep.
+//! The figures of an audit, compared with a reference that looks at each document, with dry runs at later instants, and with a
+//! real sweep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,8 @@ fn at(millis: i64) -> DateTime {
     DateTime::from_millis(NOW_MILLIS + millis)
 }
 
-/// Dates at, before and after everything that decides: ranges, the threshold of an hour, the days of the forecast, both ends of time.
+/// Returns dates at, before and after every boundary: age ranges, the threshold of one hour, the days of the forecast, both ends
+/// of time.
 fn dates() -> Vec<DateTime> {
     let mut dates: Vec<DateTime> =
         [i64::MIN, i64::MIN + 1, -62_167_219_200_001, -2_208_988_800_000, -1, 0, 253_402_300_800_000, i64::MAX]
@@ -46,7 +48,7 @@ async fn index(case: &Case, name: &str, key: Document) {
     case.collection(name).create_index(IndexModel::builder().keys(key).build()).await.expect("an index");
 }
 
-/// Valid and other values of a ttl, some of them long enough to end on a day of the forecast.
+/// Returns valid and invalid values of a ttl, some long enough to expire on a day of the forecast.
 fn ttls() -> Vec<Option<Bson>> {
     let mut all: Vec<Option<Bson>> = scalars().into_iter().map(Some).collect();
     let numbers = [1, 20, 3600, 86_400, 90_000, 2_592_000, i32::MAX];
@@ -58,7 +60,7 @@ fn ttls() -> Vec<Option<Bson>> {
 
 #[tokio::test]
 async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_deletes() {
-    // Path, whether documents have a ttl of their own, expireAfterSeconds, filter, key of an index.
+    // Path, use of `ttlField`, expireAfterSeconds, use of a filter, index key.
     let variants = [
         ("x", false, Some(3600), false, doc! {}),
         ("x", false, Some(3600), true, doc! { "x": 1 }),
@@ -97,7 +99,7 @@ async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_delet
         assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{report:?}");
         assert_is_account_of(&report.json["rules"][0], &fates, now(), !path.contains('.'));
 
-        // What a dry run says at that instant, and one and two days later.
+        // Dry runs at the same instant and one and two days later agree with the forecast.
         let mut before = 0;
         for (days, instant) in [NOW, "2026-02-01T02:00:00Z", "2026-02-02T02:00:00Z"].into_iter().enumerate() {
             let dry = case.report(&rule, &["--dry-run", "--as-of", instant]).await;
@@ -166,7 +168,7 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
     let decimal: Bson = Bson::Decimal128(now_s.to_string().parse().unwrap());
     let both = Bson::Array(vec![(now_s - 10 * day).into(), decimal.clone()]);
     let millis = |ms: i64| Bson::from(NOW_MILLIS + ms);
-    // Format, expired, due on the first day, due on the second, and the reasons of the others.
+    // Format, expired dates, due on the first day, due on the second, and invalid values with their reasons.
     type Others = Vec<(Bson, &'static str)>;
     let tables: [(&str, [Vec<Bson>; 3], Others); 3] = [
         (
@@ -225,7 +227,7 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
         others.iter().for_each(|(_, reason)| *reasons.entry(reason).or_default() += 1);
         assert_eq!(audited["neverExpires"], serde_json::json!(reasons), "{format}");
         assert_eq!(never(audited) as usize, others.len());
-        // A dry run a day and two days later says the same.
+        // Dry runs one and two days later agree.
         for (instant, more) in [("2026-02-01T02:00:00Z", first.len()), ("2026-02-02T02:00:00Z", first.len() + second.len())] {
             let dry = case.report(&rule, &["--dry-run", "--as-of", instant]).await;
             assert_eq!(dry.rule(0, "expiredCount"), expired.len() + more, "{format}, {instant}");

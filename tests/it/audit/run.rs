@@ -1,4 +1,4 @@
-//! How an audit runs: what it may do, what ends it, what it leaves out, whom it asks.
+//! How an audit runs: needed privileges, interruptions, omitted measurements and read preference.
 
 use crate::support::audit::{audit, read, sum, warnings};
 use crate::support::faults::{
@@ -64,7 +64,7 @@ async fn a_guard_is_reported_and_everything_is_measured_all_the_same() {
   - {name: c, namespace: DB.nowhere, field: at, expireAfter: 1d}
   - {name: d, namespace: DB.c, field: att, expireAfter: 1d}\n";
     let report = audit(&case, rules, &[]).await;
-    // One rule failed, and the others were looked at.
+    // One rule fails, and the other rules are still examined.
     assert_eq!(report.ran.code, Some(3), "{report:?}");
     let statuses: Vec<&Value> = (0..4).map(|rule| report.rule(rule, "status")).collect();
     assert_eq!(statuses, ["refused", "failed", "skipped", "complete"]);
@@ -106,7 +106,7 @@ async fn a_figure_that_takes_too_long_is_left_out_and_said() {
     }
     assert_eq!(report.json["totals"]["expiredCount"], Value::Null);
 
-    // The limit is the server's to keep: it goes with every query.
+    // The server enforces the limit: every query carries it.
     let ok = audit(&case, rules, &["--max-time", "7s"]).await;
     assert_eq!(ok.rule(0, "expiredCount"), 20);
     let sent = logged(&_mongod, "aggregate");

@@ -1,4 +1,4 @@
-//! What an audit says of single documents, of doubtful dates, of indexes and of native TTL, and how each format shows it.
+//! Audit output about single documents, suspicious dates, indexes and native TTL, in each format.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn buckets_are_counted_by_their_latest_measurement() {
         .run_command(doc! { "create": "s", "timeseries": { "timeField": "t", "metaField": "m" } })
         .await
         .expect("a collection");
-    // Each meta value has a bucket of its own.
+    // Each meta value gets its own bucket.
     let measured = |m: i32, millis: i64| doc! { "t": DateTime::from_millis(1_769_824_800_000 + millis), "m": m };
     let day = 86_400_000;
     case.fill(
@@ -175,7 +175,7 @@ async fn every_format_shows_the_same_figures_within_80_columns() {
             let is_narrow = |line: &str| line.chars().count() <= 80 || line.trim_start().starts_with("db.getSiblingDB");
             assert!(ran.stdout.lines().all(is_narrow), "{}", ran.stdout);
         } else {
-            // Angle brackets stand in code alone.
+            // Angle brackets occur only in code.
             let raw: Vec<&str> = ran.stdout.lines().filter(|line| line.contains('<') && !line.starts_with("    ")).collect();
             assert!(raw.is_empty(), "{raw:?}");
         }

@@ -1,11 +1,11 @@
-//! The sampled figures of a collection that is too big to look at every document.
+//! Sampled figures of a collection that is too big to read every document.
 
 use crate::support::audit::{audit, sum};
 use crate::support::sweeper::Case;
 use mongodb::bson::{DateTime, doc};
 use serde_json::Value;
 
-/// 1,100,000 documents, one every ten seconds into the past from now on, the newest with the `_id` 0; made by the server itself.
+/// Creates 1,100,000 documents on the server, one for every ten seconds before `now`; the newest has the `_id` 0.
 async fn fill_big(case: &Case, now: DateTime) {
     let id = doc! { "$add": [{ "$multiply": ["$a", 1000] }, "$b"] };
     let stages = vec![
@@ -34,7 +34,7 @@ async fn a_big_collection_is_sampled_evenly_unless_exact_figures_are_asked_for()
         let (expired, kept) =
             (sum(exact.rule(rule, "ageHistogram"), "expiredCount"), sum(exact.rule(rule, "ageHistogram"), "notExpiredCount"));
         assert_eq!((exact.rule(rule, "expiredCount"), expired + kept), (&expired.into(), whole));
-        // What has expired is counted, not projected.
+        // The number of expired documents is counted, not projected.
         assert_eq!(sampled.rule(rule, "expiredCount"), exact.rule(rule, "expiredCount"));
         assert_eq!(sampled.rule(rule, "oldestExpired"), exact.rule(rule, "oldestExpired"));
         assert_eq!(sampled.rule(rule, "newestExpired"), &Value::Null);
@@ -43,7 +43,7 @@ async fn a_big_collection_is_sampled_evenly_unless_exact_figures_are_asked_for()
         assert!((95_000..105_000).contains(&drawn), "{sampling}");
         let margin = sampling["marginPercent"].as_f64().unwrap();
         assert!(sampling["of"] == 1_100_000 && (0.30..0.33).contains(&margin), "{sampling}");
-        // Six standard deviations.
+        // Three times the margin of 95 %, about six standard deviations.
         let allowed = 3.0 * margin / 100.0 * 1_100_000.0;
         let (drawn_ages, true_ages) = (sampled.rule(rule, "ageHistogram"), exact.rule(rule, "ageHistogram"));
         for range in true_ages.as_array().unwrap() {

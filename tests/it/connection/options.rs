@@ -1,4 +1,4 @@
-//! Options of the connection string: what is dropped, explained or refused, and what reaches the server.
+//! Options of the connection string: dropped, explained, refused, or passed on to the server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1h}\n";
 
-/// Puts in a document that has expired, 1, and one that has not, 2; nothing else is left.
+/// Empties the collection, then inserts document 1, which has expired, and document 2, which has not.
 async fn refill(case: &Case) {
     case.collection("c").delete_many(doc! {}).await.expect("an empty collection");
     let now = DateTime::now();
@@ -19,7 +19,7 @@ async fn refill(case: &Case) {
     case.fill("c", [doc! { "_id": 1, "at": expired }, doc! { "_id": 2, "at": now }]).await;
 }
 
-/// Sweeps with further options in the connection string.
+/// Sweeps with these options added to the connection string.
 async fn sweep(case: &mut Case, options: &str) -> Ran {
     let plain = case.uri.clone();
     case.uri = format!("{plain}&{options}");
@@ -70,7 +70,7 @@ async fn options_that_cannot_be_followed_are_explained() {
     refill(&case).await;
     for (options, said) in [
         ("noSuchOption=Sesame", "nosuchoption"),
-        // Without a value it could be a piece of a password.
+        // Without a value it could be part of a password.
         ("authSource", "expected `mongodb://"),
         ("w=1&w=2&appName=Sesame", "repeated"),
         ("w=0", "w=0"),
@@ -106,7 +106,7 @@ async fn a_write_concern_that_the_server_refuses_deletes_nothing() {
     }
 }
 
-/// A server of its own, for what is measured on the whole server.
+/// A separate server, because these tests measure server-wide figures.
 struct Lone {
     mongod: Mongod,
     client: Client,
@@ -124,7 +124,7 @@ impl Lone {
         Self { client: mongod.client().await, mongod, site: Site::new() }
     }
 
-    /// Sweeps ten expired documents out of a collection of its own, with options in the connection string.
+    /// Sweeps ten expired documents from a new collection, with these options in the connection string.
     async fn sweep(&self, collection: &str, options: &str) {
         let expired = DateTime::from_millis(0);
         let documents = (0..10).map(|id| doc! { "_id": id, "at": expired });
@@ -137,7 +137,7 @@ impl Lone {
         assert_eq!(c.count_documents(doc! {}).await.expect("a count"), 0, "{options}");
     }
 
-    /// The delete command for a collection as the server logged it.
+    /// Returns the delete command on a collection from the log of the server.
     async fn logged(&self, collection: &str) -> Value {
         for _ in 0..100 {
             let log = std::fs::read_to_string(self.mongod.dir.path().join("log")).expect("the server's log");
@@ -151,7 +151,7 @@ impl Lone {
         panic!("no delete from {collection} in the server's log");
     }
 
-    /// Bytes that the server has taken in compressed and sent compressed.
+    /// Returns the bytes that the server has received and sent with a compressor.
     async fn compressed(&self, compressor: &str) -> [i64; 2] {
         let status = self.client.database("admin").run_command(doc! { "serverStatus": 1 }).await;
         let status = status.expect("serverStatus");

@@ -1,4 +1,4 @@
-//! What the server lets a user do: a dry run reads alone, a sweep needs few rights, and a missing one is named.
+//! Privileges: a dry run only reads, a sweep needs few of them, and a missing one is named.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::bson::{DateTime, Document, doc};
 
-/// The rights on a collection without which it cannot be swept.
+/// The actions on a collection that a sweep cannot do without.
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
 const WRITES: [&str; 14] = [
@@ -28,7 +28,7 @@ const WRITES: [&str; 14] = [
     "mapReduce",
 ];
 
-/// Fills `indexed`, `backwards` and `plain` of a database; in each of them the documents 0 to 3 have expired and 4 to 6 have not.
+/// Fills `indexed`, `backwards` and `plain` of a database; in each, documents 0 to 3 have expired and 4 to 6 have not.
 async fn filled(server: &Secured, name: &str) -> (Database, String) {
     let db = server.root().await.database(name);
     let now = DateTime::now().timestamp_millis();
@@ -68,7 +68,7 @@ async fn assert_untouched(db: &Database) {
     }
 }
 
-/// Everything in a database: documents and indexes of each collection.
+/// Returns the documents and indexes of each collection of a database.
 async fn content(db: &Database) -> BTreeMap<String, Vec<Document>> {
     let mut content = BTreeMap::new();
     for name in db.list_collection_names().await.expect("names") {
@@ -85,7 +85,7 @@ async fn content(db: &Database) -> BTreeMap<String, Vec<Document>> {
     content
 }
 
-/// Makes a user with a role of its own and gives the connection string.
+/// Creates a user and a role with these privileges; returns the connection string.
 async fn user(server: &Secured, name: &str, privileges: Vec<Document>) -> String {
     server.admin(doc! { "createRole": name, "privileges": privileges, "roles": [] }).await;
     server.admin(doc! { "createUser": name, "pwd": "password", "roles": [name] }).await;
@@ -132,7 +132,7 @@ async fn a_dry_run_needs_no_right_to_write_and_uses_none() {
     for write in WRITES {
         assert!(!named(write), "{write} was sent: {commands:?}");
     }
-    // The server saw the same: reads alone.
+    // The profiler of the server saw only reads, too.
     let profile = db.collection::<Document>("system.profile");
     let seen = profile.find(doc! { "user": "dry@admin" }).await.expect("the profile");
     let seen: Vec<Document> = seen.try_collect().await.expect("its entries");
@@ -169,7 +169,7 @@ async fn a_refused_command_is_not_quoted_with_what_documents_hold() {
     for args in [&["sweep", "-vv"][..], &["sweep", "--format", "json"], &["sweep", "-q"]] {
         let ran = site.run(&uri, &rules, args).await;
         assert_eq!(ran.code, Some(3), "{ran:?}");
-        // The predicate in a JSON report quotes the policy's filter, not a document.
+        // The predicate in the JSON report quotes the filter of the policy, not a document.
         let shown = serde_json::from_str(&ran.stdout).map_or_else(
             |_| ran.stdout.clone(),
             |mut report: serde_json::Value| {

@@ -1,4 +1,4 @@
-//! What documents hold and what connection strings keep secret does not come out with an error.
+//! Error messages reveal neither contents of documents nor secrets of connection strings.
 
 use crate::support::sweeper::{Case, run, sweeper};
 use mongodb::bson::{DateTime, doc};

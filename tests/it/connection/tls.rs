@@ -9,13 +9,13 @@ use mongodb::{Client, Collection};
 
 const RULES: &str = "  - {namespace: app.c, field: at, expireAfter: 1h}\n";
 
-/// Arguments for a server that speaks TLS alone and asks its clients for a certificate.
+/// Returns arguments for a server that accepts only TLS and asks clients for a certificate.
 fn server_args(certificates: &Certificates) -> Vec<String> {
     let (server, ca) = (certificates.text("server.pem"), certificates.text("ca.pem"));
     ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", &server, "--tlsCAFile", &ca].map(str::to_owned).to_vec()
 }
 
-/// Puts in a document that has expired, 1, and one that has not, 2; nothing else is left.
+/// Empties the collection, then inserts document 1, which has expired, and document 2, which has not.
 async fn refill(client: &Client) -> Collection<Document> {
     let c = client.database("app").collection("c");
     c.delete_many(doc! {}).await.expect("an empty collection");
@@ -59,7 +59,7 @@ async fn the_servers_certificate_is_checked_against_the_named_authority() {
     let ran = sweep(&site, &mongod.uri()).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ids(&c).await, id_set([2]));
-    // `ssl` is the older name of the same option.
+    // `ssl` is the older name of this option.
     refill(&mongod.client().await).await;
     let ran = sweep(&site, &mongod.uri().replace("tls=true", "ssl=true")).await;
     assert_eq!((ran.code, ids(&c).await), (Some(0), id_set([2])), "{ran:?}");
@@ -84,7 +84,7 @@ async fn client_certificates_let_in_and_name_the_user() {
     let base = format!("mongodb://{}/?directConnection=true", server.host());
     let x509 = "authMechanism=MONGODB-X509";
 
-    // Without a certificate the server hangs up; with one that names no user nobody is authenticated.
+    // Without a certificate the server closes the connection; with a certificate that names no user, authentication fails.
     let without = server.uri("scram", "Sesame").replace(&options, &ca);
     let ran = sweep(&site, &without).await;
     assert_not_connected(&ran, &["no suitable server answered in time"]);

@@ -1,4 +1,5 @@
-//! Who connects, and what is said when nobody can: users, passwords, hosts. The password is never part of it.
+//! Users, passwords and hosts: who connects, and which errors are shown if the connection fails. No output ever contains the
+//! password.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use mongodb::bson::{DateTime, doc};
 const PASSWORD: &str = "open:Sesame/é?&%@#";
 const VERBOSE: [&str; 4] = ["sweep", "-vv", "--format", "json"];
 
-/// Puts in one document that has expired and one that has not, and gives the rule for them.
+/// Inserts one expired and one live document, and returns the rule for them.
 async fn filled(server: &Secured, database: &str) -> (Database, String) {
     let db = server.root().await.database(database);
     let now = DateTime::now().timestamp_millis();
@@ -26,7 +27,7 @@ async fn user(server: &Secured, name: &str, mechanism: &str) {
     server.admin(user).await;
 }
 
-/// What must be part of nothing that is printed: the password as it is, as it stands in the string, and its readable parts.
+/// Returns strings that no output may contain: the password, its encoded form, and its readable parts.
 fn secrets() -> Vec<String> {
     vec![PASSWORD.to_owned(), encoded(PASSWORD), "Sesame".to_owned()]
 }
@@ -97,7 +98,8 @@ async fn a_server_that_asks_for_a_user_is_not_swept_without_one() {
 async fn a_password_that_is_not_encoded_is_not_shown() {
     let site = Site::new();
     let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
-    // Between them these break the string at every place where a parser could take the password for something else.
+    // Together these separators break the string at every place where a parser could mistake part of the password for something
+    // else.
     for separator in ["/", "?", "@", ":", "%", "%zz", "#", "[", "]", "/?", "?&", "?w=0&", "?timeoutMS=", "@/", " ", ","] {
         for rest in ["@127.0.0.1:1/?serverSelectionTimeoutMS=50", "@127.0.0.1:1/a?w=1&w=2"] {
             let uri = format!("mongodb://user:First{separator}Second{rest}");
@@ -169,7 +171,7 @@ async fn a_listener_that_is_no_mongodb_is_given_up() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
     let ports = [closed, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
     for (port, what) in ports.into_iter().zip(["closed", "silent", "a web server"]) {
-        // The run ends: that alone shows that the wait is bounded.
+        // That the run ends at all shows that the wait is bounded.
         let uri = format!(
             "mongodb://user:Sesame@127.0.0.1:{port}/?directConnection=true&serverSelectionTimeoutMS=500&connectTimeoutMS=500"
         );
@@ -181,11 +183,11 @@ async fn a_listener_that_is_no_mongodb_is_given_up() {
     }
 }
 
-/// Listens on a free port and gives everybody the same answer, or none and keeps the connection.
+/// Listens on a free port and sends every client the same answer; an empty answer keeps the connection open without a word.
 fn listener(answer: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("its address").port();
-    // Ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             std::thread::spawn(move || {

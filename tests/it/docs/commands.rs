@@ -1,4 +1,4 @@
-//! Command lines of the documentation are ones that the parser of the command line accepts.
+//! The parser of the command line accepts every command line of the documentation.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ fn read(args: &[String]) -> Result<Cli, clap::Error> {
     Cli::read(&args)
 }
 
-/// Splits a simple command as a shell does: quotes, and comments.
+/// Splits a simple command as a shell does, with quotes and comments.
 pub fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -44,7 +44,7 @@ pub fn words(line: &str) -> Vec<String> {
     words.into_iter().chain(word).collect()
 }
 
-/// The arguments of `sweeper` in one line of a shell, of cron or of a terminal; `None` of other lines.
+/// Returns the arguments of `sweeper` in a line of a shell script, a crontab or a terminal session; `None` for other lines.
 fn arguments(line: &str) -> Option<Vec<String>> {
     let mut words = words(line.strip_prefix("$ ").unwrap_or(line)).into_iter().skip_while(|word| {
         let is_time = word.chars().all(|c| c.is_ascii_digit() || "*/-,".contains(c));
@@ -65,7 +65,7 @@ fn every_command_line_is_accepted() {
                 seen += 1;
             }
         }
-        // What a terminal shows: only the lines with a prompt are commands.
+        // Terminal sessions: only lines with a prompt are commands.
         for block in page.blocks(&["console", "text"]) {
             for args in block.text.lines().filter(|line| line.starts_with("$ ")).filter_map(arguments) {
                 accepted(&block.place, &args);
@@ -86,7 +86,7 @@ fn commands_named_in_the_text_exist() {
             seen += 1;
             match read(&args) {
                 Ok(_) => {}
-                // A command may be named without what it needs.
+                // The text may mention a command without its required arguments.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -102,7 +102,7 @@ fn commands_named_in_the_text_exist() {
     assert!(seen > 20, "{seen}");
 }
 
-/// The long options of a command and of all below it.
+/// Returns the long options of a command and of all its subcommands.
 fn options(command: &clap::Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(clap::Arg::get_long).map(|name| format!("--{name}"));
     own.chain(command.get_subcommands().flat_map(options)).collect()

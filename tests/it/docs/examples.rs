@@ -1,4 +1,4 @@
-//! Policies, manifests, units and alerts of the documentation are ones that work.
+//! Policies, manifests, units and alerts of the documentation are valid.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::commands::{accepted, words};
 use super::pages::{self, Block};
 use crate::support::sweeper::sweeper;
 
-/// The YAML blocks of all pages whose text begins with one of some words.
+/// Returns the YAML blocks of all pages whose text begins with one of these words.
 fn yaml(kinds: &[&str]) -> Vec<Block> {
     let blocks = pages::all().into_iter().flat_map(|page| page.blocks(&["yaml"]));
     blocks.filter(|block| kinds.iter().any(|kind| block.text.starts_with(kind))).collect()
@@ -21,7 +21,7 @@ const ALERTS: &str = "groups:";
 const POLICY: &str = "version:";
 const FRAGMENTS: [&str; 4] = ["connection:", "run:", "defaults:", "collections:"];
 
-/// Makes a policy of a part of one.
+/// Completes a fragment to a whole policy.
 fn completed(text: &str) -> String {
     let rules = if text.contains("collections:") {
         ""
@@ -110,7 +110,7 @@ fn words_of(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_'))
 }
 
-/// The series that the code knows.
+/// Returns the metrics named in the source code.
 fn series() -> BTreeSet<String> {
     let code = include_str!("../../../src/report/metrics.rs");
     let code = code.split("#[cfg(test)]").next().expect("code");
@@ -127,12 +127,12 @@ fn the_table_of_metrics_has_every_series_and_no_other() {
         let names = line.split('|').nth(1).expect("a first column");
         for name in pages::code_in(names) {
             let name = name.split('{').next().expect("a name");
-            // `sweeper_last_run_x`, `…_y` stands for `sweeper_last_run_y`.
+            // In the table, `…_y` after `sweeper_last_run_x` is short for `sweeper_last_run_y`.
             let name = match name.strip_prefix('…') {
                 Some(rest) => format!("sweeper_last_run{rest}"),
                 None => name.to_owned(),
             };
-            assert!(described.insert(name.clone()), "{place}: {name} stands there twice");
+            assert!(described.insert(name.clone()), "{place}: {name} is listed twice");
         }
     }
     assert_eq!(described, series());
@@ -164,7 +164,7 @@ fn systemd_accepts_the_units() {
             accepted(&unit.place, &words(command));
         }
     }
-    // Where there is no systemd, the settings were at least looked at one by one.
+    // Without systemd, only the checks of single settings above apply.
     let Ok(verified) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&files).output() else { return };
     let said = String::from_utf8_lossy(&verified.stderr);
     let about_units: Vec<&str> = said.lines().filter(|line| line.contains("sweeper")).collect();

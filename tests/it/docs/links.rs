@@ -1,4 +1,4 @@
-//! The documentation holds together: links lead somewhere, tables agree with the code, nothing is said twice.
+//! The documentation is consistent: links have targets, tables agree with the code, no sentence is repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn every_link_leads_to_a_file_and_an_anchor_that_exist() {
     assert!(seen > 30, "{seen}");
 }
 
-/// Takes `docs/../README.md` for `README.md`.
+/// Turns `docs/../README.md` into `README.md`.
 fn normalized(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()) {
@@ -68,7 +68,7 @@ fn every_page_leads_with_an_example() {
 fn no_sentence_stands_in_two_places() {
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for page in pages::all() {
-        // Paragraphs are wrapped: a sentence may go over several lines.
+        // Paragraphs are wrapped: a sentence may span lines.
         let text: Vec<&str> = page.prose().map(|(_, line)| line).filter(|line| !line.starts_with(['|', '#'])).collect();
         for sentence in text.join(" ").split(['.', ':', ';']).map(str::trim).filter(|sentence| sentence.len() > 60) {
             if let Some(other) = places.insert(sentence.to_owned(), page.name.clone()) {
@@ -92,7 +92,7 @@ fn the_exit_codes_are_those_of_the_code() {
     assert_eq!(of_readme, exit::ALL.iter().map(|exit| (exit.code, exit.meaning.to_owned())).collect());
 }
 
-/// The code of the tool as one text, with strings that go over several lines put together.
+/// Returns the source code as one text, with multi-line strings joined.
 fn code() -> String {
     fn read(folder: &Path, text: &mut String) {
         for entry in std::fs::read_dir(folder).expect("a folder of src/") {
@@ -128,7 +128,7 @@ fn the_messages_of_the_troubleshooting_page_are_those_of_the_code() {
     assert!(seen > 50, "{seen}");
 }
 
-/// Words of MongoDB in camelCase that sweeper does not use.
+/// Camel-case words of MongoDB that sweeper does not use.
 const OF_MONGODB: [&str; 2] = ["deleteMany", "waitQueueTimeoutMS"];
 
 #[test]

@@ -1,10 +1,10 @@
-//! Reads the README and the pages of `docs/` as Markdown: fenced blocks, code in the text, headings, links, prose.
+//! Reads the README and the pages of `docs/` as Markdown: fenced blocks, inline code, headings, links, prose.
 
 use std::path::{Path, PathBuf};
 
 /// A page of the documentation.
 pub struct Page {
-    /// Its path in the repository, such as `docs/policy.md`.
+    /// Path in the repository, such as `docs/policy.md`.
     pub name: String,
     lines: Vec<Line>,
 }
@@ -12,7 +12,7 @@ pub struct Page {
 struct Line {
     number: usize,
     text: String,
-    /// The language of the fenced block that the line belongs to; `None` outside of blocks.
+    /// Start and language of the fenced block that the line belongs to; `None` outside of blocks.
     block: Option<(usize, String)>,
 }
 
@@ -24,7 +24,7 @@ pub struct Block {
     pub text: String,
 }
 
-/// The repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -42,7 +42,7 @@ pub fn all() -> Vec<Page> {
     paths.iter().map(|path| Page::read(path)).collect()
 }
 
-/// Reads one page, by its path in the repository.
+/// Reads one page by its path in the repository.
 pub fn one(name: &str) -> Page {
     Page::read(&root().join(name))
 }
@@ -64,7 +64,7 @@ impl Page {
         Self { name, lines }
     }
 
-    /// The fenced blocks of some languages.
+    /// Returns the fenced blocks in any of these languages.
     pub fn blocks(&self, languages: &[&str]) -> Vec<Block> {
         let mut found: Vec<(usize, Block)> = Vec::new();
         for line in &self.lines {
@@ -80,7 +80,7 @@ impl Page {
         found.into_iter().map(|(_, block)| block).filter(|block| languages.contains(&block.language.as_str())).collect()
     }
 
-    /// The lines outside of blocks, with their places.
+    /// Returns the lines outside of blocks with their places.
     pub fn prose(&self) -> impl Iterator<Item = (String, &str)> {
         self.lines
             .iter()
@@ -88,23 +88,23 @@ impl Page {
             .map(|line| (format!("{}:{}", self.name, line.number), line.text.as_str()))
     }
 
-    /// Code in the text, with its places.
+    /// Returns inline code with its places.
     pub fn code(&self) -> impl Iterator<Item = (String, &str)> {
         self.prose().flat_map(|(place, line)| code_in(line).into_iter().map(move |code| (place.clone(), code)))
     }
 
-    /// The targets of links, with their places.
+    /// Returns the targets of links with their places.
     pub fn links(&self) -> impl Iterator<Item = (String, &str)> {
         let targets = |line: &str| -> Vec<(usize, usize)> {
             let begins = line.match_indices("](").map(|(at, _)| at + 2);
             begins.filter_map(|at| Some((at, at + line[at..].find(')')?))).collect()
         };
-        // A link may be broken between two lines, but not within its target.
+        // A link may be wrapped over two lines, but not within its target.
         self.prose()
             .flat_map(move |(place, line)| targets(line).into_iter().map(move |(from, to)| (place.clone(), &line[from..to])))
     }
 
-    /// The anchors of the headings, as GitHub makes them.
+    /// Returns the anchors of the headings, as GitHub makes them.
     pub fn anchors(&self) -> Vec<String> {
         let headings =
             self.prose().filter(|(_, line)| line.starts_with('#')).map(|(_, line)| line.trim_start_matches('#').trim());
@@ -113,7 +113,7 @@ impl Page {
     }
 }
 
-/// The code in one line of Markdown.
+/// Returns the inline code of one line of Markdown.
 pub fn code_in(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = line;

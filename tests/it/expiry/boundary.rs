@@ -1,4 +1,4 @@
-//! The threshold to the millisecond, against the server's own `{field: {$lte: T}}` and against answers written out by hand.
+//! The threshold to the millisecond, compared with the server's `{field: {$lte: T}}` and with expected results written by hand.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use crate::support::reference;
 use crate::support::sweeper::{Case, id_set, ids};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
-/// What the runs call now; the threshold of one hour is 2024-05-01T11:00:00.123Z.
+/// The current time of the runs; the threshold of one hour is 2024-05-01T11:00:00.123Z.
 const AS_OF: &str = "2024-05-01T12:00:00.123Z";
 const T: i64 = 1_714_561_200_123;
 
@@ -15,7 +15,7 @@ fn at(millis: i64) -> DateTime {
     DateTime::from_millis(millis)
 }
 
-/// Rules for a field over collections whose name says how they are indexed.
+/// Fills a collection for each kind of index, named after it; returns the names and the rules.
 async fn indexed_copies(case: &Case, field: &str, documents: &[Document]) -> (Vec<String>, String) {
     let mut names = Vec::new();
     let mut rules = String::new();
@@ -74,7 +74,7 @@ async fn generated_documents_go_as_the_servers_own_comparison_says() {
     let dates = [T - 1, T, T + 1, T + 2, T + 3_600_000, i64::MIN, i64::MAX, -1, 0].map(at);
     for (seed, path) in ["x", "a.b", "a.b.c", "a.0.b"].into_iter().enumerate() {
         let case = Case::new().await;
-        // An index refuses documents in which a number is both a name and a position.
+        // The server cannot index documents in which a number is both a field name and an array position.
         let mut documents = Corpus::new(100 + seed as u64, &dates).around(path, 500);
         let probe = doc! { "createIndexes": "probe", "indexes": [{ "name": "i", "key": { path: 1 } }] };
         case.db.run_command(probe).await.expect("an index");

@@ -1,4 +1,4 @@
-//! Dates that are numbers since 1970, and dates inside ObjectIds.
+//! Dates stored as numbers since 1970, and dates inside ObjectIds.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
-/// What the runs call now; the threshold of one hour is 1714561200.123 s.
+/// The current time of the runs; the threshold of one hour is 1714561200.123 s.
 const AS_OF: &str = "2024-05-01T12:00:00.123Z";
 const S: i64 = 1_714_561_200;
 const T: i64 = S * 1000 + 123;
@@ -25,7 +25,7 @@ fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse().expect("a decimal"))
 }
 
-/// What no epoch rule touches: no number of the three types, or not a number at all.
+/// Returns values that no epoch rule deletes: NaN, other types, and numbers in a list within a list, in a document or in text.
 fn never() -> Vec<Bson> {
     let mut all = scalars();
     all.retain(|value| !matches!(value, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_)));
@@ -132,7 +132,7 @@ fn millis() -> Vec<(Bson, Verdict)> {
     table
 }
 
-/// Holds a table against sweeps, with and without an index, of the field itself and of a path through an array.
+/// Compares a table with sweeps, with and without an index, on the field itself and on a path through an array.
 async fn compare(format: &str, table: &[(Bson, Verdict)], as_of: &str, counts_wrong_unit: bool) {
     let case = Case::new().await;
     let with = |wanted: Verdict| table.iter().filter(|(_, verdict)| *verdict == wanted).count();
@@ -144,7 +144,7 @@ async fn compare(format: &str, table: &[(Bson, Verdict)], as_of: &str, counts_wr
         let name = format!("c{}", names.len());
         let documents = (0_i32..).zip(table).map(|(id, (value, _))| match (field, value) {
             ("x", _) => doc! { "_id": id, "x": value.clone() },
-            // Elements of the list stand in documents of a list.
+            // For the path, each element becomes a subdocument in an array.
             (_, Bson::Array(items)) => {
                 let items: Vec<Document> = items.iter().map(|item| doc! { "b": [item.clone()] }).collect();
                 doc! { "_id": id, "a": items }
@@ -229,7 +229,7 @@ async fn a_threshold_before_1970_compares_as_any_other() {
     compare("epochSeconds", &table, as_of, true).await;
 }
 
-/// An ObjectId of a second; the other eight bytes are all the same.
+/// Returns an ObjectId of this second whose other eight bytes are all `byte`.
 fn object_id(seconds: i64, byte: u8) -> ObjectId {
     let mut bytes = [byte; 12];
     bytes[..4].copy_from_slice(&u32::try_from(seconds).expect("a second that fits").to_be_bytes());

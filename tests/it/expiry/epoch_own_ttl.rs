@@ -1,4 +1,4 @@
-//! A ttl in the document together with an epoch number as its date.
+//! Documents with their own ttl whose date is an epoch number.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::{Bson, doc};
 
 const AS_OF: &str = "2024-05-01T12:00:00Z";
-/// What the runs call now, in seconds.
+/// The current time of the runs, in seconds.
 const NOW: i64 = 1_714_564_800;
 
-/// Numbers with their ttl, then whether they go under a rule of one hour, then whether they are in the wrong unit.
+/// A number, the ttl, whether a rule of one hour deletes the document, and whether the number is in the wrong unit.
 type Row = (Bson, Option<Bson>, bool, bool);
 
 fn rows(unit: i64, step: f64) -> Vec<Row> {
@@ -89,7 +89,7 @@ async fn compare(format: &str, rows: &[Row]) {
 
 #[tokio::test]
 async fn epoch_seconds_with_an_own_ttl() {
-    // A millisecond, the finest step that the run's clock knows.
+    // One millisecond is the resolution of the clock of a run.
     compare("epochSeconds", &rows(1, 0.001)).await;
 }
 

@@ -1,4 +1,4 @@
-//! `field: _id`: the second inside an ObjectId, or a Date that is the `_id`.
+//! `field: _id`: the second inside an ObjectId, or an `_id` that is a Date.
 
 use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::oid::ObjectId;
@@ -107,7 +107,7 @@ async fn a_clustered_collection_goes_by_date_unless_the_rule_says_object_id() {
 #[tokio::test]
 async fn an_own_ttl_counts_from_the_second_inside_the_id() {
     let case = Case::new().await;
-    // One second apart around now minus 20 s, and around the rule's hour.
+    // One second apart, around 20 s ago and around the rule's hour.
     let now = S + 3600;
     let ages = [(now - 20, 20), (now - 19, 20), (S, 20), (now - 1, 1), (now, 1)];
     let own = ages.map(|(second, ttl)| doc! { "_id": object_id(second, 1), "ttl": ttl });

@@ -1,4 +1,4 @@
-//! mongod's own TTL monitor sweeps one collection, `sweeper` its copies: the same documents survive.
+//! mongod's TTL monitor sweeps one collection, `sweeper` its copies: the same documents survive.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 3_600_000;
 
-/// Dates around the threshold of an hour, none so near to it that the monitor's clock could matter.
+/// Returns dates around the threshold of one hour, none so close that the time of the monitor's pass matters.
 fn dates() -> Vec<DateTime> {
     let now = DateTime::now().timestamp_millis();
     let at = |millis: i64| DateTime::from_millis(millis);
@@ -72,7 +72,7 @@ async fn generated_documents_survive_as_under_the_monitor() {
             ids_of(documents.iter().filter(|document| reference::earliest(document, path).is_none_or(|date| date > threshold)));
         assert!(
             documents.len() > 500 && survivors.len() * 10 > documents.len() && survivors.len() * 10 < documents.len() * 9,
-            "{path}: {} of {} documents survive, which tests little",
+            "{path}: {} of {} documents survive, so the test shows little",
             survivors.len(),
             documents.len()
         );

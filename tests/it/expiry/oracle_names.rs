@@ -1,4 +1,4 @@
-//! As under mongod's TTL monitor whatever the `_id`s are and however the collection is called.
+//! Results equal those of mongod's TTL monitor for every type of `_id` and every name of a collection.
 
 use std::fmt::Write;
 
@@ -14,10 +14,10 @@ fn hours_ago(hours: i64) -> DateTime {
     DateTime::from_millis(DateTime::now().timestamp_millis() - hours * HOUR)
 }
 
-/// An `_id` of every type that may be one.
+/// Returns an `_id` of every type allowed for it.
 fn every_id() -> Vec<Bson> {
     let mut ids = scalars();
-    // Equal numbers are equal `_id`s; an index with a collation takes no symbols.
+    // Equal numbers are equal `_id`s; an index with a collation accepts no symbols.
     ids.retain(|id| {
         !matches!(
             id,
@@ -77,7 +77,8 @@ async fn ids_of_every_type_are_deleted_and_kept() {
     for name in ["native", "plain", "asc", "folded"] {
         assert_eq!(oracle.ids(name).await, kept(1), "{name}");
     }
-    // The other half, so that every type is deleted once; the collation makes `a` and `A` one and must not make them go together.
+    // The other half expires in this collection, so that every type is deleted once. The collation treats `a` and `A` as equal,
+    // yet only one of them may be deleted.
     assert_eq!(oracle.ids("other").await, kept(0));
 }
 

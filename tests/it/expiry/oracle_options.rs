@@ -1,4 +1,5 @@
-//! As under mongod's TTL monitor with what stands beside the date: a partial index, its collation, a clustered collection.
+//! Results equal those of mongod's TTL monitor with options on the index or the collection: a partial index, its collation, a
+//! clustered collection.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -40,7 +41,8 @@ async fn a_partial_index_and_its_collation_become_filter_and_collation() {
     let partial = doc! { "partialFilterExpression": { "s": "abc" } };
     let weak = doc! { "locale": "en", "strength": 2 };
     let simple = doc! { "locale": "simple" };
-    // Default collation of the collection, collation of the index, collation in the policy, index of the words that go.
+    // Default collation of the collection, collation of the index, collation in the policy, positions of the words that are
+    // deleted.
     let cases = [
         (None, None, None, vec![0]),
         (None, Some(&weak), Some("{locale: en, strength: 2}"), vec![0, 1, 2, 5]),

@@ -1,4 +1,4 @@
-//! The per-document ttl, value by value and shape by shape, against a slow reference.
+//! The per-document ttl, for all values and shapes, compared with a slow reference.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ fn at(millis: i64) -> DateTime {
     DateTime::from_millis(millis)
 }
 
-/// Values of the ttl field; `None` is a missing one.
+/// Returns values of the ttl field; `None` is a missing field.
 fn ttls() -> Vec<Option<Bson>> {
     let mut all: Vec<Option<Bson>> = scalars().into_iter().map(Some).collect();
     all.push(None);
@@ -45,7 +45,7 @@ fn ttls() -> Vec<Option<Bson>> {
     all
 }
 
-/// Dates a millisecond before, at and after each instant at which something may change.
+/// Returns dates one millisecond before, at, and one after each instant at which the result may change.
 fn edges() -> Vec<DateTime> {
     let mut all = vec![at(i64::MIN), at(i64::MAX), at(0), at(-1)];
     for seconds in [-1, 0, 1, 20, 3600, i64::from(i32::MAX), i64::from(i32::MAX) + 1] {
@@ -54,7 +54,7 @@ fn edges() -> Vec<DateTime> {
     all
 }
 
-/// What one rule does to documents, by the reference.
+/// The expected effect of one rule, according to the reference.
 struct Expected {
     kept: BTreeSet<String>,
     deleted: u64,
@@ -64,7 +64,7 @@ struct Expected {
 
 fn expect(documents: &[Document], path: &str, default: i64) -> Expected {
     let default = (default >= 0).then_some(default);
-    // A date newer than this is not old enough for any ttl, and its document is not yet worth a word.
+    // A newer date is too young for every ttl, so the ttl of its document is not counted as invalid.
     let latest = default.into_iter().fold(1, |least, seconds| seconds.min(least)) * 1000;
     let mut expected = Expected { kept: BTreeSet::new(), deleted: 0, ttl_not_positive: 0, oldest: None };
     for document in documents {
@@ -83,13 +83,14 @@ fn expect(documents: &[Document], path: &str, default: i64) -> Expected {
     expected
 }
 
-/// Sweeps copies of the documents with every default, with and without an index, dry first, and holds them against the reference.
+/// Sweeps copies of the documents with every default, with and without an index, first as a dry run, and compares the results
+/// with the reference.
 async fn compare(documents: &[Document], path: &str) {
     let case = Case::new().await;
     case.fill("all", documents.to_vec()).await;
     for default in DEFAULTS {
         let expected = expect(documents, path, default);
-        assert!(expected.deleted > 0 && !expected.kept.is_empty(), "{path}: tests little");
+        assert!(expected.deleted > 0 && !expected.kept.is_empty(), "{path}: the test shows little");
         for key in [doc! {}, doc! { path: 1 }, doc! { path: -1, "tag": 1 }] {
             let what = format!("{path}, expireAfterSeconds {default}, index {key}");
             let _ = case.collection("c").drop().await;
@@ -131,7 +132,7 @@ fn ttl_not_positive(report: &Report) -> &serde_json::Value {
     &report.rule(0, "neverExpires")["ttlNotPositive"]
 }
 
-/// Numbers the documents that a function makes of every ttl and date.
+/// Makes documents from every ttl and date with `shapes`, and numbers them.
 fn of_every_ttl(dates: &[DateTime], shapes: impl Fn(DateTime) -> Vec<Document>) -> Vec<Document> {
     let mut all = Vec::new();
     for ttl in ttls() {
@@ -225,7 +226,7 @@ async fn dates_are_found_where_the_server_finds_them() {
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     for (n, path) in PATHS.into_iter().enumerate() {
         let expected = case.ids(&format!("kept{n}")).await;
-        assert!((20..490).contains(&expected.len()), "{path}: {} kept, which tests little", expected.len());
+        assert!((20..490).contains(&expected.len()), "{path}: {} kept, so the test shows little", expected.len());
         assert_eq!(case.ids(&format!("c{n}")).await, expected, "{path}");
     }
 }

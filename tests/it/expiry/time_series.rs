@@ -1,4 +1,4 @@
-//! Time-series collections: whole buckets go, as soon as every measurement in them has expired, and never one that holds a live one.
+//! Time-series collections: a bucket is deleted as a whole once all its measurements have expired, and never while one is live.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ async fn create(db: &Database, name: &str, settings: Document) {
     db.run_command(doc! { "create": name, "timeseries": timeseries }).await.expect("a time-series collection");
 }
 
-/// A measurement with an `_id` of its own, so that what is left can be compared.
+/// Returns a measurement with a unique `_id`, so that survivors can be compared.
 fn measured(id: i32, millis: i64, meta: &str) -> Document {
     doc! { "_id": id, "t": DateTime::from_millis(millis), "m": { "s": meta }, "v": id }
 }
@@ -46,7 +46,7 @@ async fn what_the_monitor_deletes_goes_and_no_more_than_one_bucket_span_earlier(
         for name in [&native, &swept] {
             create(&oracle.db, name, doc! { "granularity": granularity }).await;
         }
-        // Some at the very ends of buckets, most anywhere; three spans into the past and one into the future.
+        // Every fifth date is exactly on a boundary of buckets; all lie between three spans ago and one span ahead.
         let documents: Vec<Document> = (0..900)
             .map(|id| {
                 let at = now - 3 * span + random.random_range(0..4 * span);
@@ -54,7 +54,8 @@ async fn what_the_monitor_deletes_goes_and_no_more_than_one_bucket_span_earlier(
                 measured(id, at, ["a", "b", "c"][id as usize % 3])
             })
             .collect();
-        // Some come in the order of time, so that buckets hold several; every time one goes back, buckets are begun anew.
+        // Sorted within chunks, so that buckets hold several measurements; each new chunk goes back in time and opens new
+        // buckets.
         let mut documents = documents;
         for chunk in documents.chunks_mut(90) {
             chunk.sort_by_key(|document| *document.get_datetime("t").unwrap());
@@ -75,8 +76,8 @@ async fn what_the_monitor_deletes_goes_and_no_more_than_one_bucket_span_earlier(
         for document in &documents {
             let at = document.get_datetime("t").unwrap().timestamp_millis();
             let id = id_set([document["_id"].clone()]);
-            assert!(at <= threshold || left.is_superset(&id), "{granularity}: a live measurement went: {document}");
-            assert!(at >= threshold - span || left.is_disjoint(&id), "{granularity}: too old to be left: {document}");
+            assert!(at <= threshold || left.is_superset(&id), "{granularity}: a live measurement was deleted: {document}");
+            assert!(at >= threshold - span || left.is_disjoint(&id), "{granularity}: should have been deleted: {document}");
         }
         let again = oracle.sweep(&rules).await;
         assert!(rule(&again, "deletedCount").as_u64() < Some(2), "the clock has gone on, by seconds: {again:?}");
@@ -88,7 +89,7 @@ async fn a_bucket_goes_with_its_last_measurement_to_the_millisecond() {
     let case = Case::new().await;
     create(&case.db, "c", doc! {}).await;
     let threshold = NOW_MILLIS - 60_000;
-    // One bucket for each meta.
+    // One bucket for each meta value.
     let ends = [("before", -1), ("at", 0), ("after", 1)];
     for (n, (meta, end)) in ends.into_iter().enumerate() {
         let n = i32::try_from(n).unwrap();
@@ -112,7 +113,7 @@ async fn every_way_of_reading_buckets_leaves_the_same() {
     {
         let case = Case::new().await;
         create(&case.db, "c", doc! {}).await;
-        // A bucket each: they are further apart than one may span.
+        // One bucket each: the dates are further apart than the maximum span of a bucket.
         let documents = (0..300).map(|id| measured(id, NOW_MILLIS + i64::from(id * 37 % 300 - 150) * HOUR, "x"));
         let mut documents: Vec<Document> = documents.collect();
         documents.sort_by_key(|document| *document.get_datetime("t").unwrap());
@@ -126,7 +127,7 @@ async fn every_way_of_reading_buckets_leaves_the_same() {
         assert_eq!((report.ran.code, rule(&report, "deletedCount")), (Some(0), 150.into()), "{keys}: {report:?}");
         assert_eq!(case.ids("c").await, live, "{keys}");
     }
-    // A limit is met to the bucket, and takes the oldest.
+    // A limit is met exactly, counted in buckets, and the oldest are deleted first.
     let case = Case::new().await;
     create(&case.db, "c", doc! {}).await;
     case.fill("c", (0..50).map(|id| measured(id, NOW_MILLIS + i64::from(id - 60) * HOUR, "x"))).await;
@@ -152,7 +153,7 @@ async fn dates_that_an_object_id_cannot_hold_are_kept() {
     let case = Case::new().await;
     create(&case.db, "c", doc! {}).await;
     let years = |years: i64| NOW_MILLIS + years * 365 * 24 * HOUR;
-    // 2026 - 190: the seconds in the `_id` of its bucket wrap into the past that is swept.
+    // 190 years before 2026: the seconds in the `_id` of this bucket wrap around to a date that is swept.
     for (id, at) in
         [(1, years(-190)), (2, years(-100)), (3, -1), (4, 0), (5, years(-20)), (6, years(13)), (7, years(90)), (8, years(200))]
     {
@@ -209,7 +210,7 @@ async fn the_grant_that_is_missing_can_be_pasted() {
     assert!(error.as_str().unwrap().contains(grant), "{error}");
     assert_eq!(ids(&c).await, id_set([1, 2]));
 
-    // With `find` alone there is a dry run and no sweep.
+    // `find` is enough for a dry run, but not for a sweep.
     let buckets = |actions: &[&str]| doc! { "resource": { "db": "metrics", "system_buckets": "c" }, "actions": actions };
     server.admin(doc! { "grantPrivilegesToRole": "sweeper", "privileges": [buckets(&["find"])] }).await;
     let dry = site.report(&uri, rules, &["--as-of", NOW, "--dry-run"]).await;
@@ -236,7 +237,7 @@ async fn measurements_that_arrive_during_a_sweep_are_kept() {
     case.fill("c", (0..1500).map(old)).await;
     let writer = case.collection("c");
     let writing = tokio::spawn(async move {
-        // Into the bucket that is open, and live ones beside it.
+        // Insert live measurements into the open bucket and into new ones.
         for id in 10_000..10_300 {
             writer.insert_one(measured(id, DateTime::now().timestamp_millis(), "x")).await.expect("an insert");
         }
@@ -253,7 +254,7 @@ async fn an_imported_policy_sweeps_what_its_collection_would_lose() {
     let series = doc! { "timeField": "t", "metaField": "m", "granularity": "minutes" };
     case.db.run_command(doc! { "create": "c", "timeseries": series, "expireAfterSeconds": 86_400_i64 }).await.unwrap();
     let now = DateTime::now().timestamp_millis();
-    // One bucket for each meta: long expired, expired for less than a span, and live in part.
+    // One bucket for each meta value: expired long ago, expired for less than a span, and partly live.
     for (id, hours, meta) in [(1, -100, "old"), (2, -99, "old"), (3, -30, "new"), (4, -30, "mixed"), (5, -10, "mixed")] {
         case.fill("c", [measured(id, now + hours * HOUR, meta)]).await;
     }
@@ -269,6 +270,6 @@ async fn an_imported_policy_sweeps_what_its_collection_would_lose() {
         let ran = run(command).await;
         assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
     }
-    // The server would let the third go as well, a day later.
+    // A day later the server would delete the third one as well.
     assert_eq!(case.ids("c").await, id_set([4, 5]));
 }
