@@ -1,4 +1,4 @@
-//! Every error that passes, on every command of a sweep, once and for good, and in the middle of a batch.
+//! Every transient error, on every command of a sweep: once, permanently, and in the middle of a batch.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::mongod::Mongod;
 use crate::support::sweeper::{Case, Report, id_set};
 use mongodb::bson::{Document, doc};
 
-/// The list of `src/server/error.rs`.
+/// The retryable codes of `src/server/error.rs`.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
 /// Codes with which a server refuses a command before it does anything.
@@ -18,7 +18,7 @@ const REFUSES: [i32; 2] = [10107, 13435];
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 10, concurrency: 1, maxDeletePercent: 99}\n";
 
-/// A made-up fail-over is over with the next heartbeat.
+/// The driver recovers from a simulated fail-over at the next heartbeat.
 const HEARTBEAT: &str = "&heartbeatFrequencyMS=500&serverSelectionTimeoutMS=5000";
 
 fn faults() -> Vec<(Document, bool)> {
@@ -26,7 +26,7 @@ fn faults() -> Vec<(Document, bool)> {
     coded.chain([(doc! { "closeConnection": true }, false)]).collect()
 }
 
-/// Runs `each` for every fault, on several servers side by side: most of the time is spent waiting.
+/// Runs `each` for every fault, on several servers in parallel: most of the time is spent waiting.
 async fn with_each_fault(each: impl AsyncFn(&Mongod, &Case, Document, bool) + Copy) {
     let faults = faults();
     let servers = faults.chunks(3).map(async |chunk| {
@@ -39,7 +39,7 @@ async fn with_each_fault(each: impl AsyncFn(&Mongod, &Case, Document, bool) + Co
     futures_util::future::join_all(servers).await;
 }
 
-/// Makes the collection anew; stretches of an index are found by reading plans and keys, `_id`s by a cursor.
+/// Recreates the collection. Stretches of an index are found by reading plans and keys, `_id`s by a cursor.
 async fn refill(case: &Case, indexed: bool) {
     case.collection("c").drop().await.unwrap();
     case.fill("c", dated(0..100, days(-3)).chain(dated(100..105, days(3)))).await;
@@ -48,14 +48,15 @@ async fn refill(case: &Case, indexed: bool) {
     }
 }
 
-/// Sweeps 100 documents of 105 while `command` meets a fault; the count has to be right in any case. Gives how often it did, too.
+/// Sweeps 100 documents of 105 while `command` meets a fault, and checks the counts. Returns the report and the number of faults
+/// met.
 async fn swept(case: &Case, command: &str, fault: &Document, mode: impl Into<mongodb::bson::Bson>) -> (Report, i64) {
     refill(case, command == "explain").await;
     let mut data = doc! { "failCommands": [command], "namespace": format!("{}.c", case.db.name()) };
     data.extend(fault.clone());
     let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
     let admin = case.client.database("admin");
-    // How often it was met since the server began.
+    // Faults met since the server started.
     let met = async || {
         let reply = admin.run_command(off.clone()).await.unwrap();
         reply.get_i64("count").or_else(|_| reply.get_i32("count").map(i64::from)).unwrap()
@@ -94,7 +95,7 @@ async fn an_error_that_stays_is_given_up_after_so_many_tries() {
             assert_eq!(report.rule(0, "uncertain"), command == "delete" && !refuses, "{command} {fault}: {report:?}");
             let expected = match command {
                 "delete" => 4..=4,
-                // The driver asks once more by itself.
+                // The driver retries once by itself.
                 _ => 2..=8,
             };
             assert!(expected.contains(&times), "{times} times {command} {fault}: {report:?}");
@@ -123,7 +124,7 @@ async fn write_concern_errors_that_pass_are_counted_once_and_for_sure() {
     }
 }
 
-/// A sweep of one large batch that the server is in the middle of, some documents gone and some not, when `trouble` is made.
+/// Sweeps one large batch and calls `trouble` while the server is in the middle of it, with only some of the documents deleted.
 async fn in_the_middle(trouble: impl AsyncFnOnce(&Case, Vec<i32>)) -> (Mongod, Case, Report) {
     let (mongod, mut case) = alone().await;
     case.uri += HEARTBEAT;
@@ -160,7 +161,7 @@ async fn a_delete_that_is_killed_half_way_is_said_to_have_deleted_an_unknown_num
         }
     })
     .await;
-    // Somebody who kills a delete does not want it sent again.
+    // An operator who kills a delete does not want it sent again.
     assert_eq!(report.ran.code, Some(3), "{report:?}");
     assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
     assert!(report.rule(0, "error").as_str().unwrap().contains("at least"), "{report:?}");
@@ -174,7 +175,7 @@ async fn a_delete_that_is_killed_half_way_is_said_to_have_deleted_an_unknown_num
 async fn an_expression_that_fails_half_way_leaves_the_count_a_lower_bound() {
     let (_mongod, mut case) = alone().await;
     case.uri += HEARTBEAT;
-    // The expression fails on one document in the middle, and the server says nothing of those before it.
+    // The expression fails on one document in the middle, and the reply does not mention the documents deleted before.
     let documents = (0..100).map(|id| doc! { "_id": id, "at": days(-3), "x": if id == 50 { 0 } else { 1 } });
     case.fill("c", documents).await;
     case.db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await.unwrap();
@@ -202,7 +203,7 @@ async fn a_server_that_answers_its_heartbeat_and_nothing_else_is_given_up() {
     assert!(report.rule(0, "error").as_str().unwrap().contains("no answer within 1 s"), "{report:?}");
     assert_eq!(report.ran.stderr.matches("no answer within 1 s; trying again in").count(), 3, "{report:?}");
 
-    // Where it comes to itself the sweep goes on.
+    // If the server recovers, the sweep continues.
     case.fill("d", dated(0..100, days(-3)).chain(dated(100..105, days(3)))).await;
     pause_deletes(&case.client).await;
     let child = start(case.command(&RULE.replace("DB.c", "DB.d"), &["sweep", "--format", "json"]));

@@ -1,5 +1,5 @@
-//! A replica set of three that loses its primary, its majority or all of its members in the middle of a sweep: the sweep goes on where it
-//! can, ends by itself where it cannot, and never claims more than is gone.
+//! A replica set of three that loses its primary, its majority or all of its members in the middle of a sweep: the sweep
+//! continues if it can, ends by itself if it cannot, and never claims more deletions than there were.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -15,15 +15,15 @@ use mongodb::bson::{Document, doc};
 
 const EXPIRED: i32 = 600;
 
-/// With these a member that says nothing is noticed soon.
+/// With these options the driver soon notices a silent member.
 const WATCHFUL: &str = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000&serverSelectionTimeoutMS=20000";
 
-/// No sweep of this file may take longer, whatever happens: there are at most four tries of each batch, and each waits for a server.
+/// Maximum time of any sweep in this file: each batch is tried at most four times, and each try waits for a server.
 const BOUND: Duration = Duration::from_secs(150);
 
 async fn set_of_three() -> (ReplicaSet, Client) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
-    // A member that is back does not become the primary once more just because it was the first.
+    // A member that returns must not become the primary again only because it was the first.
     set.reconfigure(|config| {
         for member in config.get_array_mut("members").unwrap() {
             member.as_document_mut().unwrap().insert("priority", 1);
@@ -44,7 +44,7 @@ async fn is_primary(member: &Mongod) -> bool {
     hello.get_bool("isWritablePrimary").expect("a role")
 }
 
-/// Returns how many documents a member has, whatever the others have.
+/// Returns the number of documents on one member.
 async fn count(member: &Mongod) -> u64 {
     let collection = member.client().await.database("app").collection::<Document>("c");
     collection.count_documents(doc! {}).await.expect("a count on one member")
@@ -58,7 +58,7 @@ async fn until(mut is: impl AsyncFnMut() -> bool, what: &str) {
     }
 }
 
-/// One sweep under way, and what it is about.
+/// A running sweep and its collection.
 struct Sweep {
     site: Site,
     uri: String,
@@ -68,7 +68,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Begins a sweep that takes some seconds, and waits until it deletes.
+    /// Starts a sweep that takes some seconds, and waits until it deletes.
     async fn begin(set: &ReplicaSet, client: &Client, way: Way, options: &str) -> Self {
         until_whole(set, client).await;
         let filled = Filled::new(client, way, EXPIRED).await.expect("documents go in");
@@ -81,7 +81,8 @@ impl Sweep {
         sweep
     }
 
-    /// Waits for the end, and holds the report against what is left once the set is whole again; a further run ends the work.
+    /// Waits for the end, compares the report with the documents left once the set is whole again, and finishes with a further
+    /// run.
     async fn end(self, set: &mut ReplicaSet, client: &Client, heal: impl AsyncFnOnce(&mut ReplicaSet)) -> Report {
         let ran = end(self.child).await;
         assert!(self.begun.elapsed() < BOUND, "{ran:?}");
@@ -90,11 +91,11 @@ impl Sweep {
         heal(set).await;
         until_whole(set, client).await;
         let left = self.filled.left().await.expect("what is left");
-        assert!(left.is_superset(&self.filled.live()), "live documents are lost: {report:?}");
+        assert!(left.is_superset(&self.filled.live()), "live documents were deleted: {report:?}");
         let deleted = report.rule(0, "deletedCount").as_u64().expect("a count");
         let gone = (EXPIRED + crate::support::filled::LIVE) as u64 - left.len() as u64;
         let uncertain = report.rule(0, "uncertain") == true;
-        // What the report says a fail-over may have brought back.
+        // Deletes that a fail-over may have undone, according to the report.
         let doubtful = unconfirmed(&report);
         assert!(deleted - doubtful <= gone && gone <= deleted || uncertain && deleted < gone, "{deleted} of {gone}: {report:?}");
         match report.ran.code {
@@ -110,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// Returns the documents that were deleted on a primary, and that no majority knew at the end.
+/// Returns the number of documents that were deleted on a primary but not confirmed by a majority.
 fn unconfirmed(report: &Report) -> u64 {
     report.rule(0, "unconfirmedCount").as_u64().expect("a rule that was swept")
 }
@@ -150,7 +151,7 @@ async fn a_primary_that_steps_down_with_batches_in_flight() {
 #[tokio::test]
 async fn a_primary_that_says_nothing_more() {
     let (mut set, client) = set_of_three().await;
-    // Also with the driver's own limits: it takes up to 20 s to notice.
+    // Includes the driver's default limits, under which it takes up to 20 s to notice.
     for (way, options) in [(Way::Index, WATCHFUL), (Way::Ids, WATCHFUL), (Way::Scan, "")] {
         let sweep = Sweep::begin(&set, &client, way, options).await;
         let primary = set.primary(&client).await;
@@ -219,7 +220,7 @@ async fn a_set_that_is_started_anew() {
 #[tokio::test]
 async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
     let (mut set, client) = set_of_three().await;
-    // A new primary does not ask the old one for what it has not got.
+    // A new primary must not fetch missing operations from the old one.
     let catch_up = doc! { "catchUpTimeoutMillis": 0 };
     set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up)).await;
 
@@ -231,7 +232,7 @@ async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
     let count = async |step| count(&set.members[(primary + step) % 3]).await;
     until(async || count(0).await < count(1).await.min(count(2).await), "batches that only the primary knows of").await;
     admin(&set.members[primary], doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 0, "force": true }).await;
-    // The others can only elect one of them while they do not follow.
+    // While the others do not replicate, they can only elect one of themselves.
     let others = [1, 2].map(|step| &set.members[(primary + step) % 3]);
     until(async || is_primary(others[0]).await || is_primary(others[1]).await, "another one is elected").await;
     for step in [1, 2] {

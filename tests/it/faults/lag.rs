@@ -1,4 +1,4 @@
-//! `maxLag` on a real replica set: who counts, what is unknown, and what is done where the members may not be seen.
+//! `maxLag` on a real replica set: the members that count, unknown lag, and deployments where the user may not see the members.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ async fn left(client: &Client) -> usize {
     ids(&client.database("app").collection("c")).await.len()
 }
 
-/// A sweep in batches that are small enough to be stopped among them.
+/// A sweep in batches that are small enough to pause between them.
 fn sweep(set: &ReplicaSet, keys: &str, args: &[&str]) -> Command {
     let policy = format!(
         "version: 1\ncollections:\n  - {{namespace: app.c, field: at, expireAfter: 1d, batchSize: 100, maxLag: 2s{keys}}}\n"
@@ -52,14 +52,14 @@ async fn report(child: std::process::Child) -> Report {
     Report { json, ran }
 }
 
-/// Keeps a secondary from fetching what the primary writes, or lets it.
+/// Stops a secondary from fetching the writes of the primary, or lets it continue.
 async fn replicate(member: &Mongod, on: bool) {
     let mode = if on { "off" } else { "alwaysOn" };
     let command = doc! { "configureFailPoint": "stopReplProducer", "mode": mode };
     member.client().await.database("admin").run_command(command).await.expect("a fail point");
 }
 
-/// Writes elsewhere until the member is at least four seconds behind.
+/// Writes to another collection until the member is at least four seconds behind.
 async fn let_lag(client: &Client, member: &Mongod) {
     replicate(member, false).await;
     for _ in 0..6 {
@@ -78,7 +78,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
     let who = format!("waiting: 127.0.0.1:{} is ", set.members[1].port);
     said.until(&who).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // Three seconds are enough for all of it.
+    // Three seconds are enough to delete everything.
     assert_eq!(left(&client).await, 3005);
     replicate(&set.members[1], true).await;
     let mut swept = report(child).await;
@@ -89,7 +89,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
     assert!(swept.ran.stderr.contains(&who) && swept.ran.stderr.contains("2 s are allowed"), "{swept:?}");
     assert_eq!(ids(&client.database("app").collection("c")).await, id_set(EXPIRED..EXPIRED + 5));
 
-    // Nobody reads from a hidden member, and a delayed one is behind on purpose: both are left behind.
+    // Clients do not read from a hidden member, and a delayed one lags on purpose: both are ignored.
     for settings in
         [doc! { "priority": 0, "hidden": true }, doc! { "priority": 0, "hidden": false, "secondaryDelaySecs": 3600_i64 }]
     {
@@ -106,7 +106,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
         let swept = report(start(sweep(&set, "", &["--max-duration", "90s"]))).await;
         assert_eq!(swept.ran.code, Some(0), "{swept:?}");
         assert_eq!(swept.rule(0, "deletedCount"), EXPIRED);
-        // On a busy machine the other member may really lag.
+        // On a busy machine the other member may really lag behind.
         let left_behind = format!("127.0.0.1:{} is ", set.members[2].port);
         assert!(!swept.ran.stderr.contains("is unknown") && !swept.ran.stderr.contains(&left_behind), "{swept:?}");
         replicate(&set.members[2], true).await;
@@ -123,7 +123,7 @@ async fn a_member_that_is_gone_counts_as_lagging_and_the_run_can_be_ended() {
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");
     assert_eq!((swept.rule(0, "status"), swept.rule(0, "reason")), (&"partial".into(), &"maxDuration".into()));
     assert_eq!(swept.rule(0, "deletedCount"), 3005 - left(&client).await);
-    // At first a member has only not followed: this one, or another that took its operations from it.
+    // At first the member only lags: this one, or another that copied its operations from it.
     assert!(swept.ran.stderr.contains("app.c: waiting: "), "{swept:?}");
     assert!(swept.rule(0, "pausedMs")["lag"].as_u64().unwrap() > 0, "{swept:?}");
 
@@ -143,7 +143,7 @@ async fn a_member_that_is_gone_counts_as_lagging_and_the_run_can_be_ended() {
 async fn where_the_members_may_not_be_seen_a_majority_has_to_confirm_in_time() {
     let (set, client) = set_of_three().await;
     fill(&client).await;
-    // What the server says to a user without `clusterMonitor`.
+    // The reply of the server to a user without `clusterMonitor`.
     let forbidden = doc! {
         "configureFailPoint": "failCommand",
         "mode": "alwaysOn",
@@ -159,7 +159,7 @@ async fn where_the_members_may_not_be_seen_a_majority_has_to_confirm_in_time() {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing was deleted within 60 s");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Two seconds for the first batches, and more for others that must not come.
+    // Two seconds for the first batches, and some more to show that no others follow.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let few = left(&client).await;
     assert!((2805..3005).contains(&few), "{few} left: two batches may be in flight");
@@ -174,7 +174,7 @@ async fn where_the_members_may_not_be_seen_a_majority_has_to_confirm_in_time() {
     assert!(swept.rule(0, "warnings")[0].as_str().unwrap().contains("clusterMonitor"), "{swept:?}");
     assert_eq!(ids(&client.database("app").collection("c")).await, id_set(EXPIRED..EXPIRED + 5));
 
-    // Ended while nobody confirms: what is gone is counted, and said to be unconfirmed.
+    // A sweep that ends without a confirmation reports its deletes as unconfirmed.
     client.database("app").collection::<Document>("c").drop().await.unwrap();
     fill(&client).await;
     for member in &set.members[1..] {

@@ -1,4 +1,4 @@
-//! Servers that are down, go down, or answer with errors: exact survivors, honest counts, words without debug text.
+//! Servers that are down, go down, or answer with errors: exact survivors, correct counts, messages without debug text.
 
 use std::process::{Command, Stdio};
 
@@ -11,10 +11,10 @@ use mongodb::bson::{Document, doc};
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 10}\n";
 
-/// A real fail-over is announced by the server; after one that is made up, the driver waits for the next heartbeat.
+/// A server announces a real fail-over; after a simulated one the driver waits for the next heartbeat.
 const HEARTBEAT: &str = "&heartbeatFrequencyMS=500";
 
-/// No word of the driver's debug text, and every line begins as a message.
+/// Asserts that no debug text of the driver is printed, and that every line begins with a level.
 fn assert_readable(ran: &Ran) {
     for part in ["Error {", "Kind:", "labels", "ErrorKind", "Some(", "panicked"] {
         assert!(!ran.stderr.contains(part) && !ran.stdout.contains(part), "{part}: {ran:?}");
@@ -50,7 +50,7 @@ async fn a_server_that_is_down_is_an_error_in_one_line_and_a_hint() {
 #[tokio::test]
 async fn a_server_that_dies_half_way_leaves_a_report_that_claims_no_more_than_is_gone() {
     let (mut mongod, mut case) = alone().await;
-    // Journaled, so that what was acknowledged is gone after the crash as well.
+    // Journaled, so that acknowledged deletes survive the crash.
     case.uri += "&serverSelectionTimeoutMS=500&journal=true";
     case.fill("c", dated(0..100, days(-3)).chain(dated(100..105, days(3)))).await;
     case.fill("d", dated(0..100, days(-3))).await;
@@ -85,7 +85,7 @@ async fn a_server_that_dies_half_way_leaves_a_report_that_claims_no_more_than_is
     assert_eq!(ids(&client.database("t").collection::<Document>("c")).await, id_set(100..105));
 }
 
-/// Sweeps while a fail point makes trouble that begins in the middle of the run.
+/// Sweeps while a fail point, set in the middle of the run, causes trouble.
 async fn swept_with(data: Document, times: i32) -> Report {
     let (_mongod, mut case) = alone().await;
     case.uri += HEARTBEAT;
@@ -182,7 +182,7 @@ async fn a_report_that_cannot_be_written_says_what_was_deleted() {
     assert!(ran.stderr.contains("2 documents deleted"), "{ran:?}");
 }
 
-/// As [`run`], with a standard output that is already chosen.
+/// Like [`run`], but keeps the standard output that was set before.
 async fn run_into(mut command: Command) -> Ran {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     end(child).await

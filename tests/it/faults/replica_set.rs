@@ -1,4 +1,4 @@
-//! A replica set of three: what the report says of it, and sweeps through a stopped secondary, a lag and a change of the primary.
+//! A replica set of three: its description in the report, and sweeps while a secondary is stopped, lags, or the primary changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 const DAY: i64 = 86_400_000;
 
-/// Returns the set that the tests of this file share, one after the other.
+/// Returns the set that the tests of this file share; they run one at a time.
 fn shared() -> Arc<tokio::sync::Mutex<ReplicaSet>> {
     static SHARED: Shared<tokio::sync::Mutex<ReplicaSet>> = Shared::new();
     let log = ["--setParameter", "logComponentVerbosity={command: {verbosity: 1}}"];
@@ -28,7 +28,7 @@ fn date(id: i32) -> DateTime {
     DateTime::from_millis(DateTime::now().timestamp_millis() - 10 * DAY + i64::from(id))
 }
 
-/// Puts in `expired` documents that have expired, from 0, and 50 after them that have not; on all members once it returns.
+/// Inserts `expired` documents that have expired, from 0 on, and then 50 live ones; all members have them when it returns.
 async fn filled(client: &Client, name: &str, expired: i32) -> (Collection<Document>, String) {
     let c = client.database("app").collection::<Document>(name);
     let documents = (0..expired + 50).map(|id| doc! { "_id": id, "at": if id < expired { date(id) } else { DateTime::now() } });
@@ -38,7 +38,7 @@ async fn filled(client: &Client, name: &str, expired: i32) -> (Collection<Docume
     (c, format!("  - {{namespace: app.{name}, field: at, expireAfter: 1d, batchSize: 500}}\n"))
 }
 
-/// The member that is the primary now, and the others.
+/// Returns the current primary and the other members.
 async fn members<'a>(set: &'a ReplicaSet, client: &Client) -> (&'a Mongod, Vec<&'a Mongod>) {
     let hello = client.database("admin").run_command(doc! { "hello": 1 }).await.expect("hello");
     let primary = hello.get_str("primary").expect("a primary").to_owned();
@@ -110,7 +110,7 @@ async fn a_secondary_that_does_not_answer_does_not_stop_a_sweep() {
     let (c, rules) = filled(&client, "stopped", 20).await;
     let (primary, secondaries) = members(&set, &client).await;
     let stopped = Stopped::new(secondaries[0].child.id());
-    // Once with the silent member as the first one that is asked.
+    // The dry run asks the silent member first.
     let silent_first = format!("mongodb://127.0.0.1:{},127.0.0.1:{}/?replicaSet=rs0", secondaries[0].port, primary.port);
     let dry = site.report(&silent_first, &rules, &["--dry-run"]).await;
     assert_eq!((dry.ran.code, dry.rule(0, "expiredCount").as_u64()), (Some(0), Some(20)), "{dry:?}");
@@ -121,7 +121,7 @@ async fn a_secondary_that_does_not_answer_does_not_stop_a_sweep() {
     assert_eq!(ids(&c).await, id_set(20..70));
 }
 
-/// Pushes dates forward, each once, and gives the `_id`s where the majority has it, and those where nobody knows.
+/// Gives documents new dates, each once. Returns the `_id`s confirmed by the majority, and those of which the outcome is unknown.
 async fn rescue(c: Collection<Document>, expired: i32) -> (BTreeSet<i32>, BTreeSet<i32>) {
     let (mut rescued, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     for id in (0..expired).rev().step_by(10) {
@@ -139,13 +139,13 @@ async fn rescue(c: Collection<Document>, expired: i32) -> (BTreeSet<i32>, BTreeS
     (rescued, unknown)
 }
 
-/// What happens to the primary in the middle of a sweep.
+/// A change of the primary in the middle of a sweep.
 enum Trouble {
     StepsDown,
     Dies,
 }
 
-/// Changes the primary while a sweep and a writer are at work; then no live document may be missing and no expired one may be left.
+/// Changes the primary during a sweep and concurrent writes; afterwards no live document is missing and no expired one is left.
 async fn through_a_change(set: &ReplicaSet, name: &str, trouble: Trouble) {
     const EXPIRED: i32 = 1500;
     let site = Site::new();
@@ -156,7 +156,7 @@ async fn through_a_change(set: &ReplicaSet, name: &str, trouble: Trouble) {
     let writer = tokio::spawn(rescue(c.clone(), EXPIRED));
 
     let change = async {
-        // In the middle: some are gone, most are not.
+        // In the middle: some are deleted, most are not.
         while c.count_documents(doc! {}).await.expect("a count") > EXPIRED as u64 - 300 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -181,7 +181,7 @@ async fn through_a_change(set: &ReplicaSet, name: &str, trouble: Trouble) {
     let left = ids(&c).await;
     let must: BTreeSet<String> = id_set(rescued.iter().copied().chain(EXPIRED..EXPIRED + 50));
     let may = &must | &id_set(unknown);
-    assert!(left.is_superset(&must), "live documents are lost: {:?}", &must - &left);
+    assert!(left.is_superset(&must), "live documents were deleted: {:?}", &must - &left);
     assert!(left.is_subset(&may), "expired documents are left: {:?}", &left - &may);
 }
 

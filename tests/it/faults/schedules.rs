@@ -1,7 +1,7 @@
-//! Random faults on a real replica set of three, schedule after schedule: whatever happened, at most three further runs end the work, every
-//! live document is there, and no report claims more than is gone.
+//! Random schedules of faults on a real replica set of three. After each of them, at most three further runs finish the work,
+//! every live document is left, and no report claims more deletions than there were.
 //!
-//! `SCHEDULES` says how many, `SEED` where to begin: a schedule that failed is played again alone with `SCHEDULES=1 SEED=<its seed>`.
+//! `SCHEDULES` sets the number of schedules and `SEED` the first seed. To repeat one that failed: `SCHEDULES=1 SEED=<its seed>`.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const OPTIONS: &str = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000&serverSel
 
 const CODES: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
-/// Runs after the first one that may be needed.
+/// Maximum number of further runs after the first.
 const MOST_RERUNS: usize = 3;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
@@ -36,7 +36,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// One thing that happens to the set.
+    /// Injects one random fault into the set.
     async fn fault(&mut self, set: &mut ReplicaSet, client: &Client) {
         let any = self.random.random_range(0..set.members.len());
         let primary = set.primary(client).await;
@@ -54,7 +54,7 @@ impl Schedule {
                 }
                 let mode = doc! { "times": self.random.random_range(1..6) };
                 self.tell(format!("{data} {mode}"));
-                // A set without a primary has trouble enough.
+                // This may fail: the set may be without a primary, which is trouble enough.
                 let _ = client
                     .database("admin")
                     .run_command(doc! { "configureFailPoint": "failCommand", "mode": mode, "data": data })
@@ -106,7 +106,7 @@ impl Schedule {
             filled = Filled::new(client, way, EXPIRED).await;
         }
         let mut filled = filled.expect("documents go in");
-        // Slow enough for most of what happens to happen in the middle.
+        // Slow enough for most faults to happen in the middle.
         let (size, flight) = (self.random.random_range(2..15), self.random.random_range(1..4));
         filled.rule = format!("  - {{namespace: app.c, field: at, expireAfter: 1d, batchSize: {size}, concurrency: {flight}}}\n");
         let rate = self.random.random_range(80..300).to_string();
@@ -142,18 +142,18 @@ impl Schedule {
         let ran = end(sweep).await;
         assert!(begun.elapsed() < Duration::from_secs(120), "{ran:?}");
         assert!(matches!(ran.code, Some(0 | 1 | 3)), "{ran:?}");
-        // A run that could not begin, exit 1, has nothing to report.
+        // A run that could not start (exit code 1) prints no report.
         let json = serde_json::from_str(&ran.stdout).unwrap_or_default();
         Report { json, ran }
     }
 
     async fn check(&self, filled: &Filled, reports: &[Report]) {
         let left = filled.left().await.expect("what is left");
-        assert!(left.is_superset(&filled.live()), "live documents are gone: {:?}: {reports:?}", &filled.live() - &left);
+        assert!(left.is_superset(&filled.live()), "live documents were deleted: {:?}: {reports:?}", &filled.live() - &left);
         assert_eq!(left, filled.live(), "expired documents are left: {reports:?}");
         let deleted: u64 = reports.iter().filter_map(|report| report.rule(0, "deletedCount").as_u64()).sum();
         let uncertain = reports.iter().any(|report| *report.rule(0, "uncertain") == true);
-        // What a run could not confirm another run may have had to delete again.
+        // Deletes that one run could not confirm may have been repeated by another.
         let unconfirmed = reports.iter().any(|report| report.rule(0, "warnings").to_string().contains("may bring them back"));
         let expired = EXPIRED as u64;
         assert!(unconfirmed || deleted <= expired, "{deleted} of {expired}: {reports:?}");
@@ -162,7 +162,7 @@ impl Schedule {
     }
 }
 
-/// Says which schedule it was when one fails.
+/// Prints the seed and the log of a schedule that fails.
 impl Drop for Schedule {
     #[allow(clippy::print_stderr)]
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! A run that is interrupted: the batch in flight ends, the report is written, and a rerun ends the work; also after `kill -9`.
+//! Interrupted runs: the batch in flight ends, the report is written, and a further run finishes the work, even after `kill -9`.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn a_signal_ends_a_run_that_its_rate_draws_out() {
     let (_mongod, case) = alone().await;
     case.fill("c", dated(0..100, days(-3))).await;
     case.fill("d", dated(0..3, days(-3))).await;
-    // At this rate the run would go on for minutes.
+    // At this rate the run would take minutes.
     let child = start(case.command(RULES, &["sweep", "--format", "json", "--rate", "1"]));
     while case.ids("c").await.len() == 100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -110,7 +110,7 @@ async fn a_second_signal_ends_the_run_at_once() {
         let mut child = start(case.command(RULES, &["sweep", "--format", "json"]));
         until_running(&case.client, "delete").await;
         signal(&child, first);
-        // Two of the same signal become one where the process has not yet seen the first.
+        // Two equal signals would merge if the process had not handled the first.
         assert!(until_heard(&mut child).contains("stops at once"));
         signal(&child, second);
         let ran = end(child).await;

@@ -1,4 +1,4 @@
-//! Two clocks, and a collection's size without an index: the limits of these guards to the unit, and the clocks with a real process.
+//! The guards against clock skew and large collection scans: exact limits, and the clocks with a real process.
 
 use crate::support::shim::Shim;
 use crate::support::sweeper::{Case, Report, id_set, run};
@@ -27,7 +27,7 @@ fn server(clock_skew_ms: i64) -> ServerFacts {
     }
 }
 
-/// The guard that refuses a rule, or nothing.
+/// Returns the guard that refuses a rule, or `None`.
 fn guard(
     server: &ServerFacts,
     as_of: i64,
@@ -106,7 +106,7 @@ async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_t
     let shim = Shim::new(&case);
     let now = DateTime::now().timestamp_millis();
     let at = |id: i32, seconds: i64| doc! { "_id": id, "at": DateTime::from_millis(now + seconds * 1000) };
-    // By the client's clock, ten minutes ahead, the second one would have expired too.
+    // By the clock of the client, ten minutes ahead, the second one would have expired too.
     case.fill("c", [at(0, -10), at(1, 300), at(2, 900)]).await;
     let rules = "  - {namespace: DB.c, field: at, expireAfterSeconds: 0}\n";
     for (shift, args, code, left) in [

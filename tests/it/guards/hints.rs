@@ -1,4 +1,4 @@
-//! `hint` in a rule: an index that would leave expired documents out, or that the server does not take, is refused.
+//! `hint` in a rule: refused if the index would miss expired documents or the server rejects it.
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, id_set};
@@ -10,7 +10,7 @@ async fn index(case: &Case, name: &str, key: Document, options: Document) {
     case.db.run_command(doc! { "createIndexes": "c", "indexes": [spec] }).await.expect("an index");
 }
 
-/// Three expired documents and a live one, of which all but the first have the field `s`.
+/// Inserts three expired documents and a live one; all but the first have the field `s`.
 async fn four(case: &Case) {
     case.fill("c", dated(0..1, days(-3))).await;
     let with = |document: Document| doc! { "_id": document.get_i32("_id").unwrap(), "at": document.get("at").unwrap(), "s": 1 };

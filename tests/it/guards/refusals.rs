@@ -5,16 +5,16 @@ use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
 
-/// The rule is refused by this guard, and nothing was deleted.
+/// Asserts that this guard refused the rule, and that nothing was deleted.
 fn assert_refused(report: &Report, index: usize, guard: &str, part: &str) {
     assert_eq!(report.rule(index, "status"), "refused", "{report:?}");
     assert_eq!(report.rule(index, "reason"), guard, "{report:?}");
     assert_eq!(report.rule(index, "deletedCount"), 0, "{report:?}");
     let error = report.rule(index, "error").as_str().unwrap_or_default();
-    assert!(error.contains(part), "{error:?} does not say {part:?}");
+    assert!(error.contains(part), "{error:?} does not contain {part:?}");
 }
 
-/// Four expired documents and one live one.
+/// Inserts four expired documents and one live one.
 async fn five(case: &Case, name: &str) {
     case.fill(name, dated(0..4, days(-3)).chain(dated(4..5, days(3)))).await;
 }

@@ -1,10 +1,10 @@
-//! Windows: nothing goes outside of them, and a run that is caught by the end of one stops there with exact counts.
+//! Windows: nothing is deleted outside of them, and a run that reaches the end of its window stops with exact counts.
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, id_set};
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// A window in UTC from so many seconds from now to so many.
+/// Returns a window in UTC, with start and end in seconds from now.
 fn window(from: i64, to: i64) -> String {
     zoned(from, to, "UTC", Utc::now())
 }
@@ -51,7 +51,7 @@ defaults: {{window: {}}}\n",
 #[tokio::test]
 async fn the_time_zone_decides() {
     let case = filled(&["c"]).await;
-    // By POSIX custom Etc/GMT-5 is five hours ahead of UTC: what is open there now is open in UTC in five hours.
+    // By POSIX convention Etc/GMT-5 is five hours ahead of UTC, so a window around the UTC time in five hours is open there now.
     let there = Utc::now() + TimeDelta::hours(5);
     for (now, code, left) in [(Utc::now(), 4, id_set(0..103)), (there, 0, id_set(100..103))] {
         let rule =
@@ -67,7 +67,7 @@ async fn a_window_that_closes_during_the_run_ends_it_as_partial() {
     let case = filled(&["c"]).await;
     let rule =
         |window: &str, more: &str| format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, window: {window}{more}}}\n");
-    // At this rate the whole would take more than half a minute.
+    // At this rate the whole sweep would take more than half a minute.
     let swept = case.report(&rule(&window(-3600, 4), ", rate: 3"), &[]).await;
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");
     assert_eq!((swept.rule(0, "status"), swept.rule(0, "reason")), (&"partial".into(), &"window".into()));

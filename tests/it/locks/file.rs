@@ -1,4 +1,4 @@
-//! `--lock`: one run at a time on a machine. The lock is taken before anything is contacted and ends with the process.
+//! `--lock`: one run at a time on a machine. The lock is taken before any server is contacted and ends with the process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn locked(case: &Case, lock: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A run that has the lock, and deletes one document per second.
+/// Starts a run that holds the lock and deletes one document per second.
 async fn holder(case: &Case, lock: &Path) -> Child {
     let mut child = start(locked(case, lock, &["--rate", "1"]));
     while case.ids("c").await.len() == 103 {
@@ -38,7 +38,7 @@ async fn kill(child: Child) {
     end(child).await;
 }
 
-/// As [`locked`], with a server that nobody could contact.
+/// Like [`locked`], but with a server that cannot be reached.
 fn elsewhere(case: &Case, lock: &Path, args: &[&str]) -> Command {
     let mut command = sweeper(&[&["sweep", "--uri", "mongodb://127.0.0.1:1"], args].concat());
     command.arg("--policy").arg(case.policy(RULE)).arg("--lock").arg(lock);
@@ -50,7 +50,7 @@ fn deleted(ran: &Ran) -> u64 {
     report["totals"]["deletedCount"].as_u64().expect("a number")
 }
 
-/// The first line that a process says on stderr.
+/// Returns the first line that a process writes to stderr.
 async fn first_line(child: &mut Child) -> String {
     let stderr = child.stderr.take().expect("a pipe");
     let read = move || BufReader::new(stderr).lines().next().expect("a line").expect("UTF-8");
@@ -71,7 +71,7 @@ async fn who_comes_second_is_told_who_has_the_lock_and_contacts_nobody() {
         assert_eq!(second.stderr.lines().count(), lines, "{second:?}");
     }
     kill(first).await;
-    assert!(case.ids("c").await.len() > 50, "nobody else has deleted anything");
+    assert!(case.ids("c").await.len() > 50, "the other runs deleted nothing");
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_lock_ends_with_its_process_even_if_that_is_killed() {
     let second = run(locked(&case, &lock, &[])).await;
     assert_eq!(second.code, Some(0), "{second:?}");
     assert_eq!(case.ids("c").await, id_set(100..103));
-    assert!(lock.is_file(), "who deletes it takes it away from others");
+    assert!(lock.is_file(), "a run that deleted the file would break the lock of a waiting run");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn a_place_where_there_can_be_no_lock_is_an_error_before_anything_is_conta
         let part = format!("taking the lock `{}`: ", lock.display());
         assert!(ran.stderr.contains(&part) && ran.stderr.contains("nothing was contacted"), "{ran:?}");
     }
-    // A slip of the keyboard must not cost the policy.
+    // A typing error must not cost the policy.
     let policy = case.policy(RULE);
     let text = std::fs::read_to_string(&policy).unwrap();
     let ran = run(elsewhere(&case, &policy, &[])).await;

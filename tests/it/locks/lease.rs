@@ -1,4 +1,5 @@
-//! `lock` of the policy: leases in the database, so that runs on several machines never sweep the same namespace at the same time.
+//! `lock` of the policy: leases in the database, so that runs on several machines never sweep the same namespace at the same
+//! time.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -28,12 +29,12 @@ async fn filled() -> Case {
     case
 }
 
-/// A run that has the lease, and deletes one document per second.
+/// Starts a run that holds the lease and deletes one document per second.
 async fn holder(case: &Case) -> Child {
     deletes(case, locking(case, RULE, &["--rate", "1"])).await
 }
 
-/// As [`holder`], with a lease of twelve seconds: relied on for ten, and renewed every four.
+/// Like [`holder`], with a lease of twelve seconds: relied on for ten, and renewed every four.
 async fn short_holder(case: &Case) -> Child {
     let mut command = locking(case, RULE, &["--rate", "1"]);
     command.env("SWEEPER_TEST_LEASE_SECONDS", "12");
@@ -65,13 +66,13 @@ async fn lease(case: &Case, namespace: &str) -> Document {
     locks(case).find_one(doc! { "_id": namespace }).await.unwrap().unwrap_or_else(|| panic!("no lease on {namespace}"))
 }
 
-/// Whether nobody has any lease.
+/// Whether all leases are free.
 async fn all_free(case: &Case) -> bool {
     let held = locks(case).count_documents(doc! { "runId": { "$ne": null } }).await.unwrap();
     held == 0 && locks(case).count_documents(doc! { "expiresAt": { "$gt": DateTime::now() } }).await.unwrap() == 0
 }
 
-/// The time of a lease passes, as far as the database can tell.
+/// Makes the lease expire, as far as the database can tell.
 async fn expire(case: &Case) {
     let past = doc! { "$set": { "expiresAt": DateTime::from_millis(DateTime::now().timestamp_millis() - 1) } };
     assert_eq!(locks(case).update_many(doc! {}, past).await.unwrap().modified_count, 1);
@@ -94,7 +95,7 @@ async fn of_two_runs_that_begin_together_exactly_one_sweeps() {
     for round in 0..3 {
         pause_deletes(&case.client).await;
         let mut children = vec![start(locking(&case, RULE, &[])), start(locking(&case, RULE, &[]))];
-        // The one that sweeps cannot end before it may delete; two that sweep never end.
+        // The run that sweeps cannot end before its deletes resume; if both swept, neither would end.
         let mut ended = None;
         for _ in 0..2000 {
             ended = children.iter_mut().position(|child| child.try_wait().unwrap().is_some());
@@ -103,7 +104,7 @@ async fn of_two_runs_that_begin_together_exactly_one_sweeps() {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let loser = children.remove(ended.expect("both sweep"));
+        let loser = children.remove(ended.expect("both runs sweep"));
         let winner = children.remove(0);
         let lost = report(end(loser).await);
         assert_eq!(lost.ran.code, Some(6), "{lost:?}");
@@ -134,7 +135,7 @@ async fn policies_that_differ_share_the_lease_of_a_namespace_and_other_namespace
     }
     assert_eq!(second.json["totals"]["deletedCount"], 5);
     assert_eq!(case.ids("other").await, id_set::<i32>([]));
-    // What is worse than a lease decides the exit code.
+    // A worse outcome than a held lease decides the exit code.
     case.fill("other", dated(0..5, days(-3))).await;
     for (keys, code) in [("maxDeletes: 2", 4), ("maxDeletePercent: 1", 5)] {
         let rules = format!("{RULE}  - {{namespace: DB.other, field: at, expireAfter: 1d, {keys}}}\n");
@@ -173,7 +174,7 @@ async fn a_lease_is_given_back_however_a_run_ends() {
     assert_eq!(end(child).await.code, Some(130));
     assert!(all_free(&case).await);
     assert_eq!(sweep(&case, RULE, &[]).await.ran.code, Some(0));
-    // The documents stay, one for each namespace.
+    // The documents remain, one for each namespace.
     let lease = lease(&case, "t.c").await;
     let keys: BTreeSet<&str> = lease.keys().map(String::as_str).collect();
     assert_eq!(keys, BTreeSet::from(["_id", "runId", "host", "pid", "since", "heartbeat", "expiresAt"]));
@@ -252,7 +253,7 @@ async fn who_waits_takes_the_lease_when_the_other_has_ended_and_a_signal_ends_th
     assert!(all_free(&case).await);
 }
 
-/// What a run says that has lost its lease.
+/// Asserts that the run reports the loss of its lease.
 fn assert_lost(ran: Ran, gone: usize, why: &str) {
     let lost = report(ran);
     assert_eq!(lost.ran.code, Some(3), "{lost:?}");
@@ -269,7 +270,7 @@ async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_ta
     case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
     let first = short_holder(&case).await;
     signal(&first, "STOP");
-    // Whatever it had sent is done now; the rest of its lease passes for it alone.
+    // All requests sent before are finished; meanwhile the rest of the lease passes on the clock of the stopped run.
     let stopped_at = Instant::now();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let gone = 103 - case.ids("c").await.len();
@@ -278,9 +279,9 @@ async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_ta
     assert_eq!((second.ran.code, second.rule(0, "deletedCount")), (Some(4), &10.into()), "{second:?}");
     let left = case.ids("c").await;
     assert_eq!(left.len(), 103 - gone - 10);
-    // Longer than a lease can be relied on.
+    // Longer than the run may rely on its lease.
     tokio::time::sleep(Duration::from_secs(11).saturating_sub(stopped_at.elapsed())).await;
-    // Its heartbeat is too slow to tell it: it has to know by itself.
+    // The heartbeat is too slow to reveal the loss: the run has to notice by itself.
     slow_down(&case.client, "update", 5000).await;
     signal(&first, "CONT");
     assert_lost(end(first).await, gone, "could not be renewed within 10 s");
@@ -294,7 +295,7 @@ async fn a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat() {
     let first = short_holder(&case).await;
     let namespace = format!("{}.c", case.db.name());
     let before = lease(&case, &namespace).await;
-    // Renewed in time, by the server's clock.
+    // The lease was renewed in time, by the clock of the server.
     let begun = Instant::now();
     loop {
         assert!(begun.elapsed() < Duration::from_secs(60), "the lease was not renewed within 60 s");
@@ -313,7 +314,7 @@ async fn a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat() {
     let gone = 103 - case.ids("c").await.len();
     assert!(gone < 90, "{ran:?}");
     assert_lost(ran, gone, "another run has it");
-    // It is not this run's to give back.
+    // The run must not release the lease of another.
     assert_eq!(lease(&case, &namespace).await.get_str("runId").unwrap(), "another");
 }
 
@@ -324,7 +325,7 @@ async fn a_run_that_cannot_renew_its_lease_stops_before_it_is_over() {
     let child = short_holder(&case).await;
     fail_commands(&case.client, "alwaysOn", doc! { "failCommands": ["update"], "errorCode": 50 }).await;
     let ran = end(child).await;
-    // Nobody else has come: the lease is not over yet when it stops.
+    // No other run has taken the lease: it has not expired when this run stops.
     assert!(lease(&case, "t.c").await.get_datetime("expiresAt").unwrap() > &DateTime::now());
     let gone = 200 - case.ids("c").await.len();
     assert!(gone < 100, "{ran:?}");
@@ -344,7 +345,7 @@ async fn the_collection_of_the_leases_is_never_swept() {
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(case.ids("c").await, id_set::<i32>([]));
     assert!(case.ids("locks").await.contains("\"x.y\""));
-    // The run is recorded there beside them, and nothing else.
+    // The run is recorded in `history` in addition to the old documents, and nothing else changes.
     let recorded = id_set([swept.json["runId"].as_str().unwrap()]);
     assert_eq!(case.ids("history").await, id_set(0..3).into_iter().chain(recorded).collect());
     for (name, key) in [("locks", ""), ("history", "history: {collection: DB.history}\n")] {
@@ -355,7 +356,7 @@ async fn the_collection_of_the_leases_is_never_swept() {
     }
 }
 
-/// A server with users, a filled collection and the client of the user who may do everything.
+/// Returns a server with users, a filled collection, and a client with all privileges.
 async fn with_users(name: &str) -> (std::sync::Arc<Secured>, Client, String) {
     let server = secured();
     let root = server.root().await;
@@ -407,7 +408,7 @@ async fn three_rights_are_enough_for_leases_and_none_of_them_can_be_spared() {
         let plain = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(plain.contains(&format!("the user needs `{left_out}` on `ops.leaserights`")), "{checked:?}");
         if left_out == "find" {
-            // It is for saying who has a lease, which nobody has here.
+            // `find` is only needed to name the holder of a lease, and here the lease is free.
             continue;
         }
         let swept = site.run(&uri, &rules, &["sweep"]).await;

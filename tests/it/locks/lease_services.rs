@@ -1,4 +1,4 @@
-//! Leases on services that speak MongoDB's protocol, and on a replica set: the same commands everywhere.
+//! Leases on services compatible with MongoDB and on a replica set, all with the same commands.
 
 use crate::support::faults::{dated, days};
 use crate::support::proxied::Proxied;

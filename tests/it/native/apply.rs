@@ -1,4 +1,4 @@
-//! `sweeper native apply`: settings are changed to what the policy says, after a yes, and nothing else is.
+//! `sweeper native apply` changes settings to match the policy after a confirmation, and changes nothing else.
 
 use crate::support::native::{RULES, column, command, deployment, index, indexes, native, own_ttl, ttl};
 use crate::support::site::{Site, secured};
@@ -55,7 +55,7 @@ async fn changes_are_shown_counted_and_made() {
     assert_eq!(own_ttl(db, "clustered").await, Some(Bson::Int64(86400)));
     assert_eq!(own_ttl(db, "series").await, Some(Bson::Int64(86400)));
     assert_eq!(own_ttl(db, "seriesOff").await, None);
-    assert_eq!(indexes(db, "same").await.len(), 3, "what no rule stands for is left alone");
+    assert_eq!(indexes(db, "same").await.len(), 3, "settings without a rule are left alone");
 
     let (again, after) = native(&case, RULES, &["apply", "--yes"]).await;
     assert_eq!(again.code, Some(0));
@@ -143,7 +143,7 @@ async fn nothing_is_changed_without_a_yes() {
     );
 }
 
-/// Runs `native apply` on a terminal of its own, and types the answer once the question stands there and a command was carried out.
+/// Runs `native apply` on a terminal, and answers the question once it is shown and the command `meanwhile` has run.
 async fn at_terminal(case: &Case, rules: &str, answer: &str, meanwhile: Option<Document>) -> Ran {
     let terminal = Terminal::open(&case.command(rules, &["native", "apply"])).until_asked().await;
     if let Some(meanwhile) = meanwhile {

@@ -1,4 +1,4 @@
-//! `sweeper native diff`: each rule beside the native TTL setting that would do the same.
+//! `sweeper native diff` compares each rule with the equivalent native TTL setting.
 
 use crate::support::native::{RULES, column, command, deployment, indexes, native};
 use mongodb::bson::{Document, doc};
@@ -110,7 +110,7 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
     assert!(!db.list_collection_names().await.unwrap().contains(&"gone".to_owned()), "no collection is made");
 }
 
-/// Compares one rule for `a.c` with a collection that was never on a server.
+/// Compares one rule for `a.c` with a collection that exists on no server.
 fn compared(keys: &str, kind: Kind, index: &Document, wire_version: i32) -> Vec<Difference> {
     let text = format!("version: 1\ncollections: [{{namespace: a.c, expireAfter: 1d, {keys}}}]");
     let policy = parse::parse("p", &text, &|_| None, true).unwrap();

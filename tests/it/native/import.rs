@@ -1,4 +1,4 @@
-//! `sweeper import`: a policy that sweeps what the server's own TTL settings delete, and says what it leaves out.
+//! `sweeper import`: a policy that sweeps what native TTL settings delete, and lists the settings that it leaves out.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ async fn imported(uri: &str, args: &[&str]) -> Ran {
     run(command).await
 }
 
-/// The policy without its comments.
+/// Returns the policy without its comments.
 fn rules(ran: &Ran) -> String {
     let rules = ran.stdout.split_once("collections:\n").unwrap_or_else(|| panic!("{ran:?}")).1;
     rules.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')).fold(
@@ -30,7 +30,7 @@ fn rules(ran: &Ran) -> String {
     )
 }
 
-/// Documents of which the server deletes some under each of the settings below.
+/// Returns documents of which the server deletes some under each of the settings below.
 fn documents() -> Vec<Document> {
     let now = DateTime::now().timestamp_millis();
     let mut documents = Vec::new();
@@ -135,7 +135,7 @@ async fn an_imported_policy_sweeps_what_the_monitor_deletes() {
         let (by_monitor, by_sweep) = (native.ids(name).await, copy.ids(name).await);
         assert_eq!(by_sweep, by_monitor, "{name}");
         let all = if name == "clustered" { dated.len() } else { documents.len() };
-        assert!((1..all).contains(&by_sweep.len()), "{name}: something goes, and something stays: {by_sweep:?}");
+        assert!((1..all).contains(&by_sweep.len()), "{name}: some documents are deleted, and some stay: {by_sweep:?}");
     }
     assert_eq!(copy.ids("folded").await.len(), copy.ids("default").await.len());
     assert!(copy.ids("partial").await.len() > copy.ids("folded").await.len());
@@ -207,7 +207,7 @@ async fn the_policy_says_where_each_rule_comes_from_and_what_was_left_out() {
     assert_eq!(checked(&file).await, 2);
 }
 
-/// The number of rules that `check` finds in a policy.
+/// Returns the number of rules that `check` finds in a policy.
 async fn checked(policy: &Path) -> u64 {
     let mut command = sweeper(&["check", "--format", "json", "--uri", "mongodb://localhost", "--policy"]);
     command.arg(policy);

@@ -1,4 +1,4 @@
-//! What `sweeper import` writes is read back as it was, whatever names and filters hold.
+//! The output of `sweeper import` is parsed back unchanged for all names and filters.
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
@@ -8,7 +8,7 @@ use ttl_sweeper::native::import::{self, Imported, Source};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{Policy, parse};
 
-/// The policy of one TTL index.
+/// Returns the policy for one TTL index.
 fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
     let facts = ServerFacts {
         version: "6.0.5".into(),

@@ -1,4 +1,4 @@
-//! Policies: what is wrong is said, all at once, with its place; what is right means what the document says.
+//! Policies: all errors are reported at once, each with its place; valid policies have the documented meaning.
 
 use std::collections::HashMap;
 

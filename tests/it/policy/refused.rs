@@ -1,4 +1,4 @@
-//! Policies and command lines that are wrong: exit 2, all said on stderr, and nobody is contacted.
+//! Invalid policies and command lines: exit code 2, all errors on stderr, and no server is contacted.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -7,7 +7,8 @@ use crate::support::sweeper::{run, sweeper};
 
 const RULE: &str = "{namespace: app.c, field: at, expireAfter: 1d}";
 
-/// Runs with a policy of these bytes against a listener, and gives what was said. Each run ends with 2 and without a connection.
+/// Runs with a policy of these bytes against a listener and returns stderr. Asserts that each run exits with 2 without
+/// connecting.
 async fn refused(policy: &[u8], args: &[&str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

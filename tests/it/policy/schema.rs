@@ -48,7 +48,7 @@ fn rule(keys: &str) -> String {
     format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    {keys}\n")
 }
 
-/// A value for a key of the schema that differs from the one that `policy` has, if the schema shows one.
+/// A policy, and the same policy with another value at one path.
 struct Candidate {
     path: Vec<String>,
     policy: Value,
@@ -87,7 +87,7 @@ fn candidates(schema: &Value, node: &Value, path: &[String], policy: &Value, fou
     }
 }
 
-/// Sets a value in a policy, and what goes only together with it.
+/// Sets a value in a policy, and adapts keys that need or exclude it.
 fn with(policy: &Value, path: &[String], value: Value) -> Value {
     let mut policy = policy.clone();
     let mut node = &mut policy;

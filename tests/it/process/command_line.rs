@@ -1,4 +1,4 @@
-//! What comes out of the definition of the command line: help, completions, manual pages, and answers to what was mistyped.
+//! Output derived from the definition of the command line: help, completions, manual pages, and replies to typing errors.
 
 use std::process::Command as Process;
 
@@ -12,7 +12,7 @@ fn command() -> Command {
     command
 }
 
-/// The commands that a command has, but `help`.
+/// Returns the subcommands of a command except `help`.
 fn inner(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|inner| inner.get_name() != "help" && !inner.is_hide_set())
 }
@@ -23,7 +23,7 @@ async fn said(args: &[&str]) -> Ran {
     run(command).await
 }
 
-/// What bash would offer for the last of these words.
+/// Returns bash's completions of the last of these words.
 async fn completed(words: &[&str]) -> Vec<String> {
     let script = said(&["completions", "bash"]).await.stdout;
     let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();

@@ -1,4 +1,5 @@
-//! `--every`: a run that stays and repeats. Each run is one of its own, none overlaps another, and a failed one is not the end.
+//! `--every`: repeated runs in one process. Each run is independent, none overlaps another, and a failed one does not end the
+//! process.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -16,26 +17,26 @@ use mongodb::bson::doc;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
-/// A minute.
+/// Maximum number of waits, one minute in total.
 const MOST_WAITS: usize = 3000;
 
 async fn wait() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
-/// Waits until nothing that has expired is left in a collection, or the process ends.
+/// Waits until a collection is empty; fails if the process ends.
 async fn until_swept(case: &Case, name: &str, child: &mut Child) {
     for _ in 0..MOST_WAITS {
         if case.ids(name).await.is_empty() {
             return;
         }
-        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        assert!(child.try_wait().unwrap().is_none(), "the process ended");
         wait().await;
     }
     panic!("`{name}` is not swept within the time of the test");
 }
 
-/// The reports that were written one after the other.
+/// Splits stdout into the reports that were written one after the other.
 fn reports(stdout: &str) -> Vec<Value> {
     let reports: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(stdout).into_iter().collect();
     reports.unwrap_or_else(|cause| panic!("{cause}: {stdout}"))
@@ -127,7 +128,7 @@ async fn a_run_that_takes_too_long_is_not_overlapped_by_the_next() {
     };
     for pair in reports.windows(2) {
         assert!(millis(&pair[1]) >= millis(&pair[0]) + pair[0]["durationMs"].as_u64().unwrap(), "{ran:?}");
-        // Those that were missed are left out: the next one is at a multiple again, give or take the jitter.
+        // Missed times are skipped: the next run starts at a multiple again, apart from the jitter.
         assert!(millis(&pair[1]) % 1000 < 500, "{ran:?}");
     }
 }
@@ -148,14 +149,14 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
     said.until("error: failed: deleted 0 documents").await;
     heal(&case.client).await;
     until_swept(&case, "c", &mut child).await;
-    // The server is gone.
+    // The server is down.
     mongod.kill();
     said.until("error: connecting to ").await;
     mongod.restart();
     case.fill("c", dated(5..8, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     let run_id = || serde_json::from_str::<Value>(&std::fs::read_to_string(&output).unwrap()).unwrap()["runId"].clone();
-    // Each report replaces the one before.
+    // Each report replaces the previous one.
     let first = run_id();
     for _ in 0..MOST_WAITS {
         if run_id() != first {
@@ -173,7 +174,7 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     let case = Case::new().await;
     let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--format", "json"]));
     let said = Said::by(&mut child);
-    // The handler is there before the first run.
+    // The signal handler is installed before the first run.
     case.fill("c", dated(0..2, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     case.fill("d", dated(0..2, days(-3))).await;
@@ -215,7 +216,7 @@ async fn the_stop_file_skips_runs_and_does_not_end_the_stay() {
     assert_eq!(end(child).await.code, Some(143));
 }
 
-/// The usual command with other options in place of its own where they are the same.
+/// Returns the usual command, with some options replaced.
 fn wrong(case: &Case, args: &[&str]) -> std::process::Command {
     let mut command = sweeper(&[&["sweep"], args].concat());
     if !args.contains(&"--uri") {

@@ -1,4 +1,4 @@
-//! `sweeper init`: the policy that a few answers make is one that a sweep takes; it is never written over another one, and holds no secret.
+//! `sweeper init`: a few answers make a policy that a sweep accepts; it never overwrites another file and contains no secret.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use mongodb::Client;
 use mongodb::bson::{DateTime, Document, doc};
 use ttl_sweeper::policy::{DateFormat, Policy, parse};
 
-/// The options without which there is somebody to ask.
+/// Options without which `init` asks questions.
 const NEEDED: [&str; 6] = ["--namespace", "app.c", "--field", "at", "--expire-after", "1d"];
 
 fn policy(text: &str) -> Policy {
@@ -20,7 +20,7 @@ fn policy(text: &str) -> Policy {
     parse::parse("p", text, &env, false).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Runs `init` on a terminal, where these are the answers, and gives the policy that was written.
+/// Runs `init` on a terminal with these answers; returns the policy and the text shown.
 async fn answered(uri: &str, file: &Path, options: &[&str], answers: &str) -> (String, String) {
     let mut command = sweeper(&["init", "--force"]);
     command.args(options).args(["--uri", uri]).arg("-o").arg(file);
@@ -56,7 +56,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sweeper.yaml");
 
-    // The largest collection comes first, its dates before its other fields; what cannot be taken is asked for again.
+    // The largest collection comes first, and its dates come before its other fields; invalid answers are asked for again.
     let answers = "shown_is_no_namespace\n1\n\nsoon\n30 days\n1d\n0\n40 %\n";
     let (text, shown) = answered(&uri, &file, &[], answers).await;
     for part in [
@@ -74,13 +74,13 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
         "The connection string is not in it",
         "sweeper sweep --dry-run",
     ] {
-        // Long lines are folded.
+        // Long lines are wrapped.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words(&shown).contains(&words(part)), "{part}: {shown}");
     }
     assert!(!shown.contains("app.shown"), "a view cannot be swept: {shown}");
     let written = policy(&text);
-    assert_eq!(written.connection.uri.as_deref(), Some("mongodb://h"), "${{MONGODB_URI}} stands there");
+    assert_eq!(written.connection.uri.as_deref(), Some("mongodb://h"), "${{MONGODB_URI}} is written there");
     assert_eq!(written.connection.expect.replica_set, client_set_name(&client).await);
     let rule = &written.rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("app.sessions", Some("at")));
@@ -103,13 +103,13 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     }
     assert_eq!(ids(&client.database("app").collection("sessions")).await, id_set(3..9));
 
-    // A collection by its name alone, a field by its number; numbers that are dates need to be named as such.
+    // A collection without its database, a field by its number; numbers that are dates must be declared as such.
     let (text, _) = answered(&uri, &file, &[], "events\n1\n90d\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("app.events", Some("ts")));
     assert_eq!((rule.date_format, rule.max_delete_percent), (Some(DateFormat::EpochMillis), Some(50.0)));
 
-    // A native TTL gives the answers that would do the same.
+    // The defaults match the native TTL setting of the collection.
     let (text, shown) = answered(&uri, &file, &["--max-delete-percent", "10"], "app.carts\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.field.as_deref(), rule.expire_after_seconds), (Some("seen"), Some(7200)));
@@ -120,7 +120,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     let (text, shown) = answered(&uri, &file, &[], "4\n2w\n\n").await;
     assert_eq!(policy(&text).rules[0].field, None, "{shown}");
 
-    // What is not there yet, and a pattern, can be named all the same.
+    // Missing collections and patterns are accepted as well.
     let (text, _) = answered(&uri, &file, &["--ttl-field", "ttl"], "tenant_*.jobs\nmeta.done\n1h\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("tenant_*.jobs", Some("meta.done")));

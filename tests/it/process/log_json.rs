@@ -1,4 +1,4 @@
-//! `--log-format json`: every line is one object that names its run, and rules and runs come with the report's values as fields.
+//! `--log-format json`: every line is one object with the id of its run; rules and runs carry the values of the report as fields.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 const JSON: [&str; 3] = ["sweep", "--log-format", "json"];
 
-/// The objects of a log; all of one run.
+/// Parses the lines of a log, which must all be of the same run.
 fn lines(log: &str) -> Vec<Value> {
     let lines: Vec<Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|cause| panic!("{cause}: {line:?}"))).collect();
@@ -36,7 +36,7 @@ async fn logged(case: &Case, rules: &str, args: &[&str]) -> (Ran, Vec<Value>) {
     (ran, lines)
 }
 
-/// A rule of every fate.
+/// Returns a rule for each outcome.
 async fn every_fate(case: &Case) -> String {
     for name in ["complete", "partial", "refused", "failed"] {
         case.fill(name, dated(0..10, days(-3))).await;
@@ -87,7 +87,7 @@ async fn each_rule_and_the_run_end_with_a_line_that_holds_the_values_of_the_repo
         };
         assert_eq!(line["level"], level, "{line}");
     }
-    // Only what was swept began.
+    // Only swept rules have a `ruleBegins`.
     let begun: Vec<&Value> = events(&lines, "ruleBegins").into_iter().map(|line| &line["rule"]).collect();
     assert_eq!(begun, ["complete", "partial", "failed"]);
     for name in ["complete", "partial", "failed"] {

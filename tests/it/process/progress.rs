@@ -1,4 +1,4 @@
-//! What a run says of itself while it works, where stderr is no terminal.
+//! Lines of progress when stderr is not a terminal.
 
 use crate::support::faults::{days, fill_many};
 use crate::support::sweeper::Case;
@@ -13,7 +13,7 @@ async fn a_line_every_ten_seconds_says_how_far_each_rule_is() {
     let rules =
         "  - {namespace: DB.slow, field: at, expireAfter: 1d, rate: 100}\n  - {namespace: DB.fast, field: at, expireAfter: 1d}\n";
     let auto = case.run(rules, &["sweep", "--format", "json"]);
-    // The same at the same time, where nobody wants to know.
+    // The same sweeps at the same time without progress.
     let (never, quiet) = (Case::new().await, Case::new().await);
     for case in [&never, &quiet] {
         fill_many(case, "slow", 1200, days(-3)).await;

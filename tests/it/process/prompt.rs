@@ -1,4 +1,4 @@
-//! The question before the first delete: with a terminal on standard input only, and only `yes` is a yes.
+//! The confirmation before the first delete: asked only if standard input is a terminal, and only `yes` confirms.
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, id_set};
@@ -25,7 +25,7 @@ async fn counts_are_shown_and_yes_deletes() {
     for part in [&format!("{name}.c"), &format!("{name}.d"), "delete 6 documents from 2 collections?"] {
         assert!(terminal.shown.contains(part), "{part}: {}", terminal.shown);
     }
-    assert!(!terminal.shown.contains(".live"), "nothing goes there: {}", terminal.shown);
+    assert!(!terminal.shown.contains(".live"), "nothing is deleted there: {}", terminal.shown);
     assert_eq!(case.ids("c").await, id_set(0..5), "nothing is deleted before the answer");
     let ran = terminal.types("yes\n").end().await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -63,7 +63,7 @@ async fn an_interrupt_at_the_question_ends_the_run_without_a_delete() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     if !heard {
-        // It would wait for ever.
+        // Otherwise the run would wait forever.
         terminal = terminal.types("yes\n");
     }
     let ran = terminal.end().await;

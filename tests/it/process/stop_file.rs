@@ -1,4 +1,4 @@
-//! `--stop-file`: while the file is there nothing begins, and what runs ends after the batch in flight.
+//! `--stop-file`: while the file exists nothing starts, and a running sweep ends after the batch in flight.
 
 use std::process::Command;
 
@@ -67,7 +67,7 @@ async fn a_file_that_appears_lets_the_batch_in_flight_end_and_the_report_be_writ
 async fn a_file_that_appears_ends_a_wait() {
     let case = Case::new().await;
     case.fill("c", dated(0..100, days(-3))).await;
-    // At this rate the run would go on for minutes.
+    // At this rate the run would take minutes.
     let child = start(with_file(&case, &["--rate", "1"]));
     until_deleted_from(&case, "c", 100).await;
     case.file("stop", "");

@@ -1,4 +1,4 @@
-//! `sweeper` as a process: what goes to which stream, where its input comes from, and how quiet it can be.
+//! `sweeper` as a process: use of stdout and stderr, sources of its input, and quiet modes.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -48,7 +48,7 @@ async fn quiet_is_silent_when_all_went_well_and_says_one_line_when_not() {
         assert_eq!(ran.stderr.lines().count(), usize::from(code != 0), "{args:?} {ran:?}");
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
-    // A report that was asked for by name is written all the same.
+    // `-q` does not suppress a report requested with `-o`.
     let report = case.dir.path().join("report.json");
     let ran = case.run(RULE, &["sweep", "-q", "-o", report.to_str().unwrap()]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
@@ -120,7 +120,7 @@ async fn policy_and_connection_string_come_from_the_environment_and_options_win(
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let ran = run(with(&["sweep", "--policy", "/absent.yaml"], &case.uri)).await;
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    // An empty variable is none, and the policy's own string is used.
+    // An empty variable counts as unset, and the string in the policy is used.
     let ran = run(with(&["sweep"], "")).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("127.0.0.1:1"), "{ran:?}");

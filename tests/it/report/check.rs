@@ -1,4 +1,4 @@
-//! What `sweeper check` shows: a line for each rule, what is wrong below it, nothing wider than 80 columns that could be narrower.
+//! The output of `sweeper check`: one line for each rule, its problems below, and at most 80 columns where possible.
 
 use crate::support::faults::{dated, days};
 use crate::support::native::command;
@@ -13,7 +13,7 @@ const RULES: &str = "  - {name: good, namespace: DB.c, field: at, expireAfter: 1
   - {name: off, namespace: DB.c, field: at, expireAfter: 1d, enabled: false}
   - {name: \"long \\u202e name, one word after the other, until it has no room in a column of its own any more\", namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 5}\n";
 
-/// The names of databases decide how wide columns are.
+/// Returns a case in a database of this name: names decide the width of columns.
 async fn case(database: &str) -> Case {
     let case = Case::named(database).await;
     case.fill("c", dated(0..3, days(-3))).await;

@@ -1,4 +1,4 @@
-//! `sweeper diff`: what changed between two saved reports, and nothing else.
+//! `sweeper diff` shows the changes between two saved reports, and nothing else.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ async fn every_value_that_changed_is_named_and_no_other() {
                 change["difference"]
             )
         })
-        // What a document takes on average is the server's to say.
+        // The average size of a document depends on the server.
         .filter(|line| !line.contains("estimatedBytes"))
         .collect();
     let expected = [

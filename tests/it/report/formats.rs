@@ -1,4 +1,4 @@
-//! The report: real ones against the JSON Schema, the same values in every format, and names that try to do harm.
+//! Real reports match the JSON Schema, show the same values in every format, and neutralize hostile names.
 
 use crate::support::sweeper::{Case, Ran};
 use mongodb::bson::{DateTime, Document, doc};
@@ -24,7 +24,7 @@ fn dated(days_old: impl IntoIterator<Item = i64>) -> Vec<Document> {
         .collect()
 }
 
-/// A rule of every fate: complete, partial, refused, failed, skipped.
+/// Returns a rule for each outcome: complete, partial, refused, failed, skipped.
 async fn every_fate(case: &Case) -> String {
     case.fill("plain", dated(0..20)).await;
     case.fill("capped_by_rule", dated(5..15)).await;
@@ -70,7 +70,7 @@ async fn real_reports_are_as_the_schema_says() {
     assert_eq!((swept.code, &report["exitCode"], &report["status"]), (Some(3), &3.into(), &"failed".into()));
     assert_eq!(report["totals"]["deletedCount"], 13);
     assert_eq!(report["totals"]["refused"], 1);
-    assert_eq!(report["rules"][0]["expiredCount"], serde_json::Value::Null, "a sweep counts only where somebody asks");
+    assert_eq!(report["rules"][0]["expiredCount"], serde_json::Value::Null, "a sweep counts only if asked to");
 }
 
 #[tokio::test]

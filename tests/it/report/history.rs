@@ -1,4 +1,4 @@
-//! `history` of the policy: what is recorded of runs, of which runs, and by whom.
+//! `history` of the policy: the recorded runs, their contents, and the needed privileges.
 
 use crate::support::faults::{
     alone, dated, days, end, fail_commands, pause_deletes, resume_deletes, signal, slow_down, start, until_heard, until_running,
@@ -36,7 +36,7 @@ async fn only_one(case: &Case) -> Document {
     recorded.remove(0)
 }
 
-/// A value as the report has it: dates as text.
+/// Converts a value to its form in the report: dates as text.
 fn as_json(value: &Bson) -> Value {
     match value {
         Bson::DateTime(at) => ttl_sweeper::instant::rfc3339(*at).into(),
@@ -127,7 +127,7 @@ async fn runs_that_fail_or_are_interrupted_are_recorded_where_there_is_a_connect
     assert_eq!(document["error"], "interrupted; nothing was deleted");
     assert_eq!(document["rules"], serde_json::json!([]));
     for key in ["expiredCount", "remainingCount"] {
-        assert_eq!(document["totals"][key], Value::Null, "nobody looked: {document}");
+        assert_eq!(document["totals"][key], Value::Null, "not counted: {document}");
     }
     let shown = case.run(RULE, &["history"]).await;
     assert!(shown.stdout.contains("interrupted; nothing was deleted"), "{shown:?}");
@@ -167,7 +167,7 @@ async fn a_history_that_cannot_be_written_is_a_warning_and_trouble_that_passes_i
     }
 }
 
-/// Makes a user with these rights in the database `ops`, who may also sweep `DB.c`, and gives the connection string.
+/// Creates a user with these privileges in the database `ops`, who may also sweep `DB.c`; returns the connection string.
 async fn user(server: &Secured, name: &str, actions: &[&str]) -> String {
     let in_app =
         doc! { "resource": { "db": name, "collection": "c" }, "actions": ["find", "remove", "listIndexes", "collStats"] };
@@ -270,10 +270,10 @@ async fn a_run_of_very_many_rules_fits_and_leaves_out_what_had_nothing_to_do() {
         let numbers: Vec<i64> = kept.iter().map(number).collect();
         assert!(numbers.is_sorted(), "in the order of the policy");
         let failed = numbers.iter().filter(|n| *n % 1000 == 0).count();
-        assert_eq!(failed as i64, rules / 1000, "none that failed is left out");
+        assert_eq!(failed as i64, rules / 1000, "no failed rule is left out");
         if rules <= 10_000 {
             let busy = numbers.iter().filter(|n| (1..=99).contains(&(*n % 1000))).count();
-            assert_eq!(busy as i64, 99 * rules / 1000, "none that deleted is left out");
+            assert_eq!(busy as i64, 99 * rules / 1000, "no rule that deleted is left out");
         }
         case.collection("runs").insert_one(document).await.expect("the server takes it");
         case.collection("runs").delete_many(doc! {}).await.unwrap();

@@ -1,4 +1,4 @@
-//! `sweeper history`: which runs are shown, how, and what they are compared with.
+//! `sweeper history`: the runs that it shows, their format, and comparisons with earlier runs.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Rules and a history in the database of the case.
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\nhistory: {collection: DB.runs}\n";
 
-/// A run that was recorded so many days ago.
+/// Returns the record of a run so many days ago.
 fn past(id: &str, days_old: i64, deleted: i64, rules: &[(&str, &str, i64)]) -> Document {
     let rules = rules.iter().map(|(name, status, deleted)| {
         doc! { "name": name, "namespace": format!("app.{name}"), "status": status, "expiredCount": Bson::Null, "deletedCount": deleted,
@@ -41,7 +41,7 @@ fn values(history: &Value, key: &str) -> Vec<Value> {
 #[tokio::test]
 async fn the_newest_runs_come_first_and_beside_them_what_is_usual() {
     let case = Case::new().await;
-    // In another order than that of their dates.
+    // The order of insertion is not the order of the dates.
     let deleted = [(3, 4_000_000), (1, 12_345_678), (5, 0), (2, 3_000_000), (4, 2_000_000)];
     let runs = deleted.map(|(days, deleted)| past(&format!("run-{}", 9 - days), days, deleted, &[]));
     case.fill("runs", runs).await;
@@ -147,7 +147,7 @@ async fn a_history_that_is_empty_or_holds_something_else_is_said() {
 async fn an_account_that_cannot_sort_is_read_by_pages_and_sorted_here() {
     let case = Case::new().await;
     case.fill("c", dated(0..7, days(-3)).chain(dated(7..9, days(3)))).await;
-    // The order of the `_id`s says nothing, and the newest is in the middle of the second page.
+    // The order of the `_id`s is arbitrary, and the newest run is in the middle of the second page.
     let runs = (0..450).map(|n| past(&format!("run-{:03}", (n * 7 + 211) % 450), n + 1, n, &[]));
     case.fill("runs", runs).await;
     let proxied = Proxied::behind(Service::CosmosRu(CosmosRu::default()), case).await;

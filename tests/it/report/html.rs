@@ -1,4 +1,4 @@
-//! The HTML report, read by a parser: it shows what the JSON report says, and loads nothing.
+//! The HTML report, read by a parser: it shows the values of the JSON report and loads nothing.
 
 use std::collections::HashSet;
 
@@ -96,7 +96,7 @@ fn charts_have_a_text_and_their_numbers_as_tables() {
     assert_eq!((cells(1), forecast.len()), (forecast, 30));
     assert_eq!(cells(2), [["2026-01", "1,336,200"]]);
 
-    // 59 months are shown by years.
+    // 59 months are grouped by year.
     let events = all(html.root_element(), "details#rule-2")[0];
     let of = |year: &str| {
         let months = report["rules"][1]["backlog"].as_array().unwrap().iter();
@@ -161,7 +161,7 @@ fn what_was_not_measured_is_said_and_never_shown_as_0() {
     let body = text(uploads);
     assert!(body.contains("Ages, forecast and backlog: not measured") && body.contains("Never expire: not measured"), "{body}");
 
-    // A sweep that nobody asked to count says so once.
+    // A sweep without counts says so only once.
     report["command"] = json!("sweep");
     report["dryRun"] = json!(false);
     for rule in report["rules"].as_array_mut().unwrap() {

@@ -1,11 +1,11 @@
-//! The HTML report of hostile texts and of very many rules: still one page of the same shape, and not a large one.
+//! HTML reports with hostile texts and with very many rules: the page keeps its shape and stays small.
 
 use crate::support::page::{all, audit, page, text, texts};
 use scraper::{ElementRef, Html};
 use serde_json::{Value, json};
 use ttl_sweeper::text::clean;
 
-/// Keys whose values are words of the program or instants: nobody from outside can write them.
+/// Keys whose values are instants or words of the program, so that no outsider can write them.
 const TYPED: [&str; 11] = [
     "status",
     "command",
@@ -20,7 +20,7 @@ const TYPED: [&str; 11] = [
     "date",
 ];
 
-/// Replaces every text of a report but the typed ones.
+/// Replaces every text of a report except the typed ones.
 fn replace(value: &mut Value, key: &str, with: &str) {
     match value {
         Value::String(text) if !TYPED.contains(&key) => *text = with.to_owned(),
@@ -35,7 +35,7 @@ fn replace(value: &mut Value, key: &str, with: &str) {
     }
 }
 
-/// The elements of a page with the names of their attributes, in order.
+/// Returns the elements of a page with the names of their attributes, in order.
 fn shape(page: &str) -> Vec<String> {
     let html = Html::parse_document(page);
     let elements = html.root_element().descendants().filter_map(ElementRef::wrap);

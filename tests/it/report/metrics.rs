@@ -1,4 +1,4 @@
-//! `--metrics-file`: what a run leaves for a collector, however it ends.
+//! `--metrics-file`: the metrics that a run leaves for a collector, however it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn scrape(case: &Case) -> Scrape {
     Scrape::read(&std::fs::read_to_string(file(case)).expect("the metrics"))
 }
 
-/// `sweeper sweep` with the arguments and a metrics file.
+/// Returns `sweeper sweep` with the arguments and a metrics file.
 fn command(case: &Case, rules: &str, args: &[&str]) -> Command {
     let mut command = case.command(rules, &[&["sweep", "--format", "json"], args].concat());
     command.arg("--metrics-file").arg(file(case));
@@ -118,7 +118,7 @@ async fn what_is_left_is_counted_where_that_is_cheap_and_absent_where_nobody_kno
         numbers(&[("indexed", 4.0), ("scanned", 4.0), ("counted", 4.0), ("refused", 0.0), ("broken", 0.0), ("off", 0.0)])
     );
     assert_eq!(of("expired_documents_remaining"), numbers(&[("indexed", 6.0), ("counted", 6.0), ("refused", 10.0)]));
-    // Along the index the four oldest went: of the days 12 to 3 those from 8 on are left.
+    // Along the index the four oldest documents are deleted: of the days 12 to 3, day 8 and later are left.
     let age = |day: i64| (millis(&report.json["asOf"]) - (now - day * 86_400_000)) as f64 / 1000.0;
     assert_eq!(case.ids("indexed").await, id_set(3..9_i64));
     assert_eq!(of("oldest_expired_age_seconds"), numbers(&[("indexed", age(8)), ("refused", age(12))]));
@@ -136,7 +136,7 @@ async fn what_is_left_is_counted_where_that_is_cheap_and_absent_where_nobody_kno
         ("off", "skipped"),
     ];
     assert_eq!(statuses, expected.map(|(rule, status)| (rule.to_owned(), status.to_owned())).into());
-    // The report says the same, and only to those who record it does a sweep count.
+    // The report agrees; a sweep counts the remaining documents only if they are recorded.
     assert_eq!(report.rule(0, "remainingCount"), 6);
     assert_eq!(report.json["totals"]["remainingCount"], serde_json::Value::Null);
     let unrecorded = case.report(&rules, &[]).await;
@@ -221,7 +221,7 @@ async fn an_earlier_file_that_is_something_else_is_replaced_and_says_nothing() {
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert_eq!(scrape(&case).run("last_success_timestamp_seconds"), None, "{}", String::from_utf8_lossy(&earlier));
     }
-    // Around the line anything may stand.
+    // Any bytes may surround the line.
     let around = [b"\xff\n", name.as_bytes(), b" 1700000000\n{"].concat();
     std::fs::write(file(&case), around).unwrap();
     sweep(&case, RULE, &["--only", "nothing"]).await;
@@ -332,7 +332,7 @@ async fn a_run_that_is_interrupted_says_how_far_it_came() {
     let left = case.ids("c").await.len();
     assert!(left >= 90, "the batch in flight ends, and no more: {left}");
     assert_eq!(scrape.rule("deleted_documents", &c), Some((100 - left) as f64));
-    assert_eq!(scrape.rule("expired_documents_remaining", &c), None, "nobody is kept waiting for a count");
+    assert_eq!(scrape.rule("expired_documents_remaining", &c), None, "an interrupted run does not wait for a count");
 }
 
 #[tokio::test]

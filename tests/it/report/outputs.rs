@@ -1,5 +1,5 @@
-//! Several outputs of one run: which format goes where, what is refused before anything is contacted, and what one that cannot be
-//! written changes for the others.
+//! Several outputs of one run: their formats, the combinations refused before any server is contacted, and the effect of one that
+//! cannot be written on the others.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()))
 }
 
-/// What is in the directory of the case beside the policy.
+/// Returns the files in the directory of the case except the policy.
 fn files(case: &Case) -> Vec<String> {
     let entries = std::fs::read_dir(case.dir.path()).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -48,7 +48,7 @@ fn form(text: &str) -> &'static str {
         text if text.starts_with("runId,") => "csv",
         text if text.contains("| ---") => "markdown",
         text if text.contains("rule          status") || text.contains("\nrule ") => "table",
-        text => panic!("no known form:\n{text}"),
+        text => panic!("unknown format:\n{text}"),
     }
 }
 
@@ -160,7 +160,7 @@ async fn an_output_that_fails_at_the_end_does_not_keep_the_others_from_being_wri
             assert_eq!(case.ids("c").await, id_set::<i32>([]));
         }
     }
-    // The report that no output could take goes to standard output, once.
+    // A report that could not be written to any output goes to standard output, once.
     let case = three().await;
     let ran = here(&case, RULE, &case.uri, &["sweep", "--format", "json", "-o", "/dev/full"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -180,7 +180,7 @@ async fn quiet_keeps_standard_output_empty_and_writes_the_files() {
         assert_eq!(ran.stderr.lines().count(), lines, "{ran:?}");
         assert_eq!((form(&read(&in_dir(&case, "a.html"))), form(&read(&in_dir(&case, "a.json")))), ("html", "json"));
     }
-    // Where the report is on standard output, the reason is not said again.
+    // If the report is on standard output, the reason is not repeated.
     case.fill("c", dated(0..3, days(-3))).await;
     let ran = here(&case, REFUSED, &case.uri, &["sweep", "-o", "a.html", "-o", "-"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(5), ""), "{ran:?}");
