@@ -1,15 +1,15 @@
-//! What a sweep writes out before it deletes, and how it is read again.
+//! Archives: the documents that a sweep writes out before it deletes them, and their way back.
 //!
 //! ```text
 //! DIRECTORY/20260131T020000Z-1a2b3c4d/     one run; only its user may read it
-//!     journal.jsonl                        what was written, line by line, each before its documents are deleted
-//!     manifest.json                        the same summed up, when the run has ended; without it the run was cut off
+//!     journal.jsonl                        one line for each segment, written before its documents are deleted
+//!     manifest.json                        totals, written at the end of the run; an archive without it was cut off
 //!     app/sessions.bson.zst                documents as mongodump writes them: one frame or member per segment
 //!     app/sessions.metadata.json           options and indexes as mongodump writes them
 //! ```
 //!
-//! A segment counts as written when it is on the disk under its name: only then are its documents deleted. Within a file the later of two
-//! states of one document is the one that was deleted last.
+//! A segment counts as written when it is on the disk under its name; only then are its documents deleted. If a file has two states of one
+//! document, the later one was deleted last.
 
 pub mod directory;
 pub mod frame;
@@ -19,7 +19,7 @@ pub mod reader;
 mod tracked;
 pub mod writer;
 
-/// Does what blocks, such as reading or writing an archive, beside everything else.
+/// Runs blocking work, such as reading or writing an archive, on tokio's blocking pool.
 ///
 /// Errors: those of the work, and its panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {

@@ -1,4 +1,4 @@
-//! A first policy: what a few answers and a look at some documents make of it. Values in, values out.
+//! A first policy, from a few answers and a sample of documents. Values in, values out.
 
 pub mod draft;
 pub mod fields;

@@ -2,6 +2,7 @@
 //!
 //! Its keys stand in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
 
+pub mod answer;
 pub mod docs;
 pub mod duration;
 mod entry;

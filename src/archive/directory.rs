@@ -1,4 +1,4 @@
-//! The directory that a policy names: whether it can be written, and what is in it.
+//! The directory of archives that a policy names.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::manifest::Manifest;
 use super::name::{JOURNAL, MANIFEST};
 
-/// Tries whether a directory is there and can be written.
+/// Checks that a directory exists and can be written.
 ///
-/// Errors: why not, and what to do.
+/// Errors: the reason why not, and what to do.
 pub fn probe(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let metadata = fs::metadata(directory)
@@ -21,12 +21,12 @@ pub fn probe(directory: &Path) -> Result<(), String> {
     tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
 }
 
-/// An error of the operating system without the path that `tempfile` adds to it.
+/// Returns an error of the operating system without the path that `tempfile` adds to it.
 fn plain(cause: &io::Error) -> String {
     cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
 }
 
-/// Archives of runs that did not end, in the order of time. Those that another process is writing now are not among them.
+/// Returns the archives of runs that were cut off, in the order of time. Archives that another process is writing are left out.
 pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut leftovers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| was_cut_off(path)).collect();
@@ -34,22 +34,23 @@ pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
     leftovers
 }
 
-/// Opens a file of an archive to read it.
+/// Opens a file of an archive for reading.
 ///
-/// Errors: also where it is no regular file, such as a pipe, which would be waited for.
+/// Errors: those of opening, or it is not a regular file: reading a pipe would wait.
 pub fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() { File::open(path) } else { Err(io::Error::other("not a regular file")) }
 }
 
+/// Whether a run ended without a manifest of a complete archive and no process is writing to it.
 fn was_cut_off(run: &Path) -> bool {
     let Ok(journal) = open(&run.join(JOURNAL)) else { return false };
     let is_in_use = matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock));
     !is_in_use && !matches!(manifest(run), Ok(Some(Manifest { complete: true, .. })))
 }
 
-/// The manifest of a run; `None` where there is none.
+/// Reads the manifest of a run; `None` if it has none.
 ///
-/// Errors: it cannot be read.
+/// Errors: the manifest cannot be read.
 pub fn manifest(run: &Path) -> io::Result<Option<Manifest>> {
     match open(&run.join(MANIFEST)) {
         Ok(file) => Ok(Some(serde_json::from_str(&io::read_to_string(file)?)?)),

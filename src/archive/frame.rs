@@ -1,4 +1,4 @@
-//! One segment: documents, compressed as a zstd frame or gzip member of its own, so that a tail that was cut off damages none before it.
+//! Segments: documents, compressed as a zstd frame or gzip member of their own, so that a file that was cut off loses only its last segment.
 
 use std::io::{self, Read, Write};
 
@@ -10,15 +10,15 @@ use zstd::zstd_safe;
 
 use crate::policy::Compression;
 
-/// The fastest of either: what is written is read rarely, and a sweep waits for it.
+/// The fastest level: archives are rarely read, and a sweep waits for their compression.
 const ZSTD_LEVEL: i32 = 1;
 
-/// What may come out of one segment: some more than a writer puts in, which is one document of 16 MB at most or several of less.
-const LARGEST: usize = 64 * 1024 * 1024;
+/// Decompressed bytes of a segment that are read. A writer puts in less: one document of at most 16 MB, or several smaller ones.
+const MAX_SEGMENT: usize = 64 * 1024 * 1024;
 
-/// Compresses one segment. The format's own checksum is in it.
+/// Compresses one segment, with the checksum of the format.
 ///
-/// Errors: the compressor has no memory.
+/// Errors: the compressor is out of memory.
 pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8>> {
     match compression {
         Compression::Zstd => {
@@ -34,29 +34,29 @@ pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8
     }
 }
 
-/// The first segment in some bytes: its length there, and what it holds. `None` where the bytes end before it does, or it is damaged.
+/// Decompresses the first segment in some bytes; returns its compressed length and its content. `None` if it is cut off or damaged.
 pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)> {
     match compression {
         Compression::Zstd => {
             let length = zstd_safe::find_frame_compressed_size(bytes).ok()?;
             let frame = bytes.get(..length)?;
             let size = usize::try_from(zstd_safe::get_frame_content_size(frame).ok()??).ok()?;
-            let content = zstd::bulk::decompress(frame, size.min(LARGEST)).ok()?;
+            let content = zstd::bulk::decompress(frame, size.min(MAX_SEGMENT)).ok()?;
             Some((length, content))
         }
         Compression::Gzip => {
             let mut decoder = GzDecoder::new(bytes);
             let mut content = Vec::new();
-            decoder.by_ref().take(LARGEST as u64 + 1).read_to_end(&mut content).ok()?;
+            decoder.by_ref().take(MAX_SEGMENT as u64 + 1).read_to_end(&mut content).ok()?;
             let rest = decoder.into_inner().len();
-            (content.len() <= LARGEST).then(|| (bytes.len() - rest, content))
+            (content.len() <= MAX_SEGMENT).then(|| (bytes.len() - rest, content))
         }
     }
 }
 
-/// Takes the documents apart.
+/// Splits the content of a segment into its documents.
 ///
-/// Errors: a length that is none, or a document that is not valid BSON.
+/// Errors: an impossible length, or a document that is not valid BSON.
 pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
     let mut documents = Vec::new();
     while !content.is_empty() {

@@ -1,29 +1,30 @@
-//! What an archive says of itself: a line of the journal for each step while it is written, the manifest when the run has ended.
+//! Records of an archive: the journal, with a line for each step of the writing, and the manifest, written at the end of the run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
 
-/// Raised when older programs could not read what newer ones write.
+/// Version of the format; a new one is needed when older programs cannot read what newer ones write.
 pub const FORMAT: u32 = 1;
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Line {
-    /// The first.
+    /// First line of a journal.
     Run { format: u32, run_id: String, started_at: String },
-    /// A file was begun.
+    /// The writing of a file began.
     File(FileRecord),
     /// A segment is on the disk.
     Segment(Segment),
 }
 
+/// A file with the documents of one collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileRecord {
-    /// Relative to the directory of the run.
+    /// Path relative to the directory of the run, as that of `metadata`.
     pub file: String,
     pub metadata: String,
     pub database: String,
@@ -49,30 +50,31 @@ pub struct Segment {
     pub file: String,
     /// The rule that deletes its documents.
     pub rule: String,
-    /// Bytes of the file before it.
+    /// Bytes of the file before the segment.
     pub offset: u64,
-    /// Its own bytes, compressed.
+    /// Compressed bytes of the segment.
     pub length: u64,
     pub documents: u64,
-    /// Bytes of its documents.
+    /// Bytes of the documents.
     pub bytes: u64,
-    /// Of the compressed bytes.
+    /// Checksum of the compressed bytes.
     pub sha256: String,
 }
 
+/// Totals of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     pub format: u32,
     pub run_id: String,
     pub started_at: String,
-    /// False where a file has bytes after its last segment.
+    /// False if a file has bytes after its last segment.
     pub complete: bool,
     pub files: Vec<FileTotals>,
     pub rules: Vec<RuleTotals>,
 }
 
-/// What a whole file came to.
+/// Totals of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileTotals {
@@ -83,19 +85,19 @@ pub struct FileTotals {
     /// Bytes of the documents.
     pub bytes: u64,
     pub compressed_bytes: u64,
-    /// Of the compressed bytes.
+    /// Checksum of the compressed bytes.
     pub sha256: String,
 }
 
-/// What one rule did in one namespace.
+/// Totals of one rule in one namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleTotals {
     pub rule: String,
     pub namespace: String,
-    /// At least as many as were deleted: a document that changed in between is in the archive and not deleted.
+    /// At least `deleted_count`: a document that changes after it was archived is not deleted.
     pub archived_count: u64,
     pub deleted_count: u64,
-    /// Whether a reply was lost: `deletedCount` is then a lower bound.
+    /// Whether a reply was lost, so that `deletedCount` is a lower bound.
     pub uncertain: bool,
 }

@@ -1,4 +1,4 @@
-//! Names of files: as mongodump makes them, so that mongorestore finds its way.
+//! Names of files. They are those of mongodump, so that mongorestore can read an archive.
 
 use bson::DateTime;
 
@@ -9,21 +9,21 @@ use crate::text::sha256;
 pub const JOURNAL: &str = "journal.jsonl";
 pub const MANIFEST: &str = "manifest.json";
 
-/// Longest escaped name that leaves room for `.metadata.json.gz` in a file name of 255 bytes.
-const LONGEST: usize = 238;
+/// Length of an escaped name that leaves room for `.metadata.json.gz` in a file name of 255 bytes.
+const MAX_LENGTH: usize = 238;
 
-/// What is left of a longer one; `%24` and [`DIGEST`] characters follow.
+/// Characters that are kept of a longer name; `%24` and [`DIGEST`] characters follow.
 const CUT: usize = 208;
 const DIGEST: usize = 27;
 
-/// The directory of one run: sorted by name they are in the order of time.
+/// Returns the name of the directory of a run. The order of the names is that of the starts.
 pub fn of_run(started_at: DateTime, run_id: &str) -> String {
     let at = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(started_at.timestamp_millis()).unwrap_or_default();
     let short: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
     format!("{}-{short}", at.format("%Y%m%dT%H%M%SZ"))
 }
 
-/// Paths of a collection's documents and metadata, relative to the directory of the run.
+/// Returns the paths of a collection's documents and metadata, relative to the directory of the run.
 pub fn of_collection(namespace: &Namespace, compression: Compression) -> (String, String) {
     let Namespace { database, collection } = namespace;
     let stem = format!("{database}/{}", escape(collection));
@@ -34,10 +34,10 @@ pub fn of_collection(namespace: &Namespace, compression: Compression) -> (String
     }
 }
 
-/// The name of a collection as part of a file name.
+/// Escapes the name of a collection for a file name.
 ///
-/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut where it is too long. mongorestore takes a name
-/// that was cut from the metadata, and looks at its length alone.
+/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut if it is too long. mongorestore recognises a name that
+/// was cut only by its length, and takes the full name from the metadata.
 fn escape(collection: &str) -> String {
     let mut escaped = String::new();
     for byte in collection.bytes() {
@@ -47,7 +47,7 @@ fn escape(collection: &str) -> String {
             byte => escaped.push_str(&format!("%{byte:02X}")),
         }
     }
-    if escaped.len() <= LONGEST {
+    if escaped.len() <= MAX_LENGTH {
         return escaped;
     }
     format!("{}%24{}", &escaped[..CUT], &sha256(collection.as_bytes())[..DIGEST])

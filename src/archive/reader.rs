@@ -1,4 +1,4 @@
-//! Reads an archive, once everything in it has been verified. Everything in here blocks.
+//! Reads an archive after verifying all of it. All functions block.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,14 +16,14 @@ use crate::policy::namespace::{Namespace, why_never_swept};
 use crate::text::{self, plural};
 
 /// Bytes that are read at a time: more than any segment has.
-const AT_ONCE: u64 = 64 * 1024 * 1024;
+const MAX_READ: u64 = 64 * 1024 * 1024;
 
 /// An archive as its journal and manifest describe it.
 #[derive(Debug)]
 pub struct Stored {
     pub run_id: String,
     pub started_at: String,
-    /// Whether the run that wrote it has ended.
+    /// Whether the run that wrote the archive has ended.
     pub complete: bool,
     pub files: Vec<StoredFile>,
 }
@@ -34,25 +34,25 @@ pub struct StoredFile {
     path: PathBuf,
     compression: Compression,
     journal: Vec<Segment>,
-    /// What a complete archive says of the whole file.
+    /// Totals from the manifest of a complete archive.
     totals: Option<FileTotals>,
 }
 
-/// A file of which every segment was verified.
+/// A file whose segments were all verified.
 #[derive(Debug)]
 pub struct Verified {
     pub namespace: Namespace,
     pub documents: u64,
-    /// Bytes at the end that belong to no whole segment, or are missing: of an archive that is not complete.
+    /// Bytes at the end that belong to no whole segment, or are missing, in an archive that is not complete.
     pub cut: u64,
-    /// Documents that were written, and may have been deleted, and are missing at the end.
+    /// Documents missing at the end although they were written, and may have been deleted.
     pub missing: u64,
     pub segments: Vec<Place>,
     path: PathBuf,
     compression: Compression,
 }
 
-/// Where a segment is.
+/// Position and checksum of a segment.
 #[derive(Debug)]
 pub struct Place {
     offset: u64,
@@ -60,9 +60,9 @@ pub struct Place {
     sha256: String,
 }
 
-/// Reads what an archive says of itself.
+/// Reads the journal and the manifest of an archive.
 ///
-/// Errors: it is none, or damaged.
+/// Errors: the directory is not an archive, or the archive is damaged.
 pub fn open(path: &Path) -> Result<Stored, String> {
     let journal = match directory::open(&path.join(name::JOURNAL)).and_then(io::read_to_string) {
         Ok(journal) => journal,
@@ -72,7 +72,7 @@ pub fn open(path: &Path) -> Result<Stored, String> {
     let manifest = directory::manifest(path).map_err(|cause| format!("`{}`: {cause}", name::MANIFEST))?;
     let manifest = manifest.filter(|manifest| manifest.complete);
     let complete = manifest.is_some();
-    // A line that was not finished is the last one.
+    // Only the last line can be unfinished.
     let whole = journal.rfind('\n').map_or("", |end| &journal[..=end]);
     let mut lines = whole.lines().enumerate().map(|(index, line)| {
         serde_json::from_str::<Line>(line).map_err(|_| format!("`{}`: line {} is damaged", name::JOURNAL, index + 1))
@@ -101,20 +101,20 @@ pub fn open(path: &Path) -> Result<Stored, String> {
         .map(|(record, journal)| {
             let totals = totals.remove(&record.file);
             let inside = Path::new(&record.file).components().all(|part| matches!(part, Component::Normal(_)));
-            // What is never swept is in no archive: whoever wrote this wants to have it written to the server's own collections.
+            // No archive has collections that are never swept: such a journal is forged, to write to the server's own collections.
             let swept = why_never_swept(&record.database, &record.collection).is_none();
             match record.compression() {
                 Some(compression) if inside && swept && (totals.is_some() || !complete) => {
                     Ok(StoredFile { namespace: record.namespace(), path: path.join(&record.file), compression, journal, totals })
                 }
-                _ => Err(format!("`{}`: what is said of `{}` cannot be", name::JOURNAL, record.file)),
+                _ => Err(format!("`{}`: the entry of `{}` is invalid", name::JOURNAL, record.file)),
             }
         })
         .collect();
     let mut files = files?;
     files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
     match totals.keys().next() {
-        Some(file) => Err(format!("`{}` does not know `{file}`, of which `{}` speaks", name::JOURNAL, name::MANIFEST)),
+        Some(file) => Err(format!("`{}` does not have `{file}`, which `{}` has", name::JOURNAL, name::MANIFEST)),
         None => Ok(Stored { run_id, started_at, complete, files }),
     }
 }
@@ -135,9 +135,9 @@ fn not_a_run(path: &Path) -> String {
 }
 
 impl StoredFile {
-    /// Reads the whole file and holds it against all that is known of it.
+    /// Reads the whole file and compares it with the journal and the manifest.
     ///
-    /// Errors: it is damaged, or it is too short although its archive is complete.
+    /// Errors: the file is damaged, or it is too short although its archive is complete.
     pub fn verify(self) -> Result<Verified, String> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
@@ -156,7 +156,7 @@ impl StoredFile {
                 if totals.is_some() {
                     return Err(damaged(&format!("it has {length} bytes, and more were written")));
                 }
-                // What was on the disk is not any more: only a whole segment can be read.
+                // The disk has lost the end of the file. Only whole segments can be read.
                 verified.cut = journal.iter().map(|segment| segment.length).sum::<u64>() - segment.offset;
                 verified.missing = journal[index..].iter().map(|segment| segment.documents).sum();
                 return Ok(verified);
@@ -171,7 +171,7 @@ impl StoredFile {
             verified.segments.push(place);
         }
         let Some(totals) = totals else {
-            verified.take_rest(&file, end, length, AT_ONCE).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.take_rest(&file, end, length, MAX_READ).map_err(|cause| format!("`{shown}`: {cause}"))?;
             verified.cut = length - verified.segments.last().map_or(0, |place| place.offset + place.length);
             return Ok(verified);
         };
@@ -186,8 +186,8 @@ impl StoredFile {
 }
 
 impl Verified {
-    /// Takes whole segments after the last one that the journal knows. There may be many: the journal is not brought to the disk with each
-    /// segment, and a crash of the machine takes its last lines with it. Nothing is looked at from `end` on, where a run may be writing.
+    /// Adds the whole segments after the last one in the journal. There may be many, for the journal is not synced with each segment, and a crash
+    /// of the machine loses its last lines. Bytes from `end` on are not read, for a run may be writing there.
     fn take_rest(&mut self, file: &File, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
         loop {
             let begin = offset;
@@ -209,9 +209,9 @@ impl Verified {
         }
     }
 
-    /// The documents of one segment, in the order in which they were written.
+    /// Returns the documents of one segment, in the order in which they were written.
     ///
-    /// Errors: it is not any more as it was when it was verified.
+    /// Errors: the segment has changed since it was verified.
     pub fn read(&self, place: &Place) -> Result<Vec<RawDocumentBuf>, String> {
         let shown = self.path.display();
         let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
@@ -220,7 +220,7 @@ impl Verified {
 
     fn read_bytes(&self, file: &File, place: &Place) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
         let at = place.offset;
-        let length = usize::try_from(place.length).ok().filter(|_| place.length <= AT_ONCE);
+        let length = usize::try_from(place.length).ok().filter(|_| place.length <= MAX_READ);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
         file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
         if text::sha256(&bytes) != place.sha256 {

@@ -1,4 +1,4 @@
-//! Writes an archive. Everything in here blocks.
+//! Writes an archive. All functions block.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::policy::namespace::Namespace;
 use crate::policy::{ArchiveTo, Compression};
 use crate::text;
 
-/// What one run writes into one directory of the policy. Nothing is there before the first document is.
+/// The archive of one run in one directory of the policy. It is created with its first document.
 pub struct Archive {
     /// The directory of the run.
     path: PathBuf,
@@ -30,31 +30,32 @@ pub struct Archive {
 
 struct Begun {
     journal: Arc<Mutex<Journal>>,
-    /// One file per namespace, whichever rules delete there: their order in it tells which state of a document is the later one.
+    /// One file for each namespace, shared by all rules: the order in the file tells which of two states of a document is the later one.
     files: BTreeMap<Namespace, SharedFile>,
 }
 
-/// The file of one namespace. Whoever holds it reads documents and writes them, so that in the file they are in the order in which they
-/// were read.
+/// The file of one namespace. The lock is held from the reading of documents until they are written, so that the file has them in the order in
+/// which they were read.
 pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 
 impl Archive {
+    /// Names the archive of a run; creates nothing.
     pub fn new(directory: &Path, run_id: &str, started_at: DateTime) -> Self {
         let path = directory.join(name::of_run(started_at, run_id));
         Self { path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
     }
 
-    /// The directory of the run.
+    /// Returns the directory of the run.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file of a namespace, where it has been begun.
+    /// Returns the file of a namespace, if it was begun.
     pub fn file(&self, namespace: &Namespace) -> Option<SharedFile> {
         self.begun.lock().as_ref()?.files.get(namespace).cloned()
     }
 
-    /// Begins the file of a namespace, where nobody has yet. `metadata` is what mongodump writes beside the documents.
+    /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the documents.
     pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
@@ -73,7 +74,7 @@ impl Archive {
     fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
         create_directory(&self.path)?;
         let file = Tracked::create(self.path.join(JOURNAL))?;
-        // Tells other runs that this one has not been cut off. One that looks just now is done at once.
+        // The lock tells other runs that this one was not cut off. Another run holds it only for the moment of its own check.
         file.file.lock()?;
         let mut journal = Journal(file);
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
@@ -81,15 +82,15 @@ impl Archive {
         Ok(Arc::new(Mutex::new(journal)))
     }
 
-    /// Writes the manifest, when all rules have ended; `None` where no document was archived.
+    /// Writes the manifest, after all rules have ended; `None` if no document was archived.
     ///
-    /// Errors: it could not be written. The archive can be read without it.
+    /// Errors: the manifest could not be written. The archive can be read without it.
     pub fn end(&self, rules: Vec<RuleTotals>) -> io::Result<Option<()>> {
         let Some(begun) = self.begun.lock().take() else { return Ok(None) };
         let mut complete = true;
         let mut files = Vec::new();
         for file in begun.files.values() {
-            // All sweeps have ended: nobody else holds it.
+            // All sweeps have ended, so the lock is free.
             let file = file.try_lock().map_err(io::Error::other)?;
             complete &= !file.has_rest;
             files.push(file.totals());
@@ -103,7 +104,7 @@ impl Archive {
             rules,
         };
         begun.journal.lock().0.file.sync_all()?;
-        // Readable by its owner alone, as `tempfile` makes it.
+        // `tempfile` makes it readable only by its owner.
         let mut temporary = NamedTempFile::new_in(&self.path)?;
         let mut text = serde_json::to_vec_pretty(&manifest)?;
         text.push(b'\n');
@@ -125,9 +126,9 @@ pub struct ArchiveFile {
     documents: u64,
     bytes: u64,
     sha256: Sha256,
-    /// Why nothing more may be written, once something could not be.
+    /// The first failure, after which nothing more may be written.
     broken: Option<String>,
-    /// Whether bytes of a segment that could not be written are left.
+    /// Whether the file still has bytes of a segment that could not be written.
     has_rest: bool,
 }
 
@@ -148,9 +149,9 @@ impl ArchiveFile {
             Compression::Zstd => metadata.as_bytes().to_vec(),
             Compression::Gzip => frame::compress(metadata.as_bytes(), compression)?,
         };
-        let mut beside = Tracked::create(run.join(&metadata_file))?;
-        beside.append(&metadata)?;
-        beside.file.sync_all()?;
+        let mut tracked_metadata = Tracked::create(run.join(&metadata_file))?;
+        tracked_metadata.append(&metadata)?;
+        tracked_metadata.file.sync_all()?;
         let tracked = Tracked::create(run.join(&file))?;
         tracked.file.sync_all()?;
         sync_directory(&directory)?;
@@ -176,16 +177,15 @@ impl ArchiveFile {
         })
     }
 
-    /// Writes documents that one rule is about to delete. When it returns they are on the disk, in a file that is still there under its
-    /// name.
+    /// Writes documents that one rule is about to delete. When this returns, they are on the disk, in a file that still has its name.
     ///
-    /// Errors: what went wrong, in words. The documents must not be deleted then, and nothing more can be written.
+    /// Errors: the failure in words. Then the documents must not be deleted, and nothing more can be written.
     pub fn append<'a>(&mut self, rule: &str, documents: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
         if let Some(why) = &self.broken {
             return Err(why.clone());
         }
         self.try_append(rule, documents).map_err(|cause| {
-            // What a failed fsync has lost nobody knows: the file is not written to again.
+            // It is unknown which bytes a failed fsync has lost, so the file is not written to again.
             self.has_rest = self.file.cut().is_err();
             let why = format!("archiving to `{}`: {cause}", self.file.path.display());
             self.broken.insert(why).clone()
@@ -230,7 +230,7 @@ impl ArchiveFile {
     }
 }
 
-/// Appended to without fsync: what it says of a segment can be found out from the segment itself.
+/// The journal. It is not synced with each line, for a line can be recovered from its segment.
 struct Journal(Tracked);
 
 impl Journal {
@@ -238,7 +238,7 @@ impl Journal {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.0.append(&text).inspect_err(|_| {
-            // A line that was begun would spoil the next one.
+            // The rest of an unfinished line would damage the next one.
             let _ = self.0.cut();
         })
     }

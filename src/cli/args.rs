@@ -201,6 +201,8 @@ pub enum SchemaOf {
     Report,
     /// The JSON of `sweeper history`, draft 2020-12
     History,
+    /// The JSON of `sweeper native`, draft 2020-12
+    Native,
 }
 
 #[derive(Debug, Args)]

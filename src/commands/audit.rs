@@ -223,9 +223,7 @@ impl One<'_> {
         self.look(what);
         match asked.await {
             Ok(found) => Ok(Some(found)),
-            Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => {
-                self.out_of_time(what, cause, counts).map(|()| None)
-            }
+            Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => self.out_of_time(what, cause, counts).map(|()| None),
             Err(cause) if cause.is_unreachable() => Err(cause),
             Err(cause) => {
                 counts.warnings.push(format!("{what}: not measured: {cause}"));

@@ -10,6 +10,7 @@ use super::outputs::SingleOutput;
 use crate::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
 use crate::exit;
 use crate::failure::Failure;
+use crate::native::report::NativeReport;
 use crate::policy;
 use crate::report::history::History;
 use crate::report::{Report, schema};
@@ -23,6 +24,7 @@ pub fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
         SchemaOf::Keys => policy::docs::keys_as_markdown(),
         SchemaOf::Report => schema::of::<Report>(),
         SchemaOf::History => schema::of::<History>(),
+        SchemaOf::Native => schema::of::<NativeReport>(),
     };
     write(options, "schema", "the schema", &schema)
 }

@@ -1,4 +1,4 @@
-//! `sweeper init`: writes a first policy, from options or from the answers to a few questions. Reads only.
+//! `sweeper init`: writes a first policy, from options or from the answers to a few questions. Changes nothing in the deployment.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
@@ -9,10 +9,11 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::init::Draft;
 use crate::output::Target;
+use crate::policy::answer::Answer;
 
-/// Asks what the options leave open, and writes the policy. Gives the exit code.
+/// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///
-/// Errors: the file is there already, an answer that cannot stand, or nobody to ask; nothing was written then.
+/// Errors: the file exists, an option is invalid, or there is no terminal to ask on; then nothing was written.
 pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     let path = match common.output.as_slice() {
         [] => &common.policy,
@@ -44,7 +45,7 @@ pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
             return Err(Failure::usage(failure).into());
         }
     };
-    // Whatever two answers say together: the file that is written is one that a sweep takes.
+    // Answers that are valid by themselves can still contradict each other; a sweep must accept the file.
     draft.check(&shown).map_err(|invalid| Failure::usage(invalid.to_string()))?;
     target.write(&draft.yaml()).map_err(|cause| Failure::cannot_run(format!("writing the policy `{shown}`: {cause}")))?;
     if !common.quiet {
@@ -65,34 +66,24 @@ fn open(path: &Path, force: bool) -> Result<Target, Failure> {
     })
 }
 
-/// Looks at each option by itself, before anything is asked.
+/// Checks each option by itself, before anything is asked.
 fn judge(args: &InitArgs) -> Result<(), Failure> {
-    let wrong = |option: &str, result: Result<(), String>| {
-        result.map_err(|why| Failure::usage(format!("{option}: {why}; nothing was written")))
-    };
-    let given = |value: &Option<String>| value.clone();
-    if let Some(namespace) = given(&args.namespace) {
-        wrong("--namespace", Draft::try_one(|draft| draft.namespace = namespace))?;
-    }
-    if let Some(field) = given(&args.field) {
-        wrong("--field", Draft::try_one(|draft| draft.field = Some(field)))?;
-    }
-    if let Some(expire_after) = given(&args.expire_after) {
-        wrong("--expire-after", Draft::try_one(|draft| draft.expire_after = expire_after))?;
-    }
-    if let Some(ttl_field) = given(&args.ttl_field) {
-        wrong("--ttl-field", Draft::try_one(|draft| draft.ttl_field = Some(ttl_field)))?;
-    }
-    if let Some(format) = given(&args.date_format) {
-        wrong("--date-format", Draft::try_one(|draft| draft.date_format = Some(format)))?;
-    }
-    if let Some(percent) = args.max_delete_percent {
-        wrong("--max-delete-percent", Draft::try_one(|draft| draft.max_delete_percent = percent))?;
+    let percent = args.max_delete_percent.map(|percent| percent.to_string());
+    for (option, answer, given) in [
+        ("--namespace", Answer::Namespace, &args.namespace),
+        ("--field", Answer::Field, &args.field),
+        ("--expire-after", Answer::ExpireAfter, &args.expire_after),
+        ("--ttl-field", Answer::TtlField, &args.ttl_field),
+        ("--date-format", Answer::DateFormat, &args.date_format),
+        ("--max-delete-percent", Answer::MaxDeletePercent, &percent),
+    ] {
+        let Some(text) = given else { continue };
+        answer.check(text).map_err(|why| Failure::usage(format!("{option}: {why}; nothing was written")))?;
     }
     Ok(())
 }
 
-/// Says what was written and what a careful person does now.
+/// Prints the name of the file and the next commands.
 fn next_steps(common: &Common, path: &Path) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     if path.as_os_str() != "-" {

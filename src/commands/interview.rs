@@ -1,4 +1,5 @@
-//! The questions of `sweeper init`, on standard error; answers come from standard input. Where there is a connection string, it looks first.
+//! The questions of `sweeper init`, on standard error; answers come from standard input. With a connection string they offer what the
+//! deployment has.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,18 +13,19 @@ use crate::facts::{Collection, Kind};
 use crate::failure::Failure;
 use crate::init::{DateField, Draft, date_fields};
 use crate::instant::rfc3339;
+use crate::policy::answer::Answer;
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted};
 use crate::server::{Deployment, connect};
 use crate::text::{clean, count, fold, plural};
 
-/// A person waits for the first question no longer than this.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// Time after which the questions begin without a look at the deployment.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(10);
 
-/// Collections and fields that are shown at most.
-const MOST_SHOWN: usize = 15;
+/// Collections or fields in one list.
+const MAX_SHOWN: usize = 15;
 
-/// What a connection string made visible.
+/// A deployment and its collections.
 struct Look {
     deployment: Deployment,
     collections: Vec<Counted>,
@@ -67,8 +69,8 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
         Some(expire_after) => expire_after.clone(),
         None => {
             let default = ttl.map(|(_, seconds)| duration::format(i64::from(seconds)));
-            ask("Documents expire so long after that date (such as 90d, 12h, 45m)", default.as_deref(), |answer| {
-                Draft::try_one(|draft| draft.expire_after = answer.to_owned()).map(|()| answer.to_owned())
+            ask("Time from that date until a document expires (such as 90d, 12h, 45m)", default.as_deref(), |answer| {
+                Answer::ExpireAfter.check(answer).map(|()| answer.to_owned())
             })?
         }
     };
@@ -76,7 +78,7 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
         Some(percent) => percent,
         None => ask("Refuse to delete more of the collection than, in percent", Some(&Draft::PERCENT.to_string()), |answer| {
             let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is no number"))?;
-            Draft::try_one(|draft| draft.max_delete_percent = percent).map(|()| percent)
+            Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
         })?,
     };
     let replica_set = look.as_ref().and_then(|look| look.deployment.facts.set_name.clone());
@@ -94,10 +96,10 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
     })
 }
 
-/// Connects where there is a connection string. That it does not work keeps nobody from answering.
+/// Connects if there is a connection string. A failure is only a warning: the questions can be answered without a deployment.
 async fn look(common: &Common) -> Option<Look> {
     let uri = common.uri.as_ref().filter(|uri| !uri.is_empty())?;
-    let looked = timeout(LONGEST_LOOK, async {
+    let looked = timeout(MAX_LOOK_TIME, async {
         let deployment = connect::connect(uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
         let collections = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
         Ok::<_, String>(Look { deployment, collections })
@@ -105,13 +107,13 @@ async fn look(common: &Common) -> Option<Look> {
     match looked.await {
         Ok(Ok(look)) => return Some(look),
         Ok(Err(why)) => warn!("no collections to choose from: {why}"),
-        Err(_) => warn!("no collections to choose from: no answer within {} s", LONGEST_LOOK.as_secs()),
+        Err(_) => warn!("no collections to choose from: no answer within {} s", MAX_LOOK_TIME.as_secs()),
     }
     None
 }
 
 fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
-    let shown = &collections[..collections.len().min(MOST_SHOWN)];
+    let shown = &collections[..collections.len().min(MAX_SHOWN)];
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
         let kind = if matches!(collection.kind, Kind::TimeSeries(_)) { "bucket" } else { "document" };
@@ -129,18 +131,18 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
     };
     ask(question, only, |answer| {
         let names: Vec<_> = collections.iter().map(|counted| &counted.collection.namespace).collect();
-        // The name of a collection is enough where one database alone has it.
+        // The name of a collection is enough if only one database has it.
         let mut named = names.iter().filter(|name| name.collection == answer);
         if let Some(name) = numbered(answer, &names[..shown.len()]).or(named.next().filter(|_| named.next().is_none())) {
             return Ok(name.to_string());
         }
-        Draft::try_one(|draft| draft.namespace = answer.to_owned()).map(|()| answer.to_owned())
+        Answer::Namespace.check(answer).map(|()| answer.to_owned())
     })
 }
 
-/// The field, and its format where the policy has to name it.
+/// Asks for the field; returns it with its format if the policy has to name the format.
 fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(String, Option<String>)> {
-    let shown = &fields[..fields.len().min(MOST_SHOWN)];
+    let shown = &fields[..fields.len().min(MAX_SHOWN)];
     let width = width(shown.iter().map(|field| clean(&field.path)));
     for (index, field) in shown.iter().enumerate() {
         let what = match field.format {
@@ -162,16 +164,16 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
     ask(question, default, |answer| {
         let known = numbered(answer, shown).or_else(|| fields.iter().find(|field| field.path == answer));
         let Some(field) = known else {
-            Draft::try_one(|draft| draft.field = Some(answer.to_owned()))?;
+            Answer::Field.check(answer)?;
             if !fields.is_empty() {
-                // A document without it never expires; it may be right all the same.
+                // Documents without the field never expire, but it may still be the right one.
                 say(&format!("(none of the documents looked at has a date in `{}`)", clean(answer)))
                     .map_err(|cause| cause.to_string())?;
             }
             return Ok((answer.to_owned(), None));
         };
         let format = match field.format {
-            // What `_id` holds is otherwise taken from the kind of the collection.
+            // Without a format the kind of the collection decides what `_id` holds.
             DateFormat::Date if field.path == "_id" => Some("date"),
             DateFormat::Date | DateFormat::ObjectId => None,
             DateFormat::EpochMillis => Some("epochMillis"),
@@ -196,17 +198,17 @@ fn existing_ttl(collection: &Collection) -> Option<(String, u32)> {
     collection.ttl().iter().find_map(|ttl| ttl.deletes_after().ok().map(|(field, seconds)| (field.to_owned(), seconds)))
 }
 
-/// Of a column, in characters: longer names take the room that they need.
+/// Returns the width of a column in characters; names longer than 40 may exceed it.
 fn width(names: impl Iterator<Item = String>) -> usize {
     names.map(|name| name.chars().count()).filter(|width| *width <= 40).max().unwrap_or(0)
 }
 
-/// What an answer stands for that is the number of a line.
+/// Returns the item of the line whose number is the answer.
 fn numbered<'a, T>(answer: &str, shown: &'a [T]) -> Option<&'a T> {
     shown.get(answer.parse::<usize>().ok()?.checked_sub(1)?)
 }
 
-/// Asks until the answer can be taken; an empty one is the default, where there is one.
+/// Asks until the answer is accepted; an empty answer stands for the default, if there is one.
 fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<T> {
     loop {
         let shown = default.map(|default| format!(" [{}]", clean(default))).unwrap_or_default();

@@ -19,9 +19,9 @@ use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment};
 use crate::lock::{Attempt, Holder, Occupant};
 use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
-use crate::server::Deployment;
 use crate::server::error::ServerError;
 use crate::server::lease::LeaseStore;
+use crate::server::{Deployment, privileges};
 use crate::text::duration;
 use crate::{exit, log};
 
@@ -238,10 +238,6 @@ fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
 }
 
 fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {
-    let failure = Failure::cannot_run(format!("taking a lease in `{lock}` (`lock` of the policy): {cause}; nothing was deleted"));
-    if cause.is_unauthorized() {
-        failure.hint("the user needs `find`, `insert` and `update` there; `sweeper check --connect` names the grant")
-    } else {
-        failure
-    }
+    let why = privileges::explain(cause, lock, &privileges::NEEDED_FOR_LEASES);
+    Failure::cannot_run(format!("taking a lease in `{lock}` (`lock` of the policy): {why}; nothing was deleted"))
 }

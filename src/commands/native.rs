@@ -9,7 +9,7 @@ use crate::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::exit;
 use crate::facts::Scope;
 use crate::failure::Failure;
-use crate::instant::rfc3339;
+use crate::instant::Instant;
 use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::plan::guard;
@@ -47,7 +47,7 @@ pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> any
         command,
         dry_run,
         run_id: session.id.clone(),
-        started_at: rfc3339(session.started_at),
+        started_at: Instant(session.started_at),
         exit_code: session.stop.exit_code().unwrap_or(exit_code),
         policy: PolicyReport { path: session.policy.path.clone(), sha256: session.policy.sha256.clone() },
         server: ServerReport::from(&deployment.facts),

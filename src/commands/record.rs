@@ -19,8 +19,8 @@ use crate::output::{self, Target};
 use crate::report::history;
 use crate::report::metrics::{self, Ended};
 use crate::report::{Command, Report, RunRecord, Status, Totals};
-use crate::server::grant::RecordGrant;
 use crate::server;
+use crate::server::grant::RecordGrant;
 
 /// More of an earlier file is not read: it is none of ours.
 const LONGEST_METRICS: u64 = 64 << 20;

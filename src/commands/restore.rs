@@ -171,7 +171,9 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
                 return Err("interrupted; run it again for the rest".into());
             }
             insert::put(deployment, &to, chunk, present, args.dry_run, done).await.map_err(|cause| {
-                let why = privileges::explain(&cause, &to, &["find", "insert", "update"]);
+                let actions: &[&str] =
+                    if present == Present::Replace { &["find", "insert", "update"] } else { &["find", "insert"] };
+                let why = privileges::explain(&cause, &to, actions);
                 format!("{why}; run it again for the rest: documents that are there already stay as they are")
             })?;
         }

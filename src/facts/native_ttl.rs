@@ -1,6 +1,8 @@
 //! Native TTL settings: what makes the server itself delete documents.
 
 use bson::{Bson, Document};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::values::integer;
 
@@ -12,14 +14,17 @@ pub const LAST_CHANGE: &str = "_ts";
 const INACTIVE: i64 = 2_147_483_647;
 
 /// The thing that a TTL setting belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "scope")]
 pub enum Scope {
+    /// An index.
     Index,
     /// A clustered collection itself.
     Clustered,
     /// A time-series collection itself.
     TimeSeries,
-    /// The index on [`LAST_CHANGE`].
+    /// The index on `_ts`, the time of the last change.
     LastChange,
 }
 

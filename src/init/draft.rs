@@ -1,12 +1,12 @@
-//! The text of a first policy.
+//! Text of a first policy.
 
 use crate::native::yaml::text;
 use crate::policy::{PolicyError, duration, parse};
 
-/// Comments begin in this column where there is room.
+/// Column in which comments begin if there is room.
 const COMMENTS: usize = 30;
 
-/// The answers. Each is text as a person gave it; the policy's own parser says whether it can stand.
+/// The answers, as text. The policy's own parser checks them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draft {
     pub namespace: String,
@@ -15,28 +15,15 @@ pub struct Draft {
     pub date_format: Option<String>,
     pub expire_after: String,
     pub ttl_field: Option<String>,
-    /// The rule is refused above this share of the collection.
+    /// Share of the collection above which the rule is refused, in percent.
     pub max_delete_percent: f64,
-    /// Name of the replica set that was looked at.
+    /// Name of the replica set that the questions were answered from.
     pub replica_set: Option<String>,
 }
 
 impl Draft {
-    /// Share of a collection above which a first policy refuses, in percent.
+    /// Default of [`Draft::max_delete_percent`].
     pub const PERCENT: f64 = 50.0;
-
-    /// A policy that is valid, for trying one answer in.
-    fn valid() -> Self {
-        Self {
-            namespace: "app.c".into(),
-            field: Some("at".into()),
-            date_format: None,
-            expire_after: "1d".into(),
-            ttl_field: None,
-            max_delete_percent: Self::PERCENT,
-            replica_set: None,
-        }
-    }
 
     /// Writes the policy.
     pub fn yaml(&self) -> String {
@@ -45,7 +32,7 @@ impl Draft {
         let ttl_field =
             self.ttl_field.as_ref().map_or("    # ttlField: ttl".to_owned(), |name| format!("    ttlField: {}", text(name)));
         let date_format = self.date_format.as_ref().map(|format| format!("    dateFormat: {}", text(format)));
-        // A duration begins with a digit and is no number all the same.
+        // A duration begins with a digit but is no number, so it needs no quotation marks.
         let expire_after = match duration::parse(&self.expire_after) {
             Ok(_) => self.expire_after.clone(),
             Err(_) => text(&self.expire_after),
@@ -54,7 +41,7 @@ impl Draft {
             Some(("version: 1".to_owned(), "")),
             Some((String::new(), "")),
             Some(("connection:".to_owned(), "")),
-            Some(("  uri: ${MONGODB_URI}".to_owned(), "from the environment: no password stands here")),
+            Some(("  uri: ${MONGODB_URI}".to_owned(), "from the environment: no password in this file")),
             expect.map(|entry| (entry, "refuse to run anywhere else")),
             Some((String::new(), "")),
             Some(("defaults:".to_owned(), "for every rule; a rule's own key wins")),
@@ -66,7 +53,7 @@ impl Draft {
             Some((format!("  - namespace: {}", text(&self.namespace)), "database.collection; `*` stands for anything")),
             Some((field, if self.field.is_some() { "holds the date" } else { "left out: a time-series collection has its own" })),
             date_format.map(|entry| (entry, "date | epochSeconds | epochMillis | objectId")),
-            Some((format!("    expireAfter: {expire_after}"), "so long after that date: w, d, h, m, s")),
+            Some((format!("    expireAfter: {expire_after}"), "time from that date: w, d, h, m, s")),
             Some((ttl_field, "overrides it for its document, in seconds")),
             Some(("    # filter: {status: done}".to_owned(), "only these; MongoDB's query language")),
         ];
@@ -77,26 +64,11 @@ impl Draft {
         format!("{HEAD}{}", lines.collect::<String>())
     }
 
-    /// Tries the policy with the parser that will read it.
+    /// Checks the policy with the parser that will read it.
     ///
-    /// Errors: all that is wrong.
+    /// Errors: all problems.
     pub fn check(&self, path: &str) -> Result<(), PolicyError> {
         parse::parse(path, &self.yaml(), &|_| None, true).map(|_| ())
-    }
-
-    /// Tries one answer; `enter` puts it into a policy that is otherwise right.
-    ///
-    /// Errors: what is wrong with it, without the name of its key.
-    pub fn try_one(enter: impl FnOnce(&mut Self)) -> Result<(), String> {
-        let mut draft = Self::valid();
-        enter(&mut draft);
-        draft.check("").map_err(|error| {
-            let message = error.problems.into_iter().map(|(_, message)| message).next().unwrap_or_default();
-            message
-                .split_once("`: ")
-                .and_then(|(_, rest)| rest.split_once("`: "))
-                .map_or(message.clone(), |(_, why)| why.to_owned())
-        })
     }
 }
 
@@ -130,7 +102,9 @@ mod tests {
                 field: Some(field.into()),
                 expire_after: expire_after.into(),
                 replica_set: Some("rs: #0".into()),
-                ..Draft::valid()
+                date_format: None,
+                ttl_field: None,
+                max_delete_percent: Draft::PERCENT,
             };
             let text = draft.yaml();
             match parse::parse("", &text, &|_| None, true) {
@@ -145,16 +119,5 @@ mod tests {
                 Err(error) => assert!(namespace.contains('$') && error.problems.len() == 1, "{error}\n{text}"),
             }
         }
-    }
-
-    #[test]
-    fn one_answer_is_judged_by_itself() {
-        assert_eq!(Draft::try_one(|draft| draft.namespace = "app.c".into()), Ok(()));
-        let why = Draft::try_one(|draft| draft.namespace = "sessions".into()).unwrap_err();
-        assert_eq!(why, "\"sessions\" has no collection; expected `database.collection`");
-        let why = Draft::try_one(|draft| draft.expire_after = "soon".into()).unwrap_err();
-        assert!(why.starts_with("not a duration: \"soon\""), "{why}");
-        let why = Draft::try_one(|draft| draft.max_delete_percent = 0.0).unwrap_err();
-        assert!(why.contains("above 0 and at most 100"), "{why}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which fields of some documents hold dates.
+//! Fields of sampled documents that hold dates.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use bson::{Bson, DateTime, Document};
 
 use crate::policy::DateFormat;
 
-/// Sub-documents deeper than this are not looked into.
-const DEEPEST: usize = 4;
+/// Depth of the sub-documents that are searched.
+const MAX_DEPTH: usize = 4;
 
 /// The years 2000 to 2100 in seconds since 1970: a number in between may well be a date.
 const PLAUSIBLE_SECONDS: std::ops::Range<i64> = 946_684_800..4_102_444_800;
@@ -17,14 +17,14 @@ const PLAUSIBLE_SECONDS: std::ops::Range<i64> = 946_684_800..4_102_444_800;
 pub struct DateField {
     pub path: String,
     pub format: DateFormat,
-    /// How many of the documents have a date there.
+    /// Number of documents that have a date at this path.
     pub documents: usize,
     pub oldest: DateTime,
     pub newest: DateTime,
 }
 
-/// Finds the field paths under which the documents hold dates, ObjectIds (in `_id` alone) or numbers that may be dates. Dates come first, those
-/// of most documents before others; `_id` and numbers follow.
+/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Dates come first, then `_id`,
+/// then numbers; within each of them the fields of most documents come first.
 pub fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
     for document in documents {
@@ -54,7 +54,7 @@ pub fn date_fields(documents: &[Document]) -> Vec<DateField> {
 }
 
 fn look(above: &str, name: &str, value: &Bson, depth: usize, dates: &mut Vec<(String, DateFormat, DateTime)>) {
-    if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) || depth > DEEPEST {
+    if name.is_empty() || name.starts_with('$') || name.contains(['.', '\0']) || depth > MAX_DEPTH {
         return;
     }
     let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
@@ -65,7 +65,7 @@ fn look(above: &str, name: &str, value: &Bson, depth: usize, dates: &mut Vec<(St
             item => dates.extend(date(item).map(|(format, at)| (path.clone(), format, at))),
         }),
         Bson::ObjectId(id) if path == "_id" => dates.push((path, DateFormat::ObjectId, id.timestamp())),
-        // A number there is a number.
+        // A number in `_id` is taken for a plain number.
         value if path != "_id" || matches!(value, Bson::DateTime(_)) => {
             dates.extend(date(value).map(|(format, at)| (path, format, at)))
         }

@@ -1,6 +1,10 @@
 //! The rules of a policy matched with the native TTL settings of a deployment, and the differences between them.
 
 use std::collections::BTreeSet;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::change::{self, Change, is_same_filter};
 use super::target::{TtlTarget, target};
@@ -9,7 +13,9 @@ use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 
 /// Result of comparing a rule with the native settings of one collection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "state")]
 pub enum State {
     /// The server deletes what the rule deletes.
     Same,
@@ -22,16 +28,9 @@ pub enum State {
     Impossible,
 }
 
-impl State {
-    /// Returns the name in reports.
-    pub fn word(self) -> &'static str {
-        match self {
-            State::Same => "same",
-            State::Differs => "differs",
-            State::Missing => "missing",
-            State::Extra => "extra",
-            State::Impossible => "impossible",
-        }
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The report of `native diff` and `native apply`: rules compared with native settings, and the outcome of the changes.
 
 use bson::{Bson, Document};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,24 +9,31 @@ use super::diff::{Difference, State};
 use super::target::TtlTarget;
 use crate::exit;
 use crate::facts::{NativeTtl, Scope};
-use crate::report::{PolicyReport, ServerReport};
+use crate::instant::Instant;
+use crate::report::{PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::text::{clean, count, plural};
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Report of `sweeper native diff` or `native apply`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "sweeper native")]
 pub struct NativeReport {
+    #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
     pub command: Command,
     pub dry_run: bool,
+    #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
-    pub started_at: String,
+    pub started_at: Instant,
     pub exit_code: u8,
     pub policy: PolicyReport,
     pub server: ServerReport,
+    /// In the order of the rules, then of the namespaces; settings without a rule come last.
     pub rows: Vec<Row>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "command")]
 pub enum Command {
     #[serde(rename = "native diff")]
     Diff,
@@ -34,14 +42,14 @@ pub enum Command {
 }
 
 /// One rule in one namespace, or one setting without a rule.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "row")]
 pub struct Row {
     /// Null for a setting without a rule.
     pub rule: Option<String>,
     pub namespace: String,
-    /// `same`, `differs`, `missing`, `extra` or `impossible`.
-    pub state: &'static str,
+    pub state: State,
     /// The setting of the deployment.
     pub native: Option<Setting>,
     /// The setting that would do what the rule does.
@@ -52,12 +60,14 @@ pub struct Row {
 }
 
 /// One native TTL setting; documents are in canonical Extended JSON.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "setting")]
 pub struct Setting {
-    /// `index`, `clustered`, `timeSeries` or `lastChange`.
-    pub scope: &'static str,
+    pub scope: Scope,
+    /// Name of the index; null for a setting of the collection itself, and for one that is wanted.
     pub index: Option<String>,
+    /// Field of the dates, or the whole key of an index by which the server never deletes.
     pub field: String,
     /// The value as it stands in the catalog; `off` for a rule that is disabled.
     pub expire_after_seconds: Value,
@@ -67,8 +77,9 @@ pub struct Setting {
 }
 
 /// One change and its outcome.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "change")]
 pub struct ChangeReport {
     /// The command as one would paste it into mongosh.
     pub command: String,
@@ -79,8 +90,9 @@ pub struct ChangeReport {
     pub error: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "changeStatus")]
 pub enum ChangeStatus {
     /// Not made: a dry run, or the run ended before it.
     Planned,
@@ -95,7 +107,7 @@ impl From<&Difference> for Row {
         Self {
             rule: difference.rule.as_ref().map(|rule| rule.name.clone()),
             namespace: difference.namespace.to_string(),
-            state: difference.state.word(),
+            state: difference.state,
             native: difference.native.as_ref().map(Setting::from),
             wanted: difference.target.as_ref().map(Setting::from),
             reason: difference.reason.clone(),
@@ -107,7 +119,7 @@ impl From<&Difference> for Row {
 impl From<&NativeTtl> for Setting {
     fn from(native: &NativeTtl) -> Self {
         Self {
-            scope: word(native.scope),
+            scope: native.scope,
             index: native.index.clone(),
             field: native.shown_field(),
             // In relaxed form a whole number is a plain number, and NaN is still distinct.
@@ -122,7 +134,7 @@ impl From<&NativeTtl> for Setting {
 impl From<&TtlTarget> for Setting {
     fn from(target: &TtlTarget) -> Self {
         Self {
-            scope: word(target.scope),
+            scope: target.scope,
             index: None,
             field: target.field.clone(),
             expire_after_seconds: target.seconds.map_or_else(|| Value::from("off"), Value::from),
@@ -137,18 +149,9 @@ fn json(document: &Document) -> Value {
     Bson::Document(document.clone()).into_canonical_extjson()
 }
 
-fn word(scope: Scope) -> &'static str {
-    match scope {
-        Scope::Index => "index",
-        Scope::Clustered => "clustered",
-        Scope::TimeSeries => "timeSeries",
-        Scope::LastChange => "lastChange",
-    }
-}
-
 /// Returns the exit code of a diff: success if there is no difference.
 pub fn of_diff(rows: &[Row]) -> u8 {
-    if rows.iter().all(|row| row.state == State::Same.word()) { exit::DONE } else { exit::REFUSED }
+    if rows.iter().all(|row| row.state == State::Same) { exit::DONE } else { exit::REFUSED }
 }
 
 /// Returns the exit code of an apply: success if all possible changes were made.
@@ -190,7 +193,7 @@ fn said(row: &Row) -> String {
     let wanted = row.wanted.as_ref().map(|wanted| plain(&wanted.expire_after_seconds));
     let setting = row.native.as_ref().or(row.wanted.as_ref());
     let values = match (native, wanted) {
-        (Some(native), Some(wanted)) if row.state != State::Same.word() => Some(format!("{native}, the policy says {wanted}")),
+        (Some(native), Some(wanted)) if row.state != State::Same => Some(format!("{native}, the policy says {wanted}")),
         (Some(native), _) => Some(native),
         (None, Some(wanted)) => Some(format!("expireAfterSeconds {wanted} of the policy")),
         (None, None) => None,
@@ -208,12 +211,12 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
     let mut lines = vec![change.command.clone()];
     if let (Some(expired), Some(documents)) = (change.expired_count, change.document_count) {
         // In a time-series collection the server deletes whole buckets, and later.
-        let is_series = row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::TimeSeries));
+        let is_series = row.wanted.as_ref().is_some_and(|wanted| wanted.scope == Scope::TimeSeries);
         let at_most = if is_series { "at most " } else { "" };
         let documents = plural(documents, "document");
         lines.push(format!("the server would delete {at_most}{} of {documents} at once", count(expired)));
     }
-    if row.wanted.as_ref().is_some_and(|wanted| wanted.scope == word(Scope::LastChange)) {
+    if row.wanted.as_ref().is_some_and(|wanted| wanted.scope == Scope::LastChange) {
         lines.push("how many documents go at once cannot be counted: `_ts` is not visible".to_owned());
     }
     let error = change.error.as_deref().unwrap_or_default();
@@ -229,7 +232,7 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
 /// Renders one line with the number of rows in each state and of the changes.
 pub fn summary(report: &NativeReport) -> String {
     let all = [State::Same, State::Differs, State::Missing, State::Extra, State::Impossible];
-    let states = all.iter().filter_map(|state| counted(&report.rows, state.word(), |row| row.state == state.word()));
+    let states = all.iter().filter_map(|state| counted(&report.rows, &state.to_string(), |row| row.state == *state));
     let of = |status: ChangeStatus| move |row: &Row| row.change.as_ref().is_some_and(|change| change.status == status);
     let changes = [
         counted(&report.rows, "applied", of(ChangeStatus::Applied)),

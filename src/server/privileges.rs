@@ -12,7 +12,7 @@ use crate::policy::namespace::Namespace;
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
 /// Actions that taking, renewing and giving back a lease needs.
-const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
+pub const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 
 /// The privileges of the connected user; `None` if the server asks for no user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);

@@ -206,8 +206,12 @@ async fn the_grant_that_is_missing_can_be_pasted() {
     let refused = site.report(&uri, rules, &["--as-of", NOW]).await;
     assert_eq!((refused.ran.code, rule(&refused, "deletedCount")), (Some(3), 0.into()), "{refused:?}");
     let error = rule(&refused, "error");
-    let grant = "grantPrivilegesToRole(\"sweeper\", [{resource: {db: \"metrics\", system_buckets: \"c\"}, actions: [\"find\", \"remove\"]}])";
-    assert!(error.as_str().unwrap().contains(grant), "{error}");
+    let grant = |actions: &str| {
+        format!(
+            "grantPrivilegesToRole(\"sweeper\", [{{resource: {{db: \"metrics\", system_buckets: \"c\"}}, actions: [{actions}]}}])"
+        )
+    };
+    assert!(error.as_str().unwrap().contains(&grant("\"find\", \"remove\"")), "{error}");
     assert_eq!(ids(&c).await, id_set([1, 2]));
 
     // `find` is enough for a dry run, but not for a sweep.
@@ -219,7 +223,7 @@ async fn the_grant_that_is_missing_can_be_pasted() {
     assert!(check.code == Some(3) && check.stdout.contains("the user needs `remove` on `metrics.system.buckets.c`"), "{check:?}");
     let failed = site.report(&uri, rules, &["--as-of", NOW]).await;
     assert_eq!((failed.ran.code, rule(&failed, "deletedCount")), (Some(3), 0.into()), "{failed:?}");
-    assert!(rule(&failed, "error").as_str().unwrap().contains(grant), "{failed:?}");
+    assert!(rule(&failed, "error").as_str().unwrap().contains(&grant("\"remove\"")), "{failed:?}");
 
     server.admin(doc! { "grantPrivilegesToRole": "sweeper", "privileges": [buckets(&["find", "remove"])] }).await;
     let check = site.run(&uri, rules, &["check", "--connect"]).await;

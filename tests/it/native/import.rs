@@ -184,7 +184,7 @@ async fn the_policy_says_where_each_rule_comes_from_and_what_was_left_out() {
     assert_eq!(
         comments[5..],
         [
-            r##"# TTL index "a\U00002028# -\U0000000A x", hidden: the server deletes by it all the same"##.to_owned(),
+            r##"# TTL index "a\U00002028# -\n x", hidden: the server deletes by it all the same"##.to_owned(),
             "# TTL index \"first\"".into(),
             "# TTL index \"second\"".into(),
             "# time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds (3600 s), \

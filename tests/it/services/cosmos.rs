@@ -324,7 +324,7 @@ async fn the_services_own_ttl_is_set_by_native_apply() {
     for (rule, part) in [
         ("field: at, expireAfterSeconds: 60", "counts from the last change"),
         ("field: _ts, expireAfterSeconds: 0", "no expireAfterSeconds of 0"),
-        ("field: _ts, expireAfterSeconds: 60, ttlField: other", "from `ttl` alone"),
+        ("field: _ts, expireAfterSeconds: 60, ttlField: other", "only from `ttl`"),
         ("field: _ts, expireAfterSeconds: 60, filter: {a: 1}", "no filter"),
     ] {
         let (code, report) = native(&proxied, &format!("  - {{namespace: DB.c, {rule}}}\n"), &["diff"]).await;
