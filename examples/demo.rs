@@ -1,4 +1,5 @@
-//! `cargo run --example demo`: a throwaway mongod, filled like a small shop's; a dry run, the sweep, and what is left.
+//! `cargo run --example demo`: starts a throwaway mongod with the data of a small shop, shows a dry run and a sweep, and counts
+//! what is left.
 
 #![allow(clippy::print_stdout)]
 
@@ -26,7 +27,7 @@ collections:
     namespace: shop.events
     field: seenAt
     expireAfter: 30d
-  - name: carts                   # 7 days, or what the cart's own ttl says; -1 is never
+  - name: carts                   # 7 days, or the cart's own ttl; -1 means never
     namespace: shop.carts
     field: updatedAt
     expireAfter: 7d
@@ -47,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     println!("\nThe policy:\n\n{POLICY}");
 
     for (title, option) in
-        [("1. What would go? (sweeper sweep --dry-run)", "--dry-run"), ("2. Let it go. (sweeper sweep --yes)", "--yes")]
+        [("1. What would be deleted? (sweeper sweep --dry-run)", "--dry-run"), ("2. Delete it. (sweeper sweep --yes)", "--yes")]
     {
         println!("{}\n{title}\n", "-".repeat(80));
         let policy = policy.to_string_lossy();
@@ -65,7 +66,7 @@ async fn main() -> anyhow::Result<()> {
     );
     let forever = doc! { "ttl": -1 };
     println!(
-        "carts whose own ttl says never:               {}",
+        "carts whose own ttl is -1, for never:         {}",
         shop.collection::<Document>("carts").count_documents(forever).await?
     );
     println!("\nThe throwaway mongod and its data are gone.");

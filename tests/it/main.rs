@@ -1,4 +1,4 @@
-//! `sweeper` from outside, as one program: one folder per area, one file per subject.
+//! Integration tests of `sweeper`, in one program: a folder for each area, a file for each subject.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Azure Cosmos DB for MongoDB (RU), played by the proxy: exact survivors and counts under throttling and every fault.
+//! Azure Cosmos DB for MongoDB (RU), simulated by the proxy: exact survivors and counts under throttling and every fault.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use mongodb::bson::{Bson, DateTime, doc};
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
-/// An account in front of 150 expired documents and 10 live ones.
+/// Returns an account with 150 expired documents and 10 live ones.
 async fn account(settings: CosmosRu) -> Proxied {
     let case = Case::new().await;
     case.fill("c", dated(0..150, days(-3)).chain(dated(150..160, days(3)))).await;
@@ -36,7 +36,7 @@ async fn assert_swept(proxied: &Proxied, report: &Report) {
 }
 
 fn throttle(names_wait: bool) -> Option<Throttle> {
-    // Twenty documents a second, thirty at once.
+    // Twenty documents a second, and bursts of thirty.
     Some(Throttle { units_per_second: 400.0, burst: 300.0, names_wait })
 }
 
@@ -54,7 +54,7 @@ async fn an_account_is_swept_by_pages_and_its_bill_is_reported() {
     let units = report.rule(0, "requestUnits").as_f64().unwrap();
     let charged = proxied.proxy.usage().charged - before;
     assert!(units >= 1500.0 && units <= charged, "{units} of {charged}");
-    // Nothing that such an account refuses was tried, and no cursor was left to go on with.
+    // No request that such an account refuses was sent, and no cursor was continued.
     let requests = proxied.proxy.requests();
     assert!(requests.iter().all(|request| request.name != "getMore" && !request.body.contains_key("comment")));
     for delete in proxied.proxy.requests_of("delete") {
@@ -88,7 +88,7 @@ async fn a_budget_of_request_units_is_kept_so_that_nobody_is_throttled() {
     assert_swept(&proxied, &report).await;
     let usage = proxied.proxy.usage();
     assert_eq!(usage.refused, 0, "{usage:?}");
-    // 1500 units and more at 200 a second.
+    // At least 1500 units at 200 a second.
     let deletes = proxied.proxy.requests_of("delete");
     let took = deletes.last().unwrap().at - deletes[0].at;
     assert!(took >= Duration::from_millis(6500), "{took:?}");
@@ -109,7 +109,7 @@ async fn every_fault_ends_with_the_same_survivors() {
         ("16500 in whole", Fault::Answer { reply: errors::throttled(None), done: false }, false),
         ("16500 with a wait", Fault::Answer { reply: errors::throttled(Some(Duration::from_millis(50))), done: false }, false),
     ];
-    // Side by side, since a sweep waits after most of them.
+    // In parallel, since a sweep waits after most of them.
     let swept = faults.map(async |(name, fault, uncertain)| {
         let proxied = account(CosmosRu::default()).await;
         let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 40}\n";
@@ -313,7 +313,7 @@ async fn the_services_own_ttl_is_set_by_native_apply() {
         assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(0), &"applied".into()), "{report}");
         let (code, report) = native(&proxied, &rules, &["diff"]).await;
         assert_eq!((code, &report["rows"][0]["native"]["expireAfterSeconds"]), (Some(0), &seconds.into()), "{report}");
-        // Another value: not in place, and the way is said.
+        // Another value: the index must be dropped first, and the reason says so.
         let other = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n";
         let (code, report) = native(&proxied, other, &["apply", "--yes"]).await;
         assert_eq!((code, &report["rows"][0]["state"]), (Some(0), &"differs".into()), "{report}");
@@ -334,7 +334,7 @@ async fn the_services_own_ttl_is_set_by_native_apply() {
     let guarded = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60, maxDeletePercent: 50}\n";
     let (code, report) = native(&proxied, guarded, &["apply", "--yes"]).await;
     assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(5), &"refused".into()), "{report}");
-    // What nobody can see is not swept.
+    // A rule for `_ts`, which clients cannot see, is not swept.
     for args in [&["sweep"][..], &["sweep", "--dry-run"], &["check"]] {
         let ran = proxied.case.run("  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n", args).await;
         assert_eq!(ran.code, Some(2), "{ran:?}");

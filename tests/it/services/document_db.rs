@@ -1,4 +1,4 @@
-//! The engine of Azure DocumentDB (Cosmos DB for MongoDB vCore), played by the proxy.
+//! The engine of Azure DocumentDB (Cosmos DB for MongoDB vCore), simulated by the proxy.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
-/// A cluster in front of 1300 expired documents and 10 live ones.
+/// Returns a cluster with 1300 expired documents and 10 live ones.
 async fn cluster(settings: DocumentDb) -> Proxied {
     let case = Case::new().await;
     case.fill("c", dated(0..1300, days(-3)).chain(dated(1300..1310, days(3)))).await;
@@ -52,7 +52,7 @@ async fn a_command_that_is_too_much_for_its_time_is_sent_in_parts() {
     let proxied = cluster(DocumentDb { most_deleted: Some(150), ..DocumentDb::default() }).await;
     let report = proxied.case.report(RULE, &[]).await;
     assert_swept(&proxied, &report).await;
-    // Once it is known what the cluster can do, it is asked for no more.
+    // Once the sweep knows how many documents the cluster can delete in time, it asks for no more.
     assert!(proxied.proxy.requests_of("delete").len() < 40, "{}", proxied.proxy.requests_of("delete").len());
 }
 
@@ -65,7 +65,7 @@ async fn every_fault_ends_with_the_same_survivors() {
         ("closed after", Fault::Close { done: true }),
         ("slow", Fault::Delay(Duration::from_millis(300))),
     ];
-    // Side by side, since a sweep waits after most of them.
+    // In parallel, since a sweep waits after most of them.
     let swept = faults.map(async |(name, fault)| {
         let proxied = cluster(DocumentDb::default()).await;
         proxied.proxy.faults().every("delete", 2, fault);

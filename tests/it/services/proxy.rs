@@ -1,4 +1,4 @@
-//! The proxy that plays Azure's services does what it is said to do. What `sweeper` makes of it is tested elsewhere.
+//! The proxy that simulates Azure's services behaves as documented. Tests of `sweeper` with it are in the other files.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn documents_go_in_and_out_through_the_proxy() {
         assert_eq!(c.delete_many(doc! { "_id": { "$gte": 3 } }).await.unwrap().deleted_count, 497);
         assert_eq!(proxied.case.ids("c").await, id_set(0..3));
         assert_eq!((proxied.proxy.requests_of("getMore").len(), proxied.proxy.requests_of("delete").len()), (5, 1));
-        // The documents of an insert come in a section of their own.
+        // The documents of an insert arrive in a document sequence of the message.
         assert_eq!(proxied.proxy.requests_of("insert")[0].body.get_array("documents").unwrap().len(), 500);
     }
 }
@@ -87,7 +87,7 @@ async fn a_throttled_delete_stops_half_way_and_says_so() {
     assert_eq!((deleted(&reply), proxied.left().await), (10, 15), "{reply}");
     let (code, text) = write_error(&reply);
     assert!(code == 16_500 && text.contains("TooManyRequests (429)") && text.contains("no changes were made"), "{text}");
-    // Nothing is left for a single document, and nobody waited.
+    // Not even a single document can be afforded, because no time has passed.
     let (code, text) = refused(proxied.run(delete_all()).await);
     assert!(code == 16_500 && proxied.left().await == 15, "{text}");
     let usage = proxied.proxy.usage();
@@ -214,7 +214,7 @@ async fn cosmos_shows_its_indexes_shard_keys_and_charges() {
     settings.shard_keys.insert(namespace.clone(), doc! { "tenant": "hashed" });
     case.fill("c", dated(0..400, days(-3))).await;
     let mut proxied = Proxied::behind(Service::CosmosRu(settings), case).await;
-    // What was last is the connection's own.
+    // Statistics of the last request belong to the connection.
     proxied.client = Client::with_uri_str(format!("{}&maxPoolSize=1", proxied.proxy.uri())).await.unwrap();
 
     let indexes = proxied.run(doc! { "listIndexes": "c" }).await.unwrap();
@@ -261,7 +261,7 @@ async fn document_db_deletes_all_or_nothing() {
     assert!(code == 50 && text.contains("terminated due to a command timeout"), "{text}");
     assert_eq!(proxied.left().await, 25);
     proxied.proxy.faults().next("delete", 1, Fault::WriteError { after: 3, error: errors::unavailable() });
-    // A hint is not looked at, not even that there is no such index.
+    // The engine ignores hints, even those that name no index.
     let ten = doc! { "delete": "c", "deletes": [{ "q": { "_id": { "$lt": 10 } }, "limit": 0, "hint": "none" }], "comment": "c" };
     let stopped = proxied.run(ten.clone()).await.unwrap();
     assert_eq!((deleted(&stopped), write_error(&stopped).0, proxied.left().await), (0, 1, 25));

@@ -1,4 +1,4 @@
-//! Sharded collections, as far as a server that only calls itself a mongos can show: which commands a sweep sends there.
+//! Sharded collections: the commands that a sweep sends to a server that only calls itself a mongos.
 
 use crate::support::faults::days;
 use crate::support::proxied::Proxied;
@@ -6,7 +6,7 @@ use crate::support::proxy::Service;
 use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::{Bson, Document, doc};
 
-/// 60 documents, every third of them live; one has no shard key.
+/// Returns a proxy with 60 documents, every third of them live; one has no shard key.
 async fn sharded() -> Proxied {
     let case = Case::new().await;
     let documents = (0..60).map(|n| {

@@ -1,4 +1,4 @@
-//! What an audit must say, worked out document by document from the documented tables.
+//! The expected figures of an audit, computed document by document from the documented tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use super::sweeper::{Case, Ran, Report, id_set};
 
 const DAY: i128 = 86_400_000;
 
-/// What becomes of a document.
+/// The state of a document under a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     Expired(DateTime),
-    /// With its date and the instant at which it expires.
+    /// The date, and the instant at which the document expires.
     Later(DateTime, i128),
     Never(String),
 }
 
-/// The fate of a document under a rule for dates; `default` is expireAfterSeconds, `None` where it is -1.
+/// Returns the fate of a document under a rule for dates; `default` is expireAfterSeconds, or `None` if that is -1.
 pub fn fate(document: &Document, path: &str, with_ttl: bool, default: Option<i64>, as_of: DateTime) -> Fate {
     let Some(date) = reference::earliest(document, path) else { return Fate::Never(undated(document.get(path))) };
     let ttl = if with_ttl { reference::own_ttl(document.get("ttl")) } else { Ttl::Default };
@@ -35,7 +35,7 @@ pub fn fate(document: &Document, path: &str, with_ttl: bool, default: Option<i64
     if is_expired { Fate::Expired(date) } else { Fate::Later(date, due) }
 }
 
-/// Why a value of a root-level field holds no date.
+/// Returns the reason why a value of a top-level field is not a date.
 pub fn undated(value: Option<&Bson>) -> String {
     let word = match value {
         None => "missing",
@@ -55,7 +55,7 @@ pub async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
     read(case.run(rules, &[&["audit", "--format", "json"], args].concat()).await)
 }
 
-/// Reads the JSON report of a run, which must be as the schema says.
+/// Reads the JSON report of a run, which must be valid under the schema.
 pub fn read(ran: Ran) -> Report {
     let schema =
         serde_json::from_str(&ttl_sweeper::report::schema::of::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
@@ -66,22 +66,22 @@ pub fn read(ran: Ran) -> Report {
     Report { json, ran }
 }
 
-/// The warnings of a rule.
+/// Returns the warnings of a rule.
 pub fn warnings(report: &Report, rule: usize) -> String {
     report.rule(rule, "warnings").to_string()
 }
 
-/// The sum of a count over the entries of a list.
+/// Adds up a count over the entries of a list.
 pub fn sum(list: &Value, key: &str) -> u64 {
     list.as_array().unwrap_or_else(|| panic!("no list: {list}")).iter().map(|entry| entry[key].as_u64().unwrap()).sum()
 }
 
-/// The sum of the values of `neverExpires`.
+/// Adds up the values of `neverExpires`.
 pub fn never(rule: &Value) -> u64 {
     rule["neverExpires"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
 }
 
-/// Holds a rule of a report beside the fates of the documents, figure by figure.
+/// Compares a rule of a report with the fates of the documents, figure by figure.
 pub fn assert_is_account_of(rule: &Value, fates: &BTreeMap<i32, Fate>, as_of: DateTime, names_reasons: bool) {
     let now = i128::from(as_of.timestamp_millis());
     let expired: Vec<DateTime> =
@@ -153,7 +153,7 @@ pub fn assert_is_account_of(rule: &Value, fates: &BTreeMap<i32, Fate>, as_of: Da
     }
 }
 
-/// An instant of a report, in milliseconds since 1970.
+/// Returns an instant of a report in milliseconds since 1970.
 fn millis(instant: &Value) -> i128 {
     let text = instant.as_str().unwrap_or_else(|| panic!("no instant: {instant}"));
     match text.strip_suffix(" ms since 1970") {

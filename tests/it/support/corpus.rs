@@ -1,4 +1,4 @@
-//! Documents of every shape around a field path, the same ones in every run.
+//! Documents of every shape around a field path, identical in every run.
 
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
@@ -19,7 +19,7 @@ impl Corpus {
         Self { random: StdRng::seed_from_u64(seed), dates: dates.to_vec(), scalars: scalars() }
     }
 
-    /// Documents with the `_id`s from 0, a `tag` from 0 to 4, and random shapes at the path and beside it.
+    /// Returns documents with `_id`s from 0, a `tag` from 0 to 4, and random shapes at the path and around it.
     pub fn around(&mut self, path: &str, count: i32) -> Vec<Document> {
         let names: Vec<&str> = path.split('.').collect();
         (0..count)
@@ -39,14 +39,14 @@ impl Corpus {
             .collect()
     }
 
-    /// A value of which the path goes on with `rest`.
+    /// Returns a value in which the path continues with `rest`.
     fn below(&mut self, rest: &[&str], depth: u32) -> Bson {
         let Some(name) = rest.first() else { return self.leaf(depth) };
         match self.random.random_range(0..13) {
             0..7 => self.document(rest, depth).into(),
             7..10 if depth > 0 => {
                 let length = self.random.random_range(1..4);
-                // Some elements stop the way, so that reachable and unreachable dates lie side by side.
+                // Some elements end the path, so that reachable and unreachable dates are side by side.
                 Bson::Array(
                     (0..length).map(|_| if self.one_in(3) { self.leaf(1) } else { self.below(rest, depth - 1) }).collect(),
                 )
@@ -98,7 +98,8 @@ impl Corpus {
     }
 }
 
-/// A value of every type but Date, Array and Document; several where a type has corners, none of them in the future of anything.
+/// Returns values of every type except Date, Array and Document, several for types with edge cases. None of them, taken for a
+/// date, would be in the future.
 pub fn scalars() -> Vec<Bson> {
     let pointer = serde_json::json!({ "$dbPointer": { "$ref": "c", "$id": { "$oid": "3a0000000000000000000000" } } });
     let mut all = vec![

@@ -1,4 +1,4 @@
-//! Reads Prometheus' text format, strictly: whatever the format does not allow fails the test.
+//! Parses Prometheus' text format strictly: a text that the format does not allow fails the test.
 //!
 //! Source: Prometheus, "Exposition formats", text-based format.
 
@@ -29,12 +29,12 @@ impl Scrape {
         Self(samples)
     }
 
-    /// The value of a series without labels.
+    /// Returns the value of a series without labels.
     pub fn run(&self, name: &str) -> Option<f64> {
         self.0.get(&(format!("sweeper_{name}"), Labels::new())).copied()
     }
 
-    /// The values of a family by the labels `rule` and `namespace`, and one more where the family has it.
+    /// Returns the values of a family by the labels `rule` and `namespace`, and a third label if the family has one.
     pub fn rules(&self, name: &str) -> BTreeMap<Vec<String>, f64> {
         let of_family = self.0.iter().filter(|((found, _), _)| *found == format!("sweeper_{name}"));
         of_family
@@ -46,7 +46,7 @@ impl Scrape {
             .collect()
     }
 
-    /// The value of a rule named like its namespace.
+    /// Returns the value of a rule that is named after its namespace.
     pub fn rule(&self, name: &str, namespace: &str) -> Option<f64> {
         self.rules(name).get(&vec![namespace.to_owned(), namespace.to_owned()]).copied()
     }
@@ -72,7 +72,7 @@ fn sample(line: &str) -> (String, Labels, f64) {
     (name.to_owned(), labels, value.parse().unwrap_or_else(|cause| panic!("{cause}: {line}")))
 }
 
-/// The text up to the closing quote, unescaped, and what follows.
+/// Returns the unescaped text up to the closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,4 +1,4 @@
-//! What a test does to a server or a run from outside: fail points, the server's log of commands, signals.
+//! Faults that a test injects into a server or a run: fail points, signals, slow commands. Also the server's log of commands.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use super::mongod::{Mongod, launch};
 use super::replica_set::ReplicaSet;
 use super::sweeper::{Case, Ran};
 
-/// A case on a server of its own: fail points and log levels hold for a whole server.
+/// Starts a server for one case only, because fail points and log levels apply to a whole server.
 pub async fn alone() -> (Mongod, Case) {
     let verbose = "logComponentVerbosity={command: {verbosity: 1}, write: {verbosity: 1}}";
     let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
@@ -23,7 +23,7 @@ pub async fn alone() -> (Mongod, Case) {
 }
 
 impl Mongod {
-    /// Ends the server as a crash would, where it runs, and starts it again: same data, same port, and no fail points.
+    /// Ends the server as a crash would, if it runs, and starts it again with the same data and port but without fail points.
     pub fn restart(&mut self) {
         self.kill();
         self.child = launch(self.dir.path(), self.port, &self.extra);
@@ -42,10 +42,10 @@ impl ReplicaSet {
         admin.run_command(doc! { "replSetReconfig": config }).await.expect("another configuration");
     }
 
-    /// Which of the members is the primary, once one is.
+    /// Waits for a primary and returns its index.
     pub async fn primary(&self, client: &Client) -> usize {
         for _ in 0..300 {
-            // Fails where the last primary is gone and no other is known yet.
+            // This fails if the last primary is down and no other is known yet.
             let hello = client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap_or_default();
             let primary = hello.get_str("primary").unwrap_or_default();
             let is_primary = |member: &Mongod| primary.ends_with(&format!(":{}", member.port));
@@ -58,7 +58,7 @@ impl ReplicaSet {
     }
 }
 
-/// Waits until a run has deleted from a collection that had so many documents.
+/// Waits until a run has deleted from a collection that had `full` documents.
 pub async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
     let begun = Instant::now();
     while case.ids(collection).await.len() == full {
@@ -67,7 +67,8 @@ pub async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
     }
 }
 
-/// Lets commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; those of the test are left alone.
+/// Makes commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; commands of the test are not
+/// affected.
 pub async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
     let mut data = data;
     data.insert("appName", "sweeper");
@@ -78,7 +79,7 @@ pub async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Documen
         .expect("a fail point");
 }
 
-/// Every `command` of `sweeper` waits for so long before it is carried out.
+/// Makes the server wait for `millis` before it runs each `command` of `sweeper`.
 pub async fn slow_down(client: &Client, command: &str, millis: i32) {
     let data = doc! { "failCommands": [command], "blockConnection": true, "blockTimeMS": millis };
     fail_commands(client, "alwaysOn", data).await;
@@ -88,7 +89,8 @@ pub async fn heal(client: &Client) {
     fail_commands(client, "off", doc! {}).await;
 }
 
-/// Deletes wait on the server, before they look at a document, until [`resume_deletes`]. Goes together with [`fail_commands`].
+/// Makes deletes wait on the server before they read a document, until [`resume_deletes`]. Can be combined with
+/// [`fail_commands`].
 pub async fn pause_deletes(client: &Client) {
     pause(client, "alwaysOn").await;
 }
@@ -105,19 +107,19 @@ async fn pause(client: &Client, mode: &str) {
         .expect("a fail point");
 }
 
-/// The commands of `sweeper` that the server is busy with.
+/// Returns the number of such commands of `sweeper` in progress on the server.
 pub async fn running(client: &Client, command: &str) -> usize {
     operations(client, command, doc! {}).await.len()
 }
 
-/// The numbers on the server of those that match a filter.
+/// Returns the operation ids of such commands that also match a filter.
 async fn operations(client: &Client, command: &str, filter: Document) -> Vec<Bson> {
     let stages = [
         doc! { "$currentOp": { "allUsers": true } },
         doc! { "$match": filter },
         doc! { "$match": { "appName": "sweeper", "$or": [
             { format!("command.{command}"): { "$exists": true } },
-            // A delete that has begun shows its statement in place of the command.
+            // A delete in progress shows its statement instead of the command.
             { "op": if command == "delete" { "remove" } else { "-" } },
         ] } },
     ];
@@ -126,12 +128,12 @@ async fn operations(client: &Client, command: &str, filter: Document) -> Vec<Bso
     operations.iter().filter_map(|operation| operation.get("opid").cloned()).collect()
 }
 
-/// Waits until the server is busy with such a command of `sweeper`, and not only on the point of answering it.
+/// Waits until such a command of `sweeper` is in progress on the server, and is not just about to be answered.
 pub async fn until_running(client: &Client, command: &str) {
     until_running_with(client, command, doc! {}).await;
 }
 
-/// As [`until_running`], for deletes from one of several collections that are swept at the same time.
+/// Like [`until_running`], for deletes from one of several collections that are swept at the same time.
 pub async fn until_deleting_from(collection: &Collection<Document>) {
     let filter = doc! { "ns": collection.namespace().to_string() };
     until_running_with(collection.client(), "delete", filter).await;
@@ -151,7 +153,7 @@ async fn until_running_with(client: &Client, command: &str, filter: Document) {
     panic!("no `{command}` came to the server");
 }
 
-/// The commands of one name that a server made by [`alone`] has carried out for `sweeper`, as its log shows them, oldest first.
+/// Returns the commands of one name that a server started by [`alone`] has run for `sweeper`, from its log, oldest first.
 pub fn logged(mongod: &Mongod, command: &str) -> Vec<Value> {
     every_logged(mongod).into_iter().filter(|attributes| attributes["command"].get(command).is_some()).collect()
 }
@@ -165,12 +167,13 @@ pub fn every_logged(mongod: &Mongod) -> Vec<Value> {
         .collect()
 }
 
-/// The deletes that a server made by [`alone`] has carried out for `sweeper`, with what it looked at and how many documents went.
+/// Returns the deletes that a server started by [`alone`] has run for `sweeper`, with the numbers of examined and deleted
+/// documents.
 pub fn removed(mongod: &Mongod) -> Vec<Value> {
     every_logged(mongod).into_iter().filter(|attributes| attributes["type"] == "remove").collect()
 }
 
-/// The `_id`s that each delete command of the log lists; all commands must be of that kind.
+/// Returns the `_id`s in each delete command of the log; every command must list `_id`s.
 pub fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
     let ids = |attributes: &Value| attributes["command"]["deletes"][0]["q"]["$and"][0]["_id"]["$in"].as_array().cloned();
     logged(mongod, "delete")
@@ -179,12 +182,12 @@ pub fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
         .collect()
 }
 
-/// Starts `sweeper` and leaves it to itself.
+/// Starts `sweeper` without waiting for it.
 pub fn start(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sweeper starts")
 }
 
-/// Waits for the end of what [`start`] started.
+/// Waits for the end of a process started by [`start`].
 pub async fn end(child: Child) -> Ran {
     tokio::task::spawn_blocking(move || child.wait_with_output().expect("sweeper ends").into())
         .await
@@ -196,14 +199,14 @@ pub fn signal(child: &Child, name: &str) {
     send(child.id(), name);
 }
 
-/// Sends a signal such as `STOP` to a process of the test's own.
+/// Sends a signal such as `STOP` to a process that the test has started.
 pub fn send(pid: u32, name: &str) {
     let kill = format!("kill -{name} {pid}");
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.expect("a shell").success());
 }
 
-/// A process that is stopped, and says nothing at all, until the value goes away.
+/// A process that is stopped, and so entirely silent, until the value is dropped.
 pub struct Stopped(u32);
 
 impl Stopped {
@@ -219,17 +222,17 @@ impl Drop for Stopped {
     }
 }
 
-/// Days from now, as a date: negative ones are past.
+/// Returns the date so many days from now; negative days are in the past.
 pub fn days(days: i64) -> DateTime {
     DateTime::from_millis(DateTime::now().timestamp_millis() + days * 86_400_000)
 }
 
-/// Documents with the `_id`s of a range and one date.
+/// Returns documents with the `_id`s of a range and the same date.
 pub fn dated(ids: std::ops::Range<i32>, at: DateTime) -> impl Iterator<Item = Document> {
     ids.map(move |id| doc! { "_id": id, "at": at })
 }
 
-/// Creates a collection of many documents with `_id`s from 0 on and one date, without sending them over the wire.
+/// Creates a collection of many documents, with `_id`s from 0 and the same date, without sending them over the wire.
 pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
     let stages = vec![
         doc! { "$documents": [{ "_id": { "$range": [0, documents] } }] },
@@ -240,7 +243,7 @@ pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
     case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("documents are made");
 }
 
-/// Waits until the run has seen a signal; gives what it says of it.
+/// Waits until the run has noticed a signal; returns its message.
 pub fn until_heard(child: &mut Child) -> String {
     let stderr = child.stderr.take().unwrap();
     BufReader::new(stderr).lines().next().unwrap().unwrap()

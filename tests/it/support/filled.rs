@@ -1,4 +1,4 @@
-//! Collections on a replica set that are swept while its members fail, and of which it is known what has to be left.
+//! Collections on a replica set, swept while its members fail, with known survivors.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,30 +12,30 @@ use mongodb::{Client, Collection};
 
 use super::replica_set::ReplicaSet;
 
-/// Live documents after the expired ones.
+/// Number of live documents, which follow the expired ones.
 pub const LIVE: i32 = 50;
 
-/// Which way the batches come about.
+/// The way in which a sweep finds its batches.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
     /// Stretches of an index on the date.
     Index,
-    /// `_id`s that a cursor finds.
+    /// `_id`s found by a cursor.
     Ids,
     /// Stretches of `_id`s.
     Scan,
 }
 
-/// A collection whose documents are numbered in `n`: first those that have expired.
+/// A collection whose documents are numbered in `n`, the expired ones first.
 pub struct Filled {
     pub c: Collection<Document>,
     pub expired: i32,
-    /// The rule that sweeps it, in small batches.
+    /// A rule that sweeps the collection in small batches.
     pub rule: String,
 }
 
 impl Filled {
-    /// Makes the collection anew; it is on every member once this returns.
+    /// Recreates the collection; every member has it when this returns.
     pub async fn new(client: &Client, way: Way, expired: i32) -> Result<Self> {
         let c = client.database("app").collection::<Document>("c");
         c.drop().await?;
@@ -51,25 +51,25 @@ impl Filled {
             client.database("app").run_command(index).await?;
         }
         c.insert_many(documents).write_concern(all).await?;
-        // The batches of a server that a test has made slow are not to get smaller.
+        // Batches must not shrink if a test slows the server down.
         let keys = "batchSize: 20, concurrency: 3, targetBatchMs: 5000";
         let rule = format!("  - {{namespace: app.c, field: at, expireAfter: 1d, {keys}}}\n");
         Ok(Self { c, expired, rule })
     }
 
-    /// The documents that are left, as a majority knows them.
+    /// Returns the documents that are left, read with read concern majority.
     pub async fn left(&self) -> Result<BTreeSet<i32>> {
         let found = self.c.find(doc! {}).read_concern(ReadConcern::majority()).await?;
         let documents: Vec<Document> = found.try_collect().await?;
         Ok(documents.iter().map(|document| document.get_i32("n").expect("a number")).collect())
     }
 
-    /// What has to be left in the end.
+    /// Returns the documents that must be left in the end.
     pub fn live(&self) -> BTreeSet<i32> {
         (self.expired..self.expired + LIVE).collect()
     }
 
-    /// Waits until at least one batch is gone.
+    /// Waits until at least one batch is deleted.
     pub async fn until_begun(&self) {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
@@ -83,7 +83,7 @@ impl Filled {
     }
 }
 
-/// Waits until every member of the set is up, has caught up and one of them is the primary.
+/// Waits until every member of the set is up and in sync, and one of them is the primary.
 pub async fn until_whole(set: &ReplicaSet, client: &Client) {
     for _ in 0..600 {
         if is_whole(set, client).await.unwrap_or(false) {

@@ -1,4 +1,4 @@
-//! What the server tests share: a real mongod, and the real `sweeper` as a process.
+//! Support shared by the server tests: a real mongod, and the real `sweeper` as a process.
 pub mod archives;
 pub mod audit;
 pub mod corpus;

@@ -1,4 +1,4 @@
-//! Collections with native TTL settings, and what `sweeper native` says of them.
+//! Collections with native TTL settings, and reports of `sweeper native` about them.
 
 use futures_util::TryStreamExt;
 use mongodb::Database;
@@ -25,7 +25,7 @@ pub fn ttl(seconds: i32) -> Document {
     doc! { "expireAfterSeconds": seconds }
 }
 
-/// The indexes of a collection but the one on `_id`, without their versions.
+/// Returns the indexes of a collection except the one on `_id`, without their versions.
 pub async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
     let cursor = db.run_cursor_command(doc! { "listIndexes": collection }).await.expect("indexes");
     let mut all: Vec<Document> = cursor.try_collect().await.expect("indexes");
@@ -36,7 +36,7 @@ pub async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
     all
 }
 
-/// `expireAfterSeconds` of a collection itself.
+/// Returns `expireAfterSeconds` of the collection itself.
 pub async fn own_ttl(db: &Database, collection: &str) -> Option<Bson> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     let listed: Vec<Document> = db.run_cursor_command(command).await.unwrap().try_collect().await.unwrap();
@@ -58,7 +58,7 @@ pub const RULES: &str = "  - {namespace: DB.same, field: at, expireAfter: 1h}
   - {namespace: DB.series, field: t, expireAfter: 1d}
   - {namespace: DB.seriesOff, field: t, expireAfter: 1d, enabled: false}\n";
 
-/// Collections for [`RULES`], and settings that none of them stands for.
+/// Creates collections for [`RULES`], and some settings for which there is no rule.
 pub async fn deployment() -> Case {
     let case = Case::new().await;
     let db = &case.db;
@@ -89,7 +89,7 @@ pub async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
     (ran, json)
 }
 
-/// A value of every row.
+/// Returns a value of every row.
 pub fn column(report: &Value, path: &str) -> Vec<Value> {
     report["rows"].as_array().unwrap().iter().map(|row| row.pointer(path).cloned().unwrap_or(Value::Null)).collect()
 }

@@ -1,4 +1,4 @@
-//! A mongod whose own TTL monitor works every second, and `sweeper` beside it.
+//! A mongod whose TTL monitor runs every second, to compare with `sweeper`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::mongod::{Mongod, block_on};
 use super::shared::Shared;
 use super::sweeper::{Report, ids, policy_file, run, sweeper};
 
-/// A database of its own on the server whose monitor works.
+/// A separate database on the server with the active monitor.
 pub struct Oracle {
     mongod: Arc<Mongod>,
     client: Client,
@@ -50,7 +50,7 @@ impl Oracle {
         self.collection(collection).insert_many(documents).await.expect("documents go in");
     }
 
-    /// Inserts what an index of the collection does not refuse, and says what that was.
+    /// Inserts the documents that an index of the collection accepts, and returns them.
     pub async fn fill_indexed(&self, collection: &str, documents: &[Document]) -> Vec<Document> {
         let refused: BTreeSet<usize> = match self.collection(collection).insert_many(documents).ordered(false).await {
             Ok(_) => BTreeSet::new(),
@@ -67,7 +67,7 @@ impl Oracle {
         self.collection(from).aggregate([doc! { "$out": to }]).await.expect("the copy");
     }
 
-    /// Waits for a whole pass of the monitor: the counter may grow at its beginning, and one may be under way.
+    /// Waits for a complete pass of the monitor: the counter may grow at the start of a pass, and one may be in progress.
     pub async fn let_the_monitor_pass(&self) {
         let begun = self.passes().await;
         for _ in 0..600 {
@@ -85,12 +85,12 @@ impl Oracle {
         ttl.and_then(|ttl| ttl.get_i64("passes")).expect("metrics.ttl.passes")
     }
 
-    /// Runs `sweeper sweep` to success; `DB.` in the rules stands for the database.
+    /// Runs `sweeper sweep`, which must succeed; `DB.` in the rules stands for the database.
     pub async fn sweep(&self, rules: &str) -> Report {
         self.sweep_with(rules, &[], 0).await
     }
 
-    /// Runs `sweeper sweep` with further arguments to the exit code that is expected.
+    /// Runs `sweeper sweep` with further arguments, which must exit with `code`.
     pub async fn sweep_with(&self, rules: &str, args: &[&str], code: i32) -> Report {
         let rules = rules.replace("DB.", &format!("{}.", self.db.name()));
         let policy = policy_file(self.dir.path(), &format!("version: 1\ncollections:\n{rules}"));

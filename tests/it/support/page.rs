@@ -1,4 +1,4 @@
-//! Reads the HTML report with a parser.
+//! Parses the HTML report.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use ttl_sweeper::report::{Format, Report, render};
 use ttl_sweeper::text::count;
 
-/// A report of an audit.
+/// Returns the report of an audit.
 pub fn audit() -> Value {
     serde_json::from_str(include_str!("reports/audit.json")).expect("the fixture is JSON")
 }
@@ -22,7 +22,7 @@ pub fn all<'a>(root: ElementRef<'a>, css: &str) -> Vec<ElementRef<'a>> {
     root.select(&selector).collect()
 }
 
-/// The text of an element, with its white space folded.
+/// Returns the text of an element with its white space collapsed.
 pub fn text(element: ElementRef) -> String {
     element.text().collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -31,17 +31,17 @@ pub fn texts(root: ElementRef, css: &str) -> Vec<String> {
     all(root, css).into_iter().map(text).collect()
 }
 
-/// The facts of a rule by their labels.
+/// Returns the facts of a rule by their labels.
 pub fn facts(rule: ElementRef) -> BTreeMap<String, String> {
     all(rule, "dl.grid > div").into_iter().map(|fact| (texts(fact, "dt")[0].clone(), texts(fact, "dd")[0].clone())).collect()
 }
 
-/// The cells of all rows in a table's body.
+/// Returns the cells of all rows in the body of a table.
 pub fn rows(root: ElementRef, css: &str) -> Vec<Vec<String>> {
     all(root, &format!("{css} > tbody > tr")).into_iter().map(|row| texts(row, "th, td")).collect()
 }
 
-/// A number as the page shows it.
+/// Formats a number as the page shows it.
 pub fn number(value: &Value) -> String {
     value.as_u64().map_or_else(|| "not measured".to_owned(), count)
 }

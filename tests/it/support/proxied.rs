@@ -1,4 +1,4 @@
-//! A case on the shared server, reached through the proxy that plays one of Azure's services.
+//! A case on the shared server, reached through the proxy that simulates one of Azure's services.
 
 use mongodb::Client;
 use mongodb::bson::Document;
@@ -9,16 +9,16 @@ use super::proxy::{Proxy, Service};
 use super::shared;
 use super::sweeper::Case;
 
-/// A case whose `uri` leads through the proxy, so that `sweeper` goes that way. Its own client does not.
+/// A case whose `uri` leads through the proxy, for `sweeper`. The client of the case connects directly.
 pub struct Proxied {
     pub case: Case,
     pub proxy: Proxy,
-    /// A client that goes through the proxy as well.
+    /// A client that connects through the proxy.
     pub client: Client,
 }
 
 impl Proxied {
-    /// The collection `c` has so many documents, all expired at one day.
+    /// Creates a collection `c` with so many documents, all of the same expired date.
     pub async fn new(service: Service, documents: i32) -> Self {
         let case = Case::new().await;
         case.fill("c", dated(0..documents, days(-3))).await;
@@ -38,13 +38,13 @@ impl Proxied {
         self.client.database(self.case.db.name()).run_command(command).await
     }
 
-    /// The documents of `c` that are left, as mongod itself says.
+    /// Counts the documents left in `c` on mongod itself.
     pub async fn left(&self) -> usize {
         self.case.ids("c").await.len()
     }
 }
 
-/// Code and text of a command that failed.
+/// Returns code and text of a command that failed.
 pub fn refused(answer: Result<Document, Error>) -> (i32, String) {
     match *answer.expect_err("a refusal").kind {
         ErrorKind::Command(command) => (command.code, command.message),
@@ -52,7 +52,7 @@ pub fn refused(answer: Result<Document, Error>) -> (i32, String) {
     }
 }
 
-/// Code and text of the first write error.
+/// Returns code and text of the first write error.
 pub fn write_error(reply: &Document) -> (i32, &str) {
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
     let first = first.unwrap_or_else(|| panic!("no write error: {reply}"));

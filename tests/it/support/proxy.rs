@@ -1,5 +1,5 @@
-//! A wire-protocol proxy in front of a real mongod. It plays services that speak MongoDB's protocol and are none: Azure Cosmos DB for
-//! MongoDB (RU), and the engine of Azure DocumentDB. The documents, and what deletes do to them, are mongod's own.
+//! A wire-protocol proxy in front of a real mongod. It simulates services that speak MongoDB's protocol without being MongoDB:
+//! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes.
 
 pub mod bucket;
 pub mod cosmos;
@@ -26,14 +26,14 @@ use document_db::DocumentDb;
 use fault::{Fault, Faults};
 use upstream::Upstream;
 
-/// What the proxy plays.
+/// The service that the proxy simulates.
 pub enum Service {
     CosmosRu(CosmosRu),
     DocumentDb(DocumentDb),
     Mongos,
 }
 
-/// A command as it came in, before anything was done to it.
+/// A command as it was received, before any change.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub name: String,
@@ -41,7 +41,7 @@ pub struct Request {
     pub at: Instant,
 }
 
-/// A proxy on a free loopback port. It ends with the value, and so do its connections.
+/// A proxy on a free loopback port. Dropping it closes its connections.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -62,23 +62,23 @@ enum Player {
     Mongos,
 }
 
-/// One command on its way.
+/// A command on its way to the server.
 pub struct Call<'a> {
     pub name: String,
     pub command: Document,
-    /// Length of the message it came in.
+    /// Length of the message that contained the command.
     pub bytes: usize,
     pub upstream: &'a mut Upstream,
-    /// The proxy's own address.
+    /// Address of the proxy.
     pub host: &'a str,
-    /// The last command of this connection that was charged for.
+    /// The last command on this connection with a request charge.
     pub last: &'a mut Option<Statistics>,
-    /// A `delete` is to end with this error after so many documents.
+    /// The number of documents after which a `delete` must stop, and the error for the rest.
     pub stop: Option<(u64, Document)>,
 }
 
 impl Call<'_> {
-    /// Lets mongod answer.
+    /// Forwards the command to mongod.
     pub async fn forward(&mut self) -> io::Result<Document> {
         self.upstream.run(&self.command).await
     }
@@ -100,7 +100,7 @@ impl Proxy {
         Self { address, shared, listening }
     }
 
-    /// A connection string like the one of Azure's portal, but for user and TLS.
+    /// Returns a connection string like the one in Azure's portal, except for user and TLS.
     pub fn uri(&self) -> String {
         let host = self.address;
         match self.shared.player {
@@ -112,17 +112,17 @@ impl Proxy {
         }
     }
 
-    /// All commands up to now, in the order in which they came.
+    /// Returns all commands received so far, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The commands of one name up to now.
+    /// Returns the commands of one name received so far.
     pub fn requests_of(&self, name: &str) -> Vec<Request> {
         self.requests().into_iter().filter(|request| request.name == name).collect()
     }
 
-    /// What the clients have made of the request units; all 0 for a service that has none.
+    /// Returns the consumption of request units; all 0 for a service without request units.
     pub fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
@@ -130,7 +130,7 @@ impl Proxy {
         }
     }
 
-    /// Where trouble is planned.
+    /// Returns the planned faults.
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
@@ -142,12 +142,12 @@ impl Drop for Proxy {
     }
 }
 
-/// What `hello` calls a server that takes writes, and what the older `isMaster` calls it.
+/// Returns the name of the field in `hello`, or the older `isMaster`, that marks a server which accepts writes.
 fn writable(command: &str) -> &'static str {
     if command == "hello" { "isWritablePrimary" } else { "ismaster" }
 }
 
-/// Serves every connection in a task of its own; they end with this one.
+/// Serves each connection in a separate task; the tasks end with this one.
 async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
@@ -156,7 +156,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Answers one command after the other. A broken connection ends it, on either side: the other one is closed then.
+/// Answers commands until one side closes or breaks the connection, and then closes the other side.
 async fn serve(mut client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     client.set_nodelay(true)?;
     let mut upstream = Upstream::connect(shared.mongod_port).await?;
@@ -166,7 +166,7 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
         shared.note(&name, &message.body);
         let (id, answered, bytes) = (message.id, message.answered, message.bytes);
         let mut command = message.body;
-        // mongod would compress its replies if it was asked to.
+        // If asked to, mongod would compress its replies.
         command.remove("compression");
         let host = &shared.host;
         let call = Call { name, command, bytes, upstream: &mut upstream, host, last: &mut last, stop: None };
@@ -184,7 +184,7 @@ impl Shared {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
     }
 
-    /// The reply; `None`: the connection is closed instead.
+    /// Returns the reply, or `None` to close the connection instead.
     async fn answer(&self, mut call: Call<'_>) -> io::Result<Option<Document>> {
         let fault = self.faults.take(&call.name);
         match &fault {

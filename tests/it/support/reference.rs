@@ -1,20 +1,20 @@
-//! A slow and obvious account of what has expired, written from the documented tables and not from the tool's code.
+//! A slow and obvious reference for expiry, written from the documented tables and not from the code of the tool.
 
 use mongodb::bson::{Bson, DateTime, Document};
 
-/// One step on the way to a value.
+/// A step on the path to a value.
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Name(String),
     Position(usize),
 }
 
-/// The earliest Date of a document that an index on `path` would hold.
+/// Returns the earliest Date that an index on `path` would hold for the document.
 pub fn earliest(document: &Document, path: &str) -> Option<DateTime> {
     least(document, path, |value| value.as_datetime().copied())
 }
 
-/// The least of what `read` gives for the values of a document that an index on `path` would hold.
+/// Returns the least result of `read` for the values that an index on `path` would hold for the document.
 pub fn least<T: PartialOrd>(document: &Document, path: &str, read: impl Fn(&Bson) -> Option<T>) -> Option<T> {
     let names: Vec<&str> = path.split('.').collect();
     let mut all = Vec::new();
@@ -27,7 +27,7 @@ pub fn least<T: PartialOrd>(document: &Document, path: &str, read: impl Fn(&Bson
         .reduce(|least, value| if value < least { value } else { least })
 }
 
-/// Every value that is no array and no document, with the whole way to it.
+/// Collects all values except arrays and documents, each with its complete path.
 fn leaves(value: &Bson, way: &mut Vec<Step>, found: &mut Vec<(Vec<Step>, Bson)>) {
     let mut enter = |step: Step, inner: &Bson| {
         way.push(step);
@@ -41,8 +41,8 @@ fn leaves(value: &Bson, way: &mut Vec<Step>, found: &mut Vec<(Vec<Step>, Bson)>)
     }
 }
 
-/// Whether a path leads along these steps. A position may be named, or passed over: once in a row, and before a name or at the end of a
-/// path whose last name was no position itself.
+/// Whether a path leads along these steps. A position may be named or skipped. It is skipped only once in a row, and only before
+/// a name or at the end of a path whose last name was not a position.
 fn reaches(steps: &[Step], path: &[&str], by_position: bool) -> bool {
     let Some((name, below)) = path.split_first() else {
         return match steps {
@@ -61,13 +61,13 @@ fn reaches(steps: &[Step], path: &[&str], by_position: bool) -> bool {
     }
 }
 
-/// What a document's own ttl says.
+/// The setting in a document's own ttl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
     /// The rule's expireAfterSeconds applies.
     Default,
     Never,
-    /// 0 or a negative other than -1: kept.
+    /// 0, or negative but not -1: kept.
     Kept,
     Seconds(i64),
 }
@@ -87,7 +87,7 @@ pub fn own_ttl(value: Option<&Bson>) -> Ttl {
     }
 }
 
-/// Whether a document whose earliest date is known has expired; `default` is the rule's expireAfterSeconds, `None` where it is -1.
+/// Whether a document with this earliest date has expired; `default` is the rule's expireAfterSeconds, or `None` if that is -1.
 pub fn has_expired(earliest: Option<DateTime>, ttl: Ttl, default: Option<i64>, as_of: DateTime) -> bool {
     let seconds = match ttl {
         Ttl::Default => default,

@@ -8,7 +8,7 @@ use mongodb::options::ClientOptions;
 
 use super::mongod::{Mongod, block_on};
 
-/// A replica set; the first member is made the primary.
+/// A replica set; the first member becomes the primary.
 pub struct ReplicaSet {
     pub members: Vec<Mongod>,
 }

@@ -1,4 +1,4 @@
-//! The lines that a process writes to stderr, as they come.
+//! Collects the lines that a process writes to stderr as they arrive.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a process has said so far.
+/// The stderr of a process so far.
 pub struct Said {
     lines: Arc<Mutex<Vec<String>>>,
     reader: JoinHandle<()>,
 }
 
 impl Said {
-    /// Takes over the stderr of a process.
+    /// Takes the stderr of a process and starts reading it.
     pub fn by(child: &mut Child) -> Self {
         let (stderr, lines) = (child.stderr.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let heard = lines.clone();
@@ -29,12 +29,12 @@ impl Said {
         self.lines.lock().unwrap().clone()
     }
 
-    /// Waits until a line holds this text.
+    /// Waits until a line contains this text.
     pub async fn until(&self, part: &str) {
         self.until_times(part, 1).await;
     }
 
-    /// Waits until so many lines hold this text.
+    /// Waits until this many lines contain this text.
     pub async fn until_times(&self, part: &str, times: usize) {
         let begun = Instant::now();
         while self.lines().iter().filter(|line| line.contains(part)).count() < times {

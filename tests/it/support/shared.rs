@@ -1,11 +1,11 @@
-//! Servers that several tests use.
+//! Servers shared by several tests.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::mongod::Mongod;
 
-/// What the first test that needs it starts. It ends with the last one that holds it: a static value would outlive the tests, and its
-/// process this one.
+/// A value that the first test that needs it creates and the last one drops. In a static variable it would never be dropped, and
+/// the server process would outlive the tests.
 pub struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
@@ -23,7 +23,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Returns the standalone server of all tests that need none of their own.
+/// Returns the standalone server of all tests that can share one.
 pub fn standalone() -> Arc<Mongod> {
     static STANDALONE: Shared<Mongod> = Shared::new();
     STANDALONE.get(|| Mongod::start(&[]))

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::sweeper::Case;
 
-/// Every reading of the time of day is `SHIFT` seconds off.
+/// A library that shifts every reading of the time of day by `SHIFT` seconds.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -22,18 +22,18 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 pub struct Shim(PathBuf);
 
 impl Shim {
-    /// Builds it in the directory of a case.
+    /// Builds the library in the directory of a case.
     pub fn new(case: &Case) -> Self {
         let source = case.file("shim.c", SHIM);
         let shim = case.dir.path().join("shim.so");
-        // Whatever links Rust programs links this.
+        // Rust needs a C compiler for linking, so `cc` is installed.
         let mut cc = Command::new("cc");
         cc.args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source);
         assert!(cc.status().expect("cc, which rustc needs as well").success());
         Self(shim)
     }
 
-    /// Sets the clock of a command off by so many seconds.
+    /// Shifts the clock of a command by this many seconds.
     pub fn shift(&self, command: &mut Command, seconds: &str) {
         command.env("LD_PRELOAD", &self.0).env("SHIFT", seconds);
     }

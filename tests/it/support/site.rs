@@ -12,7 +12,7 @@ use super::mongod::{Mongod, block_on};
 use super::shared::Shared;
 use super::sweeper::{Ran, Report, policy_file, run, sweeper};
 
-/// A directory for policies, beside a server that belongs to the test.
+/// A directory for policies, for tests with their own servers.
 pub struct Site {
     pub dir: TempDir,
 }
@@ -22,12 +22,12 @@ impl Site {
         Self { dir: tempfile::tempdir().expect("a temporary directory") }
     }
 
-    /// A policy with the given YAML under `collections`, and lines before it.
+    /// Writes a policy with this YAML under `collections` and `head` before it.
     pub fn policy(&self, head: &str, collections: &str) -> PathBuf {
         policy_file(self.dir.path(), &format!("version: 1\n{head}collections:\n{collections}"))
     }
 
-    /// Runs `sweeper` with a connection string to its end.
+    /// Runs `sweeper` with a connection string and waits for its end.
     pub async fn run(&self, uri: &str, collections: &str, args: &[&str]) -> Ran {
         let mut command = sweeper(args);
         command.arg("--policy").arg(self.policy("", collections)).args(["--uri", uri]);
@@ -42,7 +42,7 @@ impl Site {
     }
 }
 
-/// A server that asks for a user and has one, who may do everything.
+/// A server with access control and a user with all privileges.
 pub struct Secured {
     pub mongod: Mongod,
 }
@@ -51,9 +51,8 @@ const ROOT: &str = "root";
 const ROOT_PASSWORD: &str = "root-password";
 
 impl Secured {
-    /// Starts a server with `--auth` and makes the first user, which the server allows from its own machine.
-    ///
-    /// `options` is what a connection string needs to get there.
+    /// Starts a server with `--auth` and creates the first user, which the server allows from its own machine. `options` are the
+    /// options of the connection string that such a server needs.
     pub fn start(extra: &[&str], options: &str) -> Self {
         let mut mongod = Mongod::spawn(&[&["--auth"], extra].concat());
         mongod.options = options.to_owned();
@@ -70,7 +69,7 @@ impl Secured {
         format!("127.0.0.1:{}", self.mongod.port)
     }
 
-    /// A connection string with a user of the database `admin`; name and password are percent-encoded.
+    /// Returns a connection string for a user of the database `admin`; name and password are percent-encoded.
     pub fn uri(&self, user: &str, password: &str) -> String {
         let options = match self.mongod.options.as_str() {
             "" => String::new(),
@@ -83,20 +82,20 @@ impl Secured {
         Client::with_uri_str(self.uri(ROOT, ROOT_PASSWORD)).await.expect("a client")
     }
 
-    /// Runs a command of the database `admin` as the user who may do everything.
+    /// Runs a command in the database `admin` as the user with all privileges.
     pub async fn admin(&self, command: Document) {
         let done = self.root().await.database("admin").run_command(command).await;
         done.expect("a command as root");
     }
 }
 
-/// Returns the server with users of all tests that need none of their own.
+/// Returns the server with users of all tests that can share one.
 pub fn secured() -> Arc<Secured> {
     static SECURED: Shared<Secured> = Shared::new();
     SECURED.get(|| Secured::start(&[], ""))
 }
 
-/// Percent-encodes all but letters and digits.
+/// Percent-encodes all characters except letters and digits.
 pub fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         if byte.is_ascii_alphanumeric() {
@@ -108,7 +107,7 @@ pub fn encoded(text: &str) -> String {
     })
 }
 
-/// Fails where anything that was printed holds one of the secrets.
+/// Asserts that no output contains one of the secrets.
 pub fn assert_silent_about(ran: &Ran, secrets: &[&str]) {
     for secret in secrets {
         assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "{secret:?} was printed: {ran:?}");

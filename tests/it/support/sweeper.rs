@@ -1,4 +1,4 @@
-//! Runs the real `sweeper` against a database of its own.
+//! Runs the real `sweeper` against a test database.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,24 +20,24 @@ pub struct Case {
     pub client: Client,
     pub db: Database,
     pub dir: TempDir,
-    /// The shared server; `None` on a server that the test itself holds.
+    /// The shared server; `None` if the test owns the server.
     _shared: Option<Arc<Mongod>>,
 }
 
 impl Case {
-    /// Makes a case with a database of its own on the shared server.
+    /// Creates a case with a new database on the shared server.
     pub async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         Self::named(&format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))).await
     }
 
-    /// Makes a case with a database on the shared server that no other test uses.
+    /// Creates a case with a database of this name on the shared server; no other test may use the name.
     pub async fn named(database: &str) -> Self {
         let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
         Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
     }
 
-    /// Makes a case on a server that the test holds.
+    /// Creates a case on a server that the test owns.
     pub async fn on(mongod: &Mongod, database: &str) -> Self {
         let client = mongod.client().await;
         let db = client.database(database);
@@ -56,12 +56,12 @@ impl Case {
         }
     }
 
-    /// A policy whose `collections` are the given YAML; `DB` in it stands for the database of the case.
+    /// Writes a policy with this YAML under `collections`; `DB` in it stands for the database of the case.
     pub fn policy(&self, collections: &str) -> PathBuf {
         policy_file(self.dir.path(), &self.policy_text(collections))
     }
 
-    /// Puts another policy in the place of the first one, for a process that reads it anew.
+    /// Replaces the first policy, for a process that reads it again.
     pub fn replace_policy(&self, collections: &str) {
         self.file("policy.yaml", &self.policy_text(collections));
     }
@@ -74,7 +74,7 @@ impl Case {
         write_whole(self.dir.path(), name, text)
     }
 
-    /// `sweeper` with a policy whose `collections` are the given YAML, and the arguments.
+    /// Returns `sweeper` with a policy that has this YAML under `collections`, and the arguments.
     pub fn command(&self, collections: &str, args: &[&str]) -> Command {
         let policy = self.policy(collections);
         let mut command = sweeper(args);
@@ -82,7 +82,7 @@ impl Case {
         command
     }
 
-    /// Runs `sweeper` to its end without a terminal.
+    /// Runs `sweeper` without a terminal and waits for its end.
     pub async fn run(&self, collections: &str, args: &[&str]) -> Ran {
         run(self.command(collections, args)).await
     }
@@ -94,13 +94,13 @@ impl Case {
         Report { json, ran }
     }
 
-    /// The `_id`s that are left, in canonical extended JSON.
+    /// Returns the `_id`s that are left, in canonical extended JSON.
     pub async fn ids(&self, name: &str) -> BTreeSet<String> {
         ids(&self.collection(name)).await
     }
 }
 
-/// The `_id`s of a collection, in canonical extended JSON.
+/// Returns the `_id`s of a collection, in canonical extended JSON.
 pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
     let cursor = collection.find(doc! {}).projection(doc! { "_id": 1 }).await.expect("a cursor");
     let documents: Vec<Document> = cursor.try_collect().await.expect("all documents");
@@ -110,13 +110,12 @@ pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
         .collect()
 }
 
-/// The canonical extended JSON of some `_id`s, to compare with [`ids`].
+/// Converts `_id`s to canonical extended JSON, to compare with [`ids`].
 pub fn id_set<T: Into<Bson>>(ids: impl IntoIterator<Item = T>) -> BTreeSet<String> {
     ids.into_iter().map(|id| id.into().into_canonical_extjson().to_string()).collect()
 }
 
-/// Writes a policy to `policy.yaml`, or, where another one is there already, to a file of its own: a process that was started just before
-/// may still have to read that one.
+/// Writes a policy to `policy.yaml`, or to another file if that exists: a process started just before may not have read it yet.
 pub fn policy_file(dir: &Path, text: &str) -> PathBuf {
     let names = std::iter::once("policy.yaml".to_owned()).chain((2..).map(|n| format!("policy-{n}.yaml")));
     for name in names {
@@ -129,7 +128,7 @@ pub fn policy_file(dir: &Path, text: &str) -> PathBuf {
     unreachable!("there are enough numbers")
 }
 
-/// Writes a file so that nobody ever reads a part of it.
+/// Writes a file in one step, so that no reader sees a part of it.
 fn write_whole(dir: &Path, name: &str, text: &str) -> PathBuf {
     let path = dir.join(name);
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -138,17 +137,17 @@ fn write_whole(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// `sweeper` without anything of the caller's environment that it would read.
+/// Returns `sweeper` without the variables of the caller's environment that it would read.
 pub fn sweeper(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
     command.args(args).env_remove("MONGODB_URI").env_remove("SWEEPER_POLICY").stdin(Stdio::null());
     command
 }
 
-/// How a process ended and what it printed.
+/// Exit code and output of a process.
 #[derive(Debug)]
 pub struct Ran {
-    /// `None` where a signal ended it.
+    /// `None` after a signal.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -164,7 +163,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs a command to its end, away from the runtime's threads.
+/// Runs a command to its end, outside of the threads of the runtime.
 pub async fn run(mut command: Command) -> Ran {
     tokio::task::spawn_blocking(move || command.output().expect("sweeper starts").into())
         .await
@@ -179,7 +178,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A value of the n-th rule.
+    /// Returns a value of the n-th rule.
     pub fn rule(&self, index: usize, key: &str) -> &serde_json::Value {
         &self.json["rules"][index][key]
     }

@@ -1,11 +1,11 @@
-//! A terminal to run `sweeper` on.
+//! A terminal for `sweeper`.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use super::sweeper::Ran;
 
-/// `sweeper` on a terminal of its own, which `script` makes.
+/// `sweeper` on a new terminal, made by `script`.
 pub struct Terminal {
     pub child: Child,
     pub shown: String,
@@ -15,8 +15,8 @@ impl Terminal {
     pub fn open(command: &Command) -> Self {
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
         let line: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quote).collect();
-        // Whoever starts the tests in the background has them, and all that they start, ignore Ctrl-C. And a program that hangs is to fail its
-        // test, not to keep it.
+        // Processes started by tests in the background would ignore Ctrl-C, so `env` restores the default. `timeout` lets a test
+        // fail if its program hangs.
         let child = Command::new("timeout")
             .args(["120", "env", "--default-signal=HUP,INT,QUIT", "script", "-qec", &line.join(" "), "/dev/null"])
             .env_remove("MONGODB_URI")
@@ -28,12 +28,12 @@ impl Terminal {
         Self { child, shown: String::new() }
     }
 
-    /// Reads what is shown until the question of a sweep stands there.
+    /// Reads the output up to the question of a sweep.
     pub async fn until_asked(self) -> Self {
         self.until_shown("[yes/no] ").await
     }
 
-    /// Reads what is shown until it ends with a text.
+    /// Reads the output until it ends with this text.
     pub async fn until_shown(mut self, text: &'static str) -> Self {
         tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
@@ -57,10 +57,10 @@ impl Terminal {
         self
     }
 
-    /// Waits for the end; what was shown since the question is `stdout`.
+    /// Waits for the end; `stdout` is the output after the question.
     pub async fn end(mut self) -> Ran {
         tokio::task::spawn_blocking(move || {
-            // Without an end of input: `script` would hand it on as a key.
+            // Keep stdin open: `script` would pass on its end as a key.
             let _stdin = self.child.stdin.take();
             self.child.wait_with_output().expect("script ends").into()
         })

@@ -1,4 +1,4 @@
-//! Certificates for the TLS tests: an authority of their own, one server and one client.
+//! Certificates for the TLS tests: a private authority, one server and one client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes an authority that nobody else trusts, a server certificate for 127.0.0.1 and a client certificate.
+    /// Creates an authority that is trusted nowhere else, a server certificate for 127.0.0.1 and a client certificate.
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let key = KeyPair::generate().expect("a key");
@@ -31,7 +31,8 @@ impl Certificates {
             &[(DnType::OrganizationName, "servers"), (DnType::CommonName, "mongod")],
             ExtendedKeyUsagePurpose::ServerAuth,
         );
-        // Its organization differs from the client's: a client with a server's would be taken for a member of the cluster.
+        // Not the organization of the client: MongoDB takes a client with the organization of the server for a member of the
+        // cluster.
         let client = params_for(
             &[],
             &[
@@ -51,7 +52,7 @@ impl Certificates {
         Self { dir }
     }
 
-    /// The client's certificate with its key encrypted under a password, as `openssl` writes it.
+    /// Returns the certificate of the client with its key encrypted under a password, as `openssl` writes it.
     pub fn encrypted_client(&self, password: &str) -> PathBuf {
         let output = Command::new("openssl")
             .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-in"])
@@ -68,12 +69,12 @@ impl Certificates {
         path
     }
 
-    /// `ca.pem`, `server.pem` or `client.pem`; the last two hold certificate and key.
+    /// Returns the path of `ca.pem`, `server.pem` or `client.pem`; the last two hold certificate and key.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The path for a connection string or an argument. Temporary directories have nothing in them that needs an escape.
+    /// Returns the path for a connection string or an argument. Paths of temporary directories need no escapes.
     pub fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }

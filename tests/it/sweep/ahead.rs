@@ -1,4 +1,5 @@
-//! The next stretch is found while others are still being deleted: what changes in between is decided by the delete itself.
+//! The next stretch is found while earlier ones are still being deleted: the delete decides about documents that change in
+//! between.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const RULES: &str = "  - {namespace: DB.a, field: at, expireAfter: 1d, batchSize
   - {namespace: DB.b, field: at, expireAfter: 1d, batchSize: 50, targetBatchMs: 10000}
 run: {concurrency: 4}\n";
 
-/// Dates three days ago, later from document to document.
+/// Returns dates three days ago, later from document to document.
 fn date(n: i32) -> DateTime {
     DateTime::from_millis(days(-3).timestamp_millis() + i64::from(n) * 1000)
 }
@@ -34,13 +35,13 @@ async fn dates_that_move_out_of_a_stretch_found_ahead_survive_and_older_ones_wai
     }
     slow_down(&case.client, "delete", 50).await;
     let child = start(case.command(RULES, &["sweep", "--format", "json"]));
-    // The first of a rule has to come back before anything is found ahead.
+    // A rule finds batches ahead only after its first batches have returned.
     while removed(&mongod).len() < 8 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     pause_deletes(&case.client).await;
     until_running(&case.client, "delete").await;
-    // Nothing more comes back: what is in flight has been sent, and what comes after it found.
+    // Paused batches do not return: wait until those in flight are sent and the next ones are found.
     let mut found = 0;
     while found < logged(&mongod, "find").len() {
         found = logged(&mongod, "find").len();
@@ -50,11 +51,11 @@ async fn dates_that_move_out_of_a_stretch_found_ahead_survive_and_older_ones_wai
     for (name, survivors) in ["a", "b"].into_iter().zip(&mut survivors) {
         let before = left(&case, name).await;
         assert!(before.len() > 6 * BATCH, "too late: {} are left", before.len());
-        // Two batches are in flight and one is found; some of each, and of what comes after them.
+        // Two batches are in flight and one is found; move some documents of each, and some of the documents after them.
         let moved: Vec<i32> = before.iter().copied().take(5 * BATCH).step_by(3).collect();
         let later = doc! { "$set": { "at": days(3) } };
         case.collection(name).update_many(doc! { "_id": { "$in": &moved } }, later).await.unwrap();
-        // Below the position: before all that is still there, and not a moment ago in flight.
+        // Older than all documents that are left, so behind the position of the sweep.
         let older = (EXPIRED..EXPIRED + 20).map(|n| doc! { "_id": n, "at": date(n - EXPIRED - 1000) });
         case.collection(name).insert_many(older).await.unwrap();
         survivors.extend(moved);

@@ -1,4 +1,4 @@
-//! What collections hold and are called in practice: nothing that is not expired goes, and nothing odd stops a sweep.
+//! Odd contents and names of real collections: only expired documents are deleted, and no oddity stops a sweep.
 
 use crate::support::faults::{dated, days};
 use crate::support::mongod::Mongod;
@@ -79,7 +79,7 @@ async fn dates_that_are_strings_or_numbers_never_expire() {
     assert_eq!(case.ids("c").await, id_set(0..kept));
 }
 
-/// `_id`s of every type that takes one; the number tells those of two sets apart.
+/// Returns `_id`s of every type that allows several; `n` makes two sets distinct.
 fn mixed_ids(n: i32) -> Vec<Bson> {
     let text = format!("é\u{0} {n}");
     vec![
@@ -98,7 +98,7 @@ fn mixed_ids(n: i32) -> Vec<Bson> {
         Bson::JavaScriptCode(format!("f({n})")),
         if n == 0 { Bson::MinKey } else { Bson::MaxKey },
         if n == 0 { Bson::Null } else { Bson::from("") },
-        // Sub-documents are equal only with the same keys in the same order.
+        // Subdocuments are equal only if their keys are in the same order.
         Bson::from(if n == 0 {
             doc! { "a": 1, "b": 2 }
         } else {
@@ -114,7 +114,7 @@ fn mixed_ids(n: i32) -> Vec<Bson> {
     ]
 }
 
-/// The `_id`s in the order of insertion, with the order of their keys.
+/// Returns the `_id`s in the order of insertion, with the order of their keys.
 async fn all_ids(case: &Case) -> Vec<Bson> {
     let cursor = case.collection("c").find(doc! {}).hint(Hint::Keys(doc! { "$natural": 1 })).await.unwrap();
     let documents: Vec<Document> = cursor.try_collect().await.unwrap();
@@ -216,7 +216,7 @@ async fn two_thousand_collections_behind_one_glob_are_swept_but_for_those_exclud
   - {name: one, namespace: DB.s_7, field: at, expireAfter: 1d}\n";
     let one = case.report(rules, &["--only", "o*", "-vv"]).await;
     assert_swept(&one, 0, 1);
-    assert_eq!(one.ran.stderr.matches("command collStats").count(), 1, "the others are not looked at");
+    assert_eq!(one.ran.stderr.matches("command collStats").count(), 1, "the other rules are not examined");
     assert_eq!(one.json["totals"]["rules"], 1);
     let only_elsewhere = case.report(rules, &["--only", "*.s_7"]).await;
     assert_eq!(only_elsewhere.json["totals"]["rules"], 1, "--only takes a rule's namespace as well");

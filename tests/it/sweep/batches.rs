@@ -1,4 +1,4 @@
-//! The commands of a sweep as the server saw them: bounded, guarded, marked, one pass over the data, few at a time.
+//! The commands of a sweep as the server sees them: bounded, guarded, with a comment, in one pass over the data, few at a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn the_connection_string_decides_on_the_write_concern() {
     assert_eq!(sent, &json!({ "w": 1, "j": true, "wtimeout": 5000 }));
 }
 
-/// Sums one number of the log over what was read, and over what was deleted.
+/// Sums a number of the log over all reads and over all deletes.
 fn examined(mongod: &Mongod, key: &str) -> (u64, u64) {
     let sum = |entries: Vec<Value>| entries.iter().filter_map(|entry| entry[key].as_u64()).sum();
     (sum([logged(mongod, "find"), logged(mongod, "getMore")].concat()), sum(removed(mongod)))
@@ -82,7 +82,7 @@ fn examined(mongod: &Mongod, key: &str) -> (u64, u64) {
 async fn a_field_without_index_costs_one_scan_and_not_one_per_batch() {
     for object_ids in [false, true] {
         let (mongod, case) = alone().await;
-        // The live ones first: whoever begins anew meets them anew.
+        // The live documents come first, so that a second pass would read them again.
         let documents = dated(0..2000, days(3)).chain(dated(2000..4000, days(-3)));
         let with_id = |document: Document| {
             if object_ids {
@@ -143,7 +143,7 @@ async fn a_rate_makes_batches_that_come_several_times_a_second() {
     }
 }
 
-/// The most delete commands that the server had at the same time.
+/// Returns the highest number of delete commands seen on the server at the same time.
 async fn most_at_once(case: &Case, rules: &str) -> usize {
     case.fill("c", dated(0..60, days(-3))).await;
     slow_down(&case.client, "delete", 300).await;

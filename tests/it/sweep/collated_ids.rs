@@ -1,4 +1,4 @@
-//! A rule with a collation of its own, and `_id`s that this collation cannot tell apart: limits hold, and every document still goes.
+//! A rule with a collation under which different `_id`s are equal: limits hold, and every expired document is deleted.
 
 use crate::support::sweeper::Case;
 use mongodb::bson::{Bson, DateTime, doc};

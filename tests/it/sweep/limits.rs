@@ -12,7 +12,7 @@ fn assert_partial(report: &Report, index: usize, reason: &str, deleted: u64) {
     assert_eq!(report.rule(index, "deletedCount"), deleted, "{report:?}");
 }
 
-/// Expired documents in an order that is neither that of their dates nor the reverse: the higher the `_id`, the older.
+/// Inserts expired documents in an order that is neither that of their dates nor the reverse: the higher the `_id`, the older.
 async fn shuffled(case: &Case, name: &str, documents: i64) {
     let document = |n: i64| doc! { "_id": n * 7 % documents, "at": days(-3 - n * 7 % documents) };
     case.fill(name, (0..documents).map(document)).await;
@@ -54,7 +54,7 @@ async fn a_limit_that_nothing_exceeds_is_no_limit() {
         assert_eq!(swept.rule(index, "reason"), &serde_json::Value::Null);
         assert_eq!(case.ids(name).await, id_set(20..25));
     }
-    // The whole allowance is spent, and there is nothing left to want more.
+    // The whole allowance is used, and no expired documents are left.
     case.fill("a", dated(0..20, days(-3))).await;
     let swept = case.report(rules, &["--max-deletes", "20"]).await;
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
@@ -72,7 +72,7 @@ async fn the_limit_of_the_run_holds_over_all_its_rules() {
     let swept = case.report(rules, &["--max-deletes", "31"]).await;
     assert_eq!(swept.json["totals"]["deletedCount"], 31);
     for (index, name) in ["a", "b", "c"].iter().enumerate() {
-        // They take turns: none has all of it, none has nothing.
+        // The rules take turns: each deletes some documents, none deletes all of its own.
         let gone = 20 - case.ids(name).await.len() as u64;
         assert!((1..20).contains(&gone), "{swept:?}");
         assert_partial(&swept, index, "maxDeletes", gone);
@@ -91,7 +91,7 @@ async fn the_limit_of_a_rule_holds_for_each_namespace_of_its_glob() {
     assert_eq!((case.ids("s1").await.len(), case.ids("s2").await.len()), (1, 1));
 }
 
-/// A sweep with `change` made while its first deletes wait on the server.
+/// Sweeps, and calls `change` while the first deletes wait on the server.
 async fn swept_while(case: &Case, rules: &str, args: &[&str], change: impl AsyncFnOnce(&Case)) -> Report {
     pause_deletes(&case.client).await;
     let child = start(case.command(rules, &[&["sweep", "--format", "json"], args].concat()));
@@ -128,14 +128,14 @@ async fn what_others_insert_meanwhile_does_not_break_the_limit() {
         shuffled(&case, "c", 1500).await;
         index(&case, "c", doc! { "at": 1 }).await;
         let report = swept_while(&case, &format!("{rule}{limit}}}\n"), args, async |case| {
-            // Older than all that was there.
+            // Older than all documents so far.
             case.fill("c", dated(2000..4000, days(-5000))).await;
         })
         .await;
         assert_eq!(report.ran.code, Some(4), "{report:?}");
         let gone = 3500 - case.ids("c").await.len();
         assert_eq!(report.rule(0, "deletedCount"), gone, "{report:?}");
-        assert!(gone <= 1000, "{gone} documents went, 1000 were allowed");
+        assert!(gone <= 1000, "{gone} documents were deleted, 1000 were allowed");
     }
 }
 

@@ -1,15 +1,15 @@
-//! Collections and indexes that go away in the middle of a run.
+//! Collections and indexes that are dropped or renamed in the middle of a run.
 
 use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::mongod::Mongod;
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
 
-/// Two rules; the first goes in small batches.
+/// Two rules; the first sweeps in small batches.
 const RULES: &str = "  - {namespace: DB.moving, field: at, expireAfter: 1d, batchSize: 10, concurrency: 1}
   - {namespace: DB.other, field: at, expireAfter: 1d}\n";
 
-/// A sweep of 100 expired documents of `moving`, with `change` made while the first of its deletes is under way.
+/// Sweeps 100 expired documents of `moving`, and calls `change` while the first delete is in progress.
 async fn swept_while(change: impl AsyncFnOnce(&Case)) -> (Mongod, Case, Report) {
     let (mongod, case) = alone().await;
     case.fill("moving", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
@@ -97,7 +97,7 @@ async fn an_index_that_is_still_being_built_is_waited_for() {
     let build = tokio::spawn(async move {
         db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await
     });
-    // The index is listed from the moment its build has begun.
+    // The index is listed once its build has begun.
     while case.collection("c").list_index_names().await.unwrap().len() < 2 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }

@@ -1,5 +1,5 @@
-//! Others write while sweeps run: whatever was moved out of reach in time survives, everything else that has expired goes, and each
-//! document is counted once.
+//! Writers work during sweeps: documents that are rescued in time survive, all other expired ones are deleted, and each document
+//! is counted once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use mongodb::bson::{DateTime, Document, doc};
 
 const EXPIRED: i32 = 3000;
 const LIVE: i32 = 300;
-/// Sweeps end after so many, so that several of them race with the writers.
+/// Limit of deletes for each sweep, so that several sweeps race with the writers.
 const MOST_PER_RUN: u64 = 700;
 const DAY: i64 = 86_400_000;
 
-/// The n-th of all expired documents, in an order that has nothing to do with their dates.
+/// Returns the n-th of all expired documents in an order unrelated to their dates.
 fn shuffled(n: i32) -> i32 {
     n * 1009 % EXPIRED
 }
@@ -25,16 +25,16 @@ fn now() -> i64 {
     DateTime::now().timestamp_millis()
 }
 
-/// What the writers of one race do with the document that they come to next.
+/// The updates of the writers in a race.
 #[derive(Clone)]
 struct Moves {
-    /// Fields as they are while the document is expired; part of the writer's filter.
+    /// Fields of an expired document; part of the writer's filter.
     from: fn(i32, i64) -> Document,
-    /// Fields as they are once it is not any more.
+    /// Fields of the document once it is live.
     to: fn(i64) -> Document,
 }
 
-/// Writers and sweeps side by side on one collection.
+/// Writers and sweeps on one collection at the same time.
 struct Race {
     case: Case,
     rules: String,
@@ -70,7 +70,7 @@ impl Race {
         self.case.collection("c")
     }
 
-    /// Sweeps again and again until the writers are through, and once more after that. Gives all deleted counts together.
+    /// Sweeps repeatedly until the writers are finished, and then once more. Returns the sum of all deleted counts.
     async fn sweep_until(&self, done: Arc<AtomicBool>) -> u64 {
         let mut deleted = 0;
         while !done.load(Ordering::SeqCst) {
@@ -92,13 +92,13 @@ fn deleted_by(report: &Report) -> u64 {
     report.rule(0, "deletedCount").as_u64().expect("a count")
 }
 
-/// Dates spread over the month before the threshold.
+/// Returns dates spread over the month before the threshold.
 fn date(id: i32, begun: i64) -> DateTime {
     DateTime::from_millis(begun - 40 * DAY + i64::from(id) * 700_000)
 }
 
-/// Moves documents out of reach of the sweep, each with one atomic update that takes place only while the document is still as it was.
-/// Gives the `_id`s of those where the server said that it did.
+/// Rescues documents from the sweep, each with one atomic update that applies only if the document has not changed before.
+/// Returns the `_id`s of the documents that the server has updated.
 async fn rescue(c: Collection<Document>, moves: Moves, begun: i64, turns: Vec<i32>) -> BTreeSet<i32> {
     let mut rescued = BTreeSet::new();
     for n in turns {
@@ -160,7 +160,7 @@ async fn documents_that_the_filter_no_longer_selects_survive() {
     race(moves, false, ", filter: {state: done}").await;
 }
 
-/// Inserts expired and live documents with dates all over the range, and gives the `_id`s of the live ones.
+/// Inserts expired and live documents with dates all over the range; returns the `_id`s of the live ones.
 async fn insert(c: Collection<Document>, begun: i64, first: i32, count: i32) -> BTreeSet<i32> {
     for n in 0..count {
         let at = if n % 2 == 0 { date(shuffled(n), begun) } else { DateTime::from_millis(now()) };
@@ -169,7 +169,7 @@ async fn insert(c: Collection<Document>, begun: i64, first: i32, count: i32) -> 
     (0..count).filter(|n| n % 2 == 1).map(|n| first + n).collect()
 }
 
-/// Gives expired documents another date that has expired as well: before the sweep's position or behind it.
+/// Gives expired documents another expired date, before or behind the position of the sweep.
 async fn shift(c: Collection<Document>, begun: i64) {
     for n in (0..EXPIRED).filter(|n| n % 3 == 0) {
         let id = shuffled(n);
@@ -180,7 +180,7 @@ async fn shift(c: Collection<Document>, begun: i64) {
     }
 }
 
-/// Deletes expired documents as another program would, and gives their number.
+/// Deletes expired documents as another program would; returns their number.
 async fn take(c: Collection<Document>) -> u64 {
     let mut taken = 0;
     for n in (0..EXPIRED).filter(|n| n % 3 == 1) {

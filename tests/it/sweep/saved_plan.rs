@@ -1,4 +1,4 @@
-//! `sweep --plan`: exactly what a saved report approved goes, and nothing at all where something is not as it was.
+//! `sweep --plan` deletes exactly the documents that a saved report approved, and nothing if anything relevant has changed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
-/// Saves the report of a dry run beside the policy.
+/// Saves the report of a dry run next to the policy.
 async fn approve(case: &Case, rules: &str) -> PathBuf {
     let path = case.dir.path().join("plan.json");
     let ran = case.run(rules, &["sweep", "--dry-run", "-o", path.to_str().unwrap()]).await;
@@ -22,7 +22,7 @@ async fn sweep(case: &Case, rules: &str, plan: &Path, args: &[&str]) -> Report {
     case.report(rules, &[&["--plan", plan.to_str().unwrap()], args].concat()).await
 }
 
-/// Changes a saved plan as somebody else's, or another moment's, would be.
+/// Edits a saved plan, as if it came from another deployment or time.
 fn change(plan: &Path, change: impl FnOnce(&mut Value)) {
     let mut json: Value = serde_json::from_str(&std::fs::read_to_string(plan).unwrap()).unwrap();
     change(&mut json);
@@ -57,7 +57,11 @@ async fn what_expires_after_the_plan_was_saved_stays() {
     assert_eq!(case.ids("c").await, id_set([20]));
 
     let again = sweep(&case, RULE, &plan, &[]).await;
-    assert_eq!((again.ran.code, again.rule(0, "deletedCount")), (Some(0), &0.into()), "less than approved is no drift");
+    assert_eq!(
+        (again.ran.code, again.rule(0, "deletedCount")),
+        (Some(0), &0.into()),
+        "fewer documents than approved are no drift"
+    );
 }
 
 #[tokio::test]
@@ -124,7 +128,7 @@ async fn one_percent_more_than_approved_may_go_and_no_document_beyond() {
         case.fill("other", dated(0..5, days(-3))).await;
         let rules = format!("{RULE}  - {{namespace: DB.other, field: at, expireAfter: 1d}}\n");
         let plan = approve(&case, &rules).await;
-        // 101 were approved: 1.01 more is rounded up.
+        // 101 were approved; 1 % more is 1.01, rounded up to 2.
         case.fill("c", dated(1000..1000 + more, days(-5))).await;
         let swept = sweep(&case, &rules, &plan, &[]).await;
         assert_eq!(swept.ran.code, code, "{swept:?}");

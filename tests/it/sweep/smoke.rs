@@ -1,4 +1,4 @@
-//! The main job, end to end: exact survivors of a date rule.
+//! The main task from end to end: exact survivors of a date rule.
 
 use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::{DateTime, doc};

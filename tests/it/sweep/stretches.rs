@@ -1,4 +1,5 @@
-//! Stretches of an index: small batches over many equal dates, every kind of index, and numbers of several types, to the last document.
+//! Stretches of an index: small batches over many equal dates, every kind of index, and numbers of several types, exact to the
+//! last document.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 const NOW: &str = "2026-01-31T02:00:00Z";
 const NOW_SECONDS: i64 = 1_769_824_800;
 
-/// Sweeps and compares what is left with what the server's own comparison leaves.
+/// Sweeps, and compares the survivors with those of the server's own comparison.
 async fn assert_exact(case: &Case, keys: &str, expired: Document) {
     let c = case.collection("c");
     let before = ids(&c).await;

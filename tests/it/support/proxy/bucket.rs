@@ -1,37 +1,37 @@
-//! Request units by the second: who gets in, who is turned away, and who comes back too early.
+//! Request units per second: admits commands, refuses them, and counts those that are retried too early.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What deleting one document costs.
+/// Charge for deleting one document.
 pub const OF_A_DELETED_DOCUMENT: f64 = 10.0;
 
-/// What every other command costs, and a `delete` that finds nothing.
+/// Charge for any other command, and for a `delete` that finds nothing.
 pub const OF_A_COMMAND: f64 = 1.0;
 
-/// What a query costs besides, for each document that it returns.
+/// Additional charge for each document that a query returns.
 pub const OF_A_RETURNED_DOCUMENT: f64 = 0.1;
 
 /// The throughput of an account.
 #[derive(Debug, Clone, Copy)]
 pub struct Throttle {
     pub units_per_second: f64,
-    /// The most that can be saved up, and what there is at the start; enough for one document at least.
+    /// Maximum number of saved units, available from the start; enough for at least one document.
     pub burst: f64,
-    /// Whether errors say `RetryAfterMs`.
+    /// Whether errors contain `RetryAfterMs`.
     pub names_wait: bool,
 }
 
-/// What clients have made of an account.
+/// Consumption of request units by clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
-    /// Request units of all that was done.
+    /// Units charged so far.
     pub charged: f64,
-    /// The most that could be charged up to now. A query is charged when its size is known, so the last ones may go beyond.
+    /// Units that could have been charged so far. A query is charged once its size is known, so the last queries may exceed this.
     pub allowed: f64,
-    /// Commands that were turned away, or stopped half-way.
+    /// Commands that were refused, or stopped half-way.
     pub refused: u64,
-    /// Commands that came before the `RetryAfterMs` of an earlier answer was over.
+    /// Commands received before the `RetryAfterMs` of an earlier reply had passed.
     pub early: u64,
 }
 
@@ -51,20 +51,20 @@ struct State {
     closed_until: Option<Instant>,
 }
 
-/// Answered instead of work, with the wait that the answer names.
+/// A refusal, with the wait that the reply names.
 pub struct Refused(pub Option<Duration>);
 
 impl Bucket {
-    /// Without a throttle all is let in and charged.
+    /// Creates a bucket; without a throttle it admits and charges every command.
     pub fn new(throttle: Option<Throttle>) -> Self {
         let units = throttle.map_or(0.0, |throttle| throttle.burst);
-        assert!(throttle.is_none() || units >= OF_A_DELETED_DOCUMENT, "a burst of {units} deletes nothing, ever");
+        assert!(throttle.is_none() || units >= OF_A_DELETED_DOCUMENT, "a burst of {units} never suffices for a delete");
         let now = Instant::now();
         let state = State { begun: now, filled: now, units, charged: 0.0, refused: 0, early: 0, closed_until: None };
         Self { throttle, state: Mutex::new(state) }
     }
 
-    /// Lets a command in if there are so many units for it to begin with. Nothing is charged yet.
+    /// Admits a command if this many units are available. Nothing is charged yet.
     pub fn admit(&self, units: f64) -> Result<(), Refused> {
         let mut state = self.filled();
         if state.closed_until.is_some_and(|until| Instant::now() < until) {
@@ -76,19 +76,19 @@ impl Bucket {
         }
     }
 
-    /// Turns away what is left of a command that was let in.
+    /// Refuses the rest of a command that was admitted.
     pub fn refuse(&self, units: f64) -> Refused {
         let mut state = self.filled();
         self.throttle.map_or(Refused(None), |throttle| state.refuse(throttle, units))
     }
 
-    /// How many documents could be deleted now.
+    /// Returns the number of documents that could be deleted now.
     pub fn affordable(&self) -> u64 {
         // A cast from float saturates.
         self.throttle.map_or(u64::MAX, |_| (self.filled().units / OF_A_DELETED_DOCUMENT) as u64)
     }
 
-    /// Charges for deleting as many of so many documents as there are units for, and returns how many those are.
+    /// Charges for deleting as many of the documents as the units allow, and returns their number.
     pub fn reserve(&self, documents: u64) -> u64 {
         let mut state = self.filled();
         let affordable = if self.throttle.is_some() { (state.units / OF_A_DELETED_DOCUMENT) as u64 } else { u64::MAX };
@@ -97,7 +97,7 @@ impl Bucket {
         granted
     }
 
-    /// Charges for what was done. What was charged too much before is given back as a negative number.
+    /// Charges for completed work. A negative number returns units that were charged in excess.
     pub fn charge(&self, units: f64) {
         self.filled().charge(units);
     }
@@ -110,7 +110,7 @@ impl Bucket {
         Usage { charged: state.charged, allowed, refused: state.refused, early: state.early }
     }
 
-    /// The state as of now.
+    /// Returns the state with the units gained until now.
     fn filled(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -134,7 +134,7 @@ impl State {
         if !throttle.names_wait {
             return Refused(None);
         }
-        // A client that waits for so long finds what it asked for.
+        // After this wait the client finds the units that it needs.
         let missing = (units - self.units).max(0.0) / throttle.units_per_second * 1000.0;
         let wait = Duration::from_millis(missing.ceil().max(1.0) as u64);
         let until = Instant::now() + wait;

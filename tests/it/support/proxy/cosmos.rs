@@ -1,7 +1,7 @@
-//! Azure Cosmos DB for MongoDB (RU), as it differs from mongod.
+//! The differences between Azure Cosmos DB for MongoDB (RU) and mongod.
 //!
-//! Sources are Microsoft's pages on it: "Supported features and syntax", "Use MongoDB extension commands", "Indexing", "Time to live",
-//! "Troubleshoot common issues" (error codes), and the issues named beside what was taken from them.
+//! Sources are Microsoft's pages on it: "Supported features and syntax", "Use MongoDB extension commands", "Indexing", "Time to
+//! live", "Troubleshoot common issues" (error codes), and the issues named next to the facts that come from them.
 
 mod delete;
 mod indexes;
@@ -25,20 +25,20 @@ pub use indexes::TtlOnTs;
 const MOST_WRITES: i32 = 1000;
 const MOST_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
 
-/// Commands that cost nothing here: those of drivers, and those that have a budget of their own ("Azure Cosmos DB service quotas").
+/// Commands that cost nothing here: those sent by drivers, and those with a separate budget ("Azure Cosmos DB service quotas").
 const FREE: [&str; 5] = ["ping", "hostInfo", "killCursors", "listDatabases", "listCollections"];
 
-/// An account. Maps are by namespace.
+/// Settings of an account. Maps are by namespace.
 #[derive(Debug, Clone)]
 pub struct CosmosRu {
     /// `3.6` to `7.0`; the driver of these tests needs 4.2.
     pub api_version: &'static str,
     pub throttle: Option<Throttle>,
-    /// A cursor is forgotten when it has given so many documents.
+    /// Number of documents after which the account forgets a cursor.
     pub rows_of_a_cursor: Option<u64>,
-    /// Sharded collections.
+    /// Shard keys of sharded collections.
     pub shard_keys: BTreeMap<String, Document>,
-    /// What native TTL is set to at the start. Where nothing is said, it is off and has no index.
+    /// Native TTL settings at the start. A collection that is missing here has no index on `_ts`, and TTL is off.
     pub ttl: BTreeMap<String, TtlOnTs>,
     /// Whether the account has `EnableTtlOnCustomPath`.
     pub ttl_on_custom_path: bool,
@@ -61,7 +61,8 @@ impl Default for CosmosRu {
 }
 
 impl CosmosRu {
-    /// 3.6, 4.0: microsoft/vscode-documentdb#453, clearlydefined/service#1431. The others are what MongoDB of that version says.
+    /// Returns the wire version of the API version. Sources of 3.6 and 4.0: microsoft/vscode-documentdb#453,
+    /// clearlydefined/service#1431. The others are those of MongoDB.
     fn wire_version(&self) -> i32 {
         match self.api_version {
             "3.6" => 6,
@@ -75,19 +76,20 @@ impl CosmosRu {
     }
 }
 
-/// What a command cost, as `getLastRequestStatistics` shows it. Whose last one is not documented; here it is the connection's.
+/// The cost of a command, as in `getLastRequestStatistics`. Which request counts as the last is not documented; here it is the
+/// last on the connection.
 pub struct Statistics {
     name: String,
     units: f64,
     took: Duration,
 }
 
-/// An account at work.
+/// A running account.
 pub struct Account {
     settings: CosmosRu,
     bucket: Bucket,
     indexes: Indexes,
-    /// Documents that each open cursor has given.
+    /// Number of documents that each open cursor has returned.
     cursors: Mutex<HashMap<i64, u64>>,
 }
 
@@ -105,7 +107,8 @@ impl Account {
         if let Some(refusal) = refusals::refusal(&self.settings, call) {
             return Ok(refusal);
         }
-        // Writes are always confirmed by a quorum ("Supported features"); with the capability, a retry is not told from a first try.
+        // A quorum confirms every write ("Supported features"); with the capability for retryable writes, a retry is treated like
+        // a first try.
         for key in ["writeConcern", "txnNumber"] {
             call.command.remove(key);
         }
@@ -126,8 +129,8 @@ impl Account {
         }
     }
 
-    /// The shape is from laravel-mongodb#1492. `helloOk` is left out: drivers then stay with `isMaster`, which is what accounts
-    /// have that do not know `hello` before a user is known (MicrosoftDocs/azure-dev-docs#1260).
+    /// Returns the reply to `hello`. The shape is from laravel-mongodb#1492. `helloOk` is omitted, so that drivers keep sending
+    /// `isMaster`: some accounts do not know `hello` before the user has authenticated (MicrosoftDocs/azure-dev-docs#1260).
     fn hello(&self, call: &Call<'_>, theirs: &Document) -> Document {
         doc! {
             "_t": "IsMasterResponse", writable(&call.name): true, "maxBsonObjectSize": 16_777_216,
@@ -138,7 +141,7 @@ impl Account {
         }
     }
 
-    /// `_t`: mongolite#167.
+    /// Returns the reply to `buildInfo`. Source of `_t`: mongolite#167.
     fn build_info(&self) -> Document {
         let version = format!("{}.0", self.settings.api_version);
         let parts: Vec<i32> = version.split('.').filter_map(|part| part.parse().ok()).chain([0]).collect();
@@ -148,7 +151,7 @@ impl Account {
         }
     }
 
-    /// `GetCollection`. Source: "Use MongoDB extension commands".
+    /// Answers `GetCollection`. Source: "Use MongoDB extension commands".
     fn custom_action(&self, call: &Call<'_>) -> Document {
         let collection = call.command.get_str("collection").unwrap_or_default();
         if call.command.get_str("customAction").ok() != Some("GetCollection") {
@@ -167,7 +170,7 @@ impl Account {
         reply
     }
 
-    /// Commands that cost request units.
+    /// Runs commands that cost request units.
     async fn charged(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let begun = Instant::now();
         let first = if call.name == "delete" { bucket::OF_A_DELETED_DOCUMENT } else { bucket::OF_A_COMMAND };
@@ -187,7 +190,8 @@ impl Account {
         Ok(reply)
     }
 
-    /// Forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row 18 000.
+    /// Runs a read or a write, and forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row 18
+    /// 000.
     async fn read_or_written(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let cursor = whole(&call.command, "getMore");
         if let (true, Some(most)) = (call.name == "getMore", self.settings.rows_of_a_cursor) {
@@ -209,7 +213,7 @@ impl Account {
         Ok(reply)
     }
 
-    /// Adds documents to those that a cursor has given, and returns how many it has given then.
+    /// Adds to the number of documents that a cursor has returned, and returns the sum.
     fn given(&self, cursor: i64, documents: u64) -> u64 {
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
         let given = cursors.entry(cursor).or_default();
@@ -218,13 +222,13 @@ impl Account {
     }
 }
 
-/// The documents in the reply to a query.
+/// Returns the documents in the reply to a query.
 fn returned(reply: &Document) -> Option<&[Bson]> {
     let cursor = reply.get_document("cursor").ok().filter(|_| is_ok(reply))?;
     cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch")).ok().map(Vec::as_slice)
 }
 
-/// Source: "Find the request unit charge".
+/// Returns the reply to `getLastRequestStatistics`. Source: "Find the request unit charge".
 fn statistics(last: Option<&Statistics>) -> Document {
     let mut reply = doc! { "_t": "GetRequestStatisticsResponse", "ok": 1 };
     if let Some(last) = last {
@@ -235,7 +239,7 @@ fn statistics(last: Option<&Statistics>) -> Document {
     reply
 }
 
-/// No plan that a reader of MongoDB's would understand. Source: "Troubleshoot query issues".
+/// Returns a plan in the service's own form, which a reader of MongoDB's plans cannot use. Source: "Troubleshoot query issues".
 fn explained(call: &Call<'_>) -> Document {
     let explained = call.command.get_document("explain").cloned().unwrap_or_default();
     let collection = explained.values().next();

@@ -1,6 +1,6 @@
-//! The engine of Azure DocumentDB, once Azure Cosmos DB for MongoDB vCore, as it differs from mongod.
+//! The differences between mongod and the engine of Azure DocumentDB, formerly Azure Cosmos DB for MongoDB vCore.
 //!
-//! Source: microsoft/documentdb (the gateway's ismaster.rs and requests/mod.rs, the extension's delete.c), and the pages "MQL
+//! Sources: microsoft/documentdb (the gateway's ismaster.rs and requests/mod.rs, the extension's delete.c), and the pages "MQL
 //! compatibility" and "Service limits" of Azure DocumentDB.
 
 use std::io;
@@ -10,10 +10,10 @@ use mongodb::bson::{Bson, Document, doc};
 use super::upstream::{documents, whole};
 use super::{Call, errors, partial, writable};
 
-/// Source: Azure DocumentDB, "Service limits": a command with more writes fails.
+/// A command with more writes fails. Source: Azure DocumentDB, "Service limits".
 const MOST_WRITES: i32 = 25_000;
 
-/// Commands that the gateway does not know. Source: "MQL compatibility"; the words: documentdb/documentdb#425.
+/// Commands that the gateway does not know. Sources: "MQL compatibility"; for the message: documentdb/documentdb#425.
 const UNKNOWN: [&str; 9] = [
     "replSetGetStatus",
     "replSetGetConfig",
@@ -26,12 +26,12 @@ const UNKNOWN: [&str; 9] = [
     "profile",
 ];
 
-/// A cluster.
+/// Settings of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct DocumentDb {
-    /// More documents than this are too many for the time of one command; `None`: there is time for all.
+    /// Number of documents that one command can delete in its time; `None` for no limit.
     pub most_deleted: Option<u64>,
-    /// Whether `hello` also says `setName: "globaldb"`, as samples of older clusters have it.
+    /// Whether `hello` also has `setName: "globaldb"`, as in samples from older clusters.
     pub names_set: bool,
 }
 
@@ -50,14 +50,14 @@ impl DocumentDb {
             }
             "delete" => self.delete(call).await,
             _ => {
-                // Taken and not looked at.
+                // The engine accepts and ignores this.
                 call.command.remove("txnNumber");
                 call.forward().await
             }
         }
     }
 
-    /// Source: the gateway's ismaster.rs; `kind`: microsoft/vscode-documentdb.
+    /// Returns the reply to `hello`. Source: the gateway's ismaster.rs; `kind`: microsoft/vscode-documentdb.
     fn hello(&self, name: &str, theirs: &Document) -> Document {
         let mut reply = doc! {
             writable(name): true, "msg": "isdbgrid", "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
@@ -71,7 +71,7 @@ impl DocumentDb {
         reply
     }
 
-    /// One transaction: all that the command is aimed at goes, or nothing.
+    /// Deletes in one transaction: everything that the command matches, or nothing.
     async fn delete(&self, call: &mut Call<'_>) -> io::Result<Document> {
         if let Some(refusal) = refusal(&call.command) {
             return Ok(refusal);
@@ -91,7 +91,8 @@ impl DocumentDb {
     }
 }
 
-/// Source: delete.c and commands_common.c of microsoft/documentdb, its feature flags at their defaults.
+/// Returns the error if the command is refused. Source: delete.c and commands_common.c of microsoft/documentdb, its feature flags
+/// at their defaults.
 fn refusal(command: &Document) -> Option<Document> {
     let not_supported = |what: &str| Some(errors::failed(115, "CommandNotSupported", &format!("{what} is not supported yet")));
     if documents(command, "deletes").count() > usize::try_from(MOST_WRITES).unwrap_or(usize::MAX) {
@@ -122,7 +123,7 @@ fn refusal(command: &Document) -> Option<Document> {
     None
 }
 
-/// Takes out what the engine takes and does not look at, so that mongod does not look at it either.
+/// Removes options that the engine accepts and ignores, so that mongod ignores them, too.
 fn strip(command: &mut Document) {
     for key in ["writeConcern", "txnNumber"] {
         command.remove(key);
@@ -132,7 +133,7 @@ fn strip(command: &mut Document) {
     }
 }
 
-/// A statement that fails is undone.
+/// Runs a `delete` that a planned fault stops: the statement that fails is rolled back.
 async fn stopped(call: &mut Call<'_>, error: &Document) -> io::Result<Document> {
     match partial::targets(call.upstream, &call.command, 0).await? {
         Err(refusal) => Ok(refusal),

@@ -1,24 +1,24 @@
-//! The errors of both services in the words that people have seen.
+//! Errors of both services, with messages as reported by users.
 
 use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
 
-/// A reply that says that the command failed.
+/// Returns the reply of a command that failed.
 pub fn failed(code: i32, name: &str, text: &str) -> Document {
     doc! { "ok": 0.0, "errmsg": text, "code": code, "codeName": name }
 }
 
-/// The same from Cosmos DB for MongoDB (RU), which names the type of the reply.
-///
-/// Source: spring-projects/spring-data-mongodb#3196; hcengineering/huly-selfhost#29 shows a reply without the type.
+/// Returns the same for Cosmos DB for MongoDB (RU), which adds the type of the reply. Source:
+/// spring-projects/spring-data-mongodb#3196; hcengineering/huly-selfhost#29 shows a reply without the type.
 pub fn of_cosmos(code: i32, name: &str, text: &str) -> Document {
     let mut reply = doc! { "_t": "OKMongoResponse" };
     reply.extend(failed(code, name, text));
     reply
 }
 
-/// The words of error 2 around the reason that the service behind the front end gave. Source: hcengineering/huly-selfhost#29.
+/// Returns error 2, whose message quotes the reason given by the service behind the front end. Source:
+/// hcengineering/huly-selfhost#29.
 pub fn bad_request(why: &str) -> Document {
     let text = format!(
         "Error=2, Details='Response status code does not indicate success: BadRequest (400); Substatus: 0; ActivityId: \
@@ -27,12 +27,13 @@ pub fn bad_request(why: &str) -> Document {
     of_cosmos(2, "BadValue", &text)
 }
 
-/// One member of `writeErrors`; the index of the statement is for the sender to put in.
+/// Returns one entry of `writeErrors`; the sender adds the index of the statement.
 pub fn write_error(code: i32, text: &str) -> Document {
     doc! { "index": 0, "code": code, "errmsg": text }
 }
 
-/// The words of a throttled write. They say that nothing was changed, whatever was. Source: MicrosoftDocs/azure-docs#69351.
+/// Returns the message of a throttled write, which claims that nothing was changed even if something was. Source:
+/// MicrosoftDocs/azure-docs#69351.
 fn throttled_text(wait: Option<Duration>) -> String {
     let wait = wait.map_or(String::new(), |wait| format!("RetryAfterMs={}, ", wait.as_millis()));
     format!(
@@ -42,12 +43,13 @@ fn throttled_text(wait: Option<Duration>) -> String {
     )
 }
 
-/// A write stopped by throttling, with the wait that the service asks for, if it names one.
+/// Returns the error of a write stopped by throttling, with the wait that the service asks for, if any.
 pub fn throttled_write(wait: Option<Duration>) -> Document {
     write_error(16_500, &throttled_text(wait))
 }
 
-/// A command that throttling let do nothing at all. The form without a wait is from spring-projects/spring-data-mongodb#3196.
+/// Returns the error of a command that throttling refused entirely. The form without a wait is from
+/// spring-projects/spring-data-mongodb#3196.
 pub fn throttled(wait: Option<Duration>) -> Document {
     let text = match wait {
         Some(_) => throttled_text(wait),
@@ -60,7 +62,7 @@ pub fn throttled(wait: Option<Duration>) -> Document {
     doc! { "_t": "OKMongoResponse", "ok": 0, "code": 16_500, "errmsg": &text, "$err": text }
 }
 
-/// Source for this and the three below: microsoft/FluidFramework, mongoExceptionRetryRules/mongoError.
+/// Returns a timeout. Source for this and the three below: microsoft/FluidFramework, mongoExceptionRetryRules/mongoError.
 pub fn timed_out() -> Document {
     of_cosmos(50, "ExceededTimeLimit", "Request timed out.")
 }
@@ -80,7 +82,7 @@ pub fn request_timeout() -> Document {
     write_error(50, "Error=50, Details='Response status code does not indicate success: RequestTimeout (408); Substatus: 0;")
 }
 
-/// The engine of Azure DocumentDB at the end of its time. Source: microsoft/documentdb, pg.rs.
+/// Returns the timeout of the engine of Azure DocumentDB. Source: microsoft/documentdb, pg.rs.
 pub fn command_timeout() -> Document {
     let text = "The command being executed was terminated due to a command timeout. This may be due to concurrent transactions. \
                 Consider increasing the maxTimeMS on the command.";

@@ -1,25 +1,25 @@
-//! Faults on demand: what goes wrong with which of the next commands.
+//! Planned faults for coming commands.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mongodb::bson::Document;
 
-/// One thing that goes wrong with a command.
+/// A fault of one command.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The client gets this in place of the reply: before anything is done, or after all of it is done.
+    /// The client receives this instead of the reply, before or after the command has run (`done`).
     Answer { reply: Document, done: bool },
-    /// The connection is closed: before anything is done, or after all of it is done.
+    /// The connection is closed, before or after the command has run (`done`).
     Close { done: bool },
-    /// The command waits for so long before anything is done.
+    /// The command starts after this delay.
     Delay(Duration),
-    /// A `delete` stops with this write error when it has deleted so many documents and there are more. The engine of Azure DocumentDB
-    /// deletes none then.
+    /// A `delete` stops with this write error if more documents are left after deleting this many. The engine of Azure DocumentDB
+    /// then deletes none.
     WriteError { after: u64, error: Document },
 }
 
-/// The faults that are yet to come.
+/// Planned faults.
 #[derive(Default)]
 pub struct Faults(Mutex<Vec<Planned>>);
 
@@ -35,12 +35,12 @@ enum Turn {
 }
 
 impl Faults {
-    /// The next `times` commands of that name have this fault, after those that were planned before.
+    /// Plans a fault for the next `times` commands of this name, after those planned before.
     pub fn next(&self, command: &str, times: u32, fault: Fault) {
         self.plan(command, Turn::Next { left: times }, fault);
     }
 
-    /// From now on every `nth` command of that name has this fault.
+    /// Plans a fault for every `nth` command of this name from now on.
     pub fn every(&self, command: &str, nth: u32, fault: Fault) {
         self.plan(command, Turn::EveryNth { nth, seen: 0 }, fault);
     }
@@ -50,7 +50,7 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(planned);
     }
 
-    /// The fault of a command that has come in.
+    /// Returns the fault planned for a command just received.
     pub fn take(&self, command: &str) -> Option<Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().filter(|planned| planned.command == command).find_map(|planned| {

@@ -1,4 +1,4 @@
-//! A mongos, as far as it can be told from outside: what it says of itself. The documents are all on one server behind it.
+//! A mongos, simulated only by its `hello`. All documents are on one server behind it.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use mongodb::bson::Document;
 
 use super::Call;
 
-/// Answers as the server does, under another name.
+/// Forwards to mongod, and changes the reply to `hello`.
 pub async fn answer(call: &mut Call<'_>) -> io::Result<Document> {
     let mut reply = call.forward().await?;
     if matches!(call.name.as_str(), "hello" | "isMaster" | "ismaster") {

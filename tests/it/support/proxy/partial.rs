@@ -6,9 +6,8 @@ use mongodb::bson::{Bson, Document, doc};
 
 use super::upstream::{Upstream, documents, is_ok, whole};
 
-/// The `_id`s that each statement of a `delete` is aimed at, up to `most` altogether; beyond, one that shows that a statement has more.
-///
-/// Inner error: mongod does not take a filter, in its own words.
+/// Finds the `_id`s that each statement of a `delete` matches, at most `most` in total, plus one if a statement matches more. The
+/// inner error is mongod's reply to an invalid filter.
 pub async fn targets(upstream: &mut Upstream, command: &Document, most: u64) -> io::Result<Result<Vec<Vec<Bson>>, Document>> {
     let mut left = i64::try_from(most).unwrap_or(i64::MAX - 1);
     let mut all = Vec::new();
@@ -30,7 +29,7 @@ pub async fn targets(upstream: &mut Upstream, command: &Document, most: u64) -> 
     Ok(Ok(all))
 }
 
-/// Deletes the first `most` of the targets, each still under the filter of its statement, and answers with the error for the rest.
+/// Deletes the first `most` of the targets, still under the filters of their statements, and answers with the error for the rest.
 pub async fn delete_first(
     upstream: &mut Upstream,
     command: &Document,

@@ -1,4 +1,4 @@
-//! The proxy's own connection to the mongod behind it.
+//! The connection between the proxy and its mongod.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use super::wire;
 
-/// One connection to mongod. Each client of the proxy has its own, as it would without the proxy.
+/// A connection to mongod. Each client of the proxy gets a separate one, as without the proxy.
 pub struct Upstream(TcpStream);
 
 impl Upstream {
@@ -17,8 +17,7 @@ impl Upstream {
         Ok(Self(stream))
     }
 
-    /// Runs a command, `$db` included, and returns mongod's reply, which may be an error, without the times of a cluster: neither service
-    /// has them.
+    /// Runs a command, `$db` included, and returns the reply or error of mongod without cluster times, which neither service has.
     pub async fn run(&mut self, command: &Document) -> io::Result<Document> {
         wire::write(&mut self.0, 0, command).await?;
         let reply = wire::read(&mut self.0).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -30,12 +29,12 @@ impl Upstream {
     }
 }
 
-/// Whether mongod, or the service, calls the command done.
+/// Whether the reply of mongod or the service reports success.
 pub fn is_ok(reply: &Document) -> bool {
     whole(reply, "ok") == 1
 }
 
-/// A whole number of a command or a reply, 0 where there is none.
+/// Returns an integer of a command or a reply, or 0 if it is missing.
 pub fn whole(document: &Document, key: &str) -> i64 {
     match document.get(key) {
         Some(Bson::Int32(n)) => i64::from(*n),
@@ -47,7 +46,7 @@ pub fn whole(document: &Document, key: &str) -> i64 {
     }
 }
 
-/// The statements of a `delete`, the stages of a pipeline, the members of a batch.
+/// Returns the documents in a list: the statements of a `delete`, the stages of a pipeline, the documents of a batch.
 pub fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_document)
 }

@@ -1,4 +1,4 @@
-//! MongoDB's wire protocol, as much of it as a driver speaks that was promised no compression: OP_MSG.
+//! The part of MongoDB's wire protocol that a driver uses without compression: OP_MSG.
 //!
 //! Source: MongoDB manual, "MongoDB Wire Protocol".
 
@@ -14,19 +14,19 @@ const CHECKSUM_PRESENT: u32 = 1;
 const MORE_TO_COME: u32 = 2;
 const HEADER: usize = 16;
 
-/// Larger than any message that mongod takes: a length beyond it is no length.
+/// Larger than any message that mongod accepts: a greater length is invalid.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// A command or a reply, its document sequences put into the body as the arrays that they stand for.
+/// A command or a reply, with document sequences turned into arrays of the body.
 pub struct Message {
     pub id: i32,
     pub body: Document,
     pub bytes: usize,
-    /// The sender waits for an answer.
+    /// Whether the sender waits for a reply.
     pub answered: bool,
 }
 
-/// Reads a message; `None` where the other side has closed the connection.
+/// Reads a message; returns `None` if the other side has closed the connection.
 pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
     let mut header = [0; HEADER];
     match stream.read_exact(&mut header).await {
@@ -45,7 +45,7 @@ pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
     Ok(Some(Message { id: number(4), body, bytes, answered: flags & MORE_TO_COME == 0 }))
 }
 
-/// Writes a message that answers another one, or none (0), and returns its own number.
+/// Writes a message in reply to the message `answers`, 0 for none, and returns its own number.
 pub async fn write(stream: &mut TcpStream, answers: i32, body: &Document) -> io::Result<i32> {
     static NEXT: AtomicI32 = AtomicI32::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);

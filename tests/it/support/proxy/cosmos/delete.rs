@@ -1,4 +1,4 @@
-//! A `delete` that goes on until the request units are used up, and then stops in the middle.
+//! A `delete` that stops in the middle once the request units are used up.
 
 use std::io;
 
@@ -8,9 +8,8 @@ use super::super::bucket::{self, Bucket};
 use super::super::upstream::whole;
 use super::super::{Call, errors, partial};
 
-/// Deletes what there are request units for, and returns what that cost.
-///
-/// That a throttled write is done in part: MicrosoftDocs/azure-docs#69351; for deletes: Azure/cosmos-explorer, MongoProxyClient.ts.
+/// Deletes as many documents as the request units allow, and returns the reply and its charge. Sources for a throttled write that
+/// is partly done: MicrosoftDocs/azure-docs#69351; for deletes: Azure/cosmos-explorer, MongoProxyClient.ts.
 pub async fn delete(bucket: &Bucket, call: &mut Call<'_>) -> io::Result<(Document, f64)> {
     let stop = call.stop.take();
     let most = stop.as_ref().map_or(u64::MAX, |(after, _)| *after);

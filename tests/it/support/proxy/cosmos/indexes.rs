@@ -1,4 +1,4 @@
-//! Indexes: the one on `_ts`, which native TTL is set by and mongod has not, and what the others look like.
+//! Indexes: the one on `_ts`, which sets native TTL and does not exist on mongod, and the form of the others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,9 @@ use super::refusals::namespace;
 /// The index on `_ts`. Source: Azure/azure-cli#13229.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TtlOnTs {
-    /// There is an index without `expireAfterSeconds`: nothing expires.
+    /// An index without `expireAfterSeconds`: nothing expires.
     Off,
-    /// `expireAfterSeconds` of this: -1 for documents with a `ttl` of their own only, else seconds after the last change.
+    /// `expireAfterSeconds`: seconds after the last change, or -1 for documents with a `ttl` field only.
     Seconds(i32),
 }
 
@@ -35,7 +35,7 @@ impl Indexes {
         self.on_ts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As mongod answers, but the entries have the service's form, and the one on `_ts` is among them.
+    /// Lists indexes like mongod, but in the form of the service and with the index on `_ts`.
     pub async fn list(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let mut reply = call.forward().await?;
         if !is_ok(&reply) {
@@ -58,13 +58,13 @@ impl Indexes {
         Ok(reply)
     }
 
-    /// Sets the index on `_ts`, anew where there is one, and lets mongod create the others. What an account says to a second index on `_ts`
+    /// Creates or replaces the index on `_ts`, and lets mongod create others. The reply of an account to a second index on `_ts`
     /// is not known.
     pub async fn create(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let is_on_ts = |spec: &Document| spec.get_document("key").is_ok_and(|key| key.contains_key("_ts"));
         let (on_ts, others): (Vec<Document>, Vec<Document>) = documents(&call.command, "indexes").cloned().partition(is_on_ts);
         if !self.on_custom_path && others.iter().any(|spec| spec.contains_key("expireAfterSeconds")) {
-            // node-rate-limiter-flexible#206.
+            // Source: node-rate-limiter-flexible#206.
             let text = "The 'expireAfterSeconds' option is supported on '_ts' field only.";
             return Ok(errors::of_cosmos(2, "BadValue", text));
         }
@@ -96,7 +96,7 @@ impl Indexes {
     }
 }
 
-/// Source for the shape: "Indexing".
+/// Returns the reply to a change of indexes. Source for the shape: "Indexing".
 fn done(kind: &str, counts: Document) -> Document {
     let mut reply = doc! { "_t": kind, "ok": 1 };
     reply.extend(counts);

@@ -1,10 +1,10 @@
-//! Operators and stages that Cosmos DB for MongoDB (RU) has not.
+//! Operators and stages that Cosmos DB for MongoDB (RU) does not support.
 //!
 //! Source: "Supported features and syntax", the same for 4.2, 5.0 and 7.0.
 
 use mongodb::bson::{Bson, Document};
 
-/// The stages that it has.
+/// The supported stages.
 const STAGES: [&str; 23] = [
     "$addFields",
     "$changeStream",
@@ -36,7 +36,7 @@ const FILTERS: [&str; 7] = ["$where", "$jsonSchema", "$text", "$bitsAllSet", "$b
 /// "The API for MongoDB doesn't support comparison expressions that have an array literal in the query."
 const COMPARISONS: [&str; 8] = ["$cmp", "$eq", "$gt", "$gte", "$in", "$lt", "$lte", "$ne"];
 
-/// What a command trips over.
+/// An unsupported part of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Unsupported {
     Stage(String),
@@ -75,7 +75,7 @@ fn in_expression(value: &Bson) -> Option<Unsupported> {
     }
 }
 
-/// Only `_id` has an index that can be sorted by, from the start ("Indexing").
+/// Only `_id` has an index for sorting from the start ("Indexing").
 pub fn in_sort(sort: &Document) -> Option<Unsupported> {
     sort.keys().any(|key| key != "_id").then_some(Unsupported::Sort)
 }
@@ -87,7 +87,7 @@ pub fn in_pipeline<'a>(stages: impl Iterator<Item = &'a Document>) -> Option<Uns
         let found = match (name.as_str(), value) {
             (name, _) if !STAGES.contains(&name) => Some(Unsupported::Stage(name.to_owned())),
             ("$match", Bson::Document(filter)) => in_filter(filter),
-            // What a $group has put out is sorted in memory.
+            // The output of a $group is sorted in memory.
             ("$sort", Bson::Document(sort)) if !grouped => in_sort(sort),
             ("$facet", Bson::Document(facets)) => facets
                 .values()

@@ -1,4 +1,4 @@
-//! What Cosmos DB for MongoDB (RU) refuses before it does anything, and in which words.
+//! Commands that Cosmos DB for MongoDB (RU) refuses before doing anything, with its error messages.
 
 use mongodb::bson::{Bson, Document};
 
@@ -7,7 +7,7 @@ use super::super::{Call, errors};
 use super::operators::{Unsupported, in_filter, in_pipeline, in_sort};
 use super::{CosmosRu, MOST_MESSAGE_BYTES, MOST_WRITES};
 
-/// The commands that it has. Source: "Supported features and syntax", "Use MongoDB extension commands"; `ping` is every driver's.
+/// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping`.
 const COMMANDS: [&str; 36] = [
     "abortTransaction",
     "aggregate",
@@ -47,7 +47,7 @@ const COMMANDS: [&str; 36] = [
     "whatsmyuri",
 ];
 
-/// Why the command is not carried out; `None`: it is.
+/// Returns the error if the command is refused.
 pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     let command = &call.command;
     if !COMMANDS.contains(&call.name.as_str()) {
@@ -59,13 +59,13 @@ pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
         return Some(errors::of_cosmos(16, "", &text));
     }
     if command.contains_key("txnNumber") && !settings.retryable_writes {
-        // microsoft/vscode-cosmosdb#1296, #1439.
+        // Source: microsoft/vscode-cosmosdb#1296, #1439.
         let text = "Retryable writes are not supported. Please disable retryable writes by specifying \"retrywrites=false\" in the \
                     connection string or an equivalent driver specific config.";
         return Some(errors::of_cosmos(2, "BadValue", text));
     }
     if command.contains_key("hint") {
-        // The pages of version 3.6 said "cursor.hint(): No"; the words are not known.
+        // The pages of version 3.6 said "cursor.hint(): No"; the actual message is not known.
         return Some(errors::bad_request("hint is not supported"));
     }
     if call.name == "delete" {
@@ -81,7 +81,7 @@ pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     found.map(in_words)
 }
 
-/// None of these options of a `delete` is documented for any version: the strictest reading.
+/// Refuses all options of a `delete` that are not documented for any version: the strictest reading.
 fn of_delete(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     let command = &call.command;
     let unknown = |name: &str| errors::of_cosmos(9, "FailedToParse", &format!("BSON field 'delete.{name}' is an unknown field."));
@@ -102,13 +102,13 @@ fn of_delete(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     }
     let key = settings.shard_keys.get(&namespace(call))?;
     let is_aimed = |statement: &Document| statement.get_document("q").is_ok_and(|q| key.keys().all(|path| names(q, path)));
-    // microsoft/vscode-cosmosdb#1118; with retryable writes for every delete ("Supported features", Retryable writes).
+    // Source: microsoft/vscode-cosmosdb#1118; with retryable writes for every delete ("Supported features", Retryable writes).
     let needs_key = |statement: &&Document| settings.retryable_writes || whole(statement, "limit") == 1;
     let astray = statements().filter(needs_key).any(|statement| !is_aimed(statement));
     astray.then(|| errors::of_cosmos(61, "ShardKeyNotFound", "query in command must target a single shard key"))
 }
 
-/// Whether a filter names one value for a path. That the field is missing is none: spring-projects/spring-data-mongodb#4499.
+/// Whether a filter gives one value for a path. A missing field is not a value: spring-projects/spring-data-mongodb#4499.
 fn names(filter: &Document, path: &str) -> bool {
     filter.iter().any(|(key, value)| match value {
         Bson::Array(members) if key == "$and" => members.iter().filter_map(Bson::as_document).any(|member| names(member, path)),
@@ -127,12 +127,12 @@ fn in_words(unsupported: Unsupported) -> Document {
         }
         Unsupported::Filter(name) => errors::of_cosmos(2, "BadValue", &format!("unknown operator: {name}")),
         Unsupported::ArrayLiteral => errors::bad_request("Comparison expressions with an array literal are not supported."),
-        // growthbook/growthbook#1356, hcengineering/huly-selfhost#29.
+        // Sources: growthbook/growthbook#1356, hcengineering/huly-selfhost#29.
         Unsupported::Sort => errors::bad_request("The index path corresponding to the specified order-by item is excluded."),
     }
 }
 
-/// The collection that a command is about, as `database.collection`.
+/// Returns the collection of a command as `database.collection`.
 pub fn namespace(call: &Call<'_>) -> String {
     let collection = if call.name == "customAction" { "collection" } else { call.name.as_str() };
     let part = |key| call.command.get_str(key).unwrap_or_default();
