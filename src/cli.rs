@@ -16,7 +16,7 @@ pub use args::{
 use crate::log::LogFormat;
 use crate::report::Format;
 
-/// Deletes expired documents from MongoDB as a TTL index would: seen first, capped, paced and accounted for.
+/// The command line; its description is that of the package.
 #[derive(Debug, Parser)]
 #[command(name = "sweeper", version, about, after_help = help::with_exit_codes(help::EXAMPLES))]
 pub struct Cli {

@@ -169,7 +169,7 @@ pub enum NativeCommand {
     /// Create and change TTL settings so that the server deletes what the policy says
     ///
     /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
-    /// no rule stands for are left alone; those of disabled rules are switched off where the server can.
+    /// no rule stands for are left alone; those of disabled rules are switched off if the server supports it.
     #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
     Apply(NativeApplyArgs),
 }
@@ -186,7 +186,7 @@ pub struct NativeApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// Subject to print
+    /// What to print
     #[arg(value_name = "OF", default_value = "policy")]
     pub of: SchemaOf,
 }

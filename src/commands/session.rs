@@ -1,4 +1,4 @@
-//! What a command by a policy works with, from its beginning on.
+//! The state of a command that works by a policy, from its beginning on.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -68,7 +68,7 @@ impl Session {
 
     /// Returns the connection string.
     ///
-    /// Errors: there is none.
+    /// Errors: neither the command line nor the environment nor the policy has one.
     pub fn uri(&self) -> Result<&str, Failure> {
         self.uri.require()
     }
