@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
-use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment};
+use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
 use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
@@ -125,36 +125,12 @@ impl HeldLeases {
         let namespaces: BTreeSet<Namespace> = swept.map(|planned| planned.namespace.clone()).collect();
         let mut clock = None;
         for namespace in namespaces {
-            let mut is_logged = false;
-            loop {
-                let attempt = self.keeper.store.attempt(&namespace, &mut clock);
-                tokio::pin!(attempt);
-                let attempt = tokio::select! {
-                    attempt = &mut attempt => attempt,
-                    () = wait.session.stop.asked() => {
-                        if let Ok(Ok(Attempt::Taken(since))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
-                            self.keeper.enter(&namespace, since);
-                        }
-                        return Err(wait.interrupted());
-                    }
-                };
-                let occupant = match attempt.map_err(|cause| cannot_take(lock, &cause))? {
-                    Attempt::Taken(since) => {
-                        self.keeper.enter(&namespace, since);
-                        break;
-                    }
-                    Attempt::Held(occupant) => occupant,
-                };
-                if !wait.again(&mut is_logged, || held_by(&namespace, &occupant)).await? {
-                    let detail = held_by(&namespace, &occupant);
-                    for planned in plan.rules.iter_mut().filter(|planned| planned.namespace == namespace) {
-                        if is_swept(&planned.decision) {
-                            let refusal = Refusal::new(Guard::Lock, detail.clone());
-                            planned.decision = Decision::Refuse { refusal, countable: None };
-                        }
-                    }
-                    break;
-                }
+            let Some(occupant) = self.keeper.take(&namespace, lock, wait, &mut clock).await? else { continue };
+            let detail = held_by(&namespace, &occupant);
+            let rules = plan.rules.iter_mut().filter(|planned| planned.namespace == namespace && is_swept(&planned.decision));
+            for planned in rules {
+                let refusal = Refusal::new(Guard::Lock, detail.clone());
+                planned.decision = Decision::Refuse { refusal, countable: None };
             }
         }
         Ok(())
@@ -180,6 +156,42 @@ impl HeldLeases {
 }
 
 impl Keeper {
+    /// Takes the lease of a namespace. Returns the run that holds it, if that still does when the wait is over.
+    ///
+    /// Errors: the collection cannot be used, or the run was asked to stop.
+    async fn take(
+        &self,
+        namespace: &Namespace,
+        lock: &Namespace,
+        wait: &LockWait<'_>,
+        clock: &mut Option<ServerTime>,
+    ) -> Result<Option<Occupant>, Failure> {
+        let mut is_logged = false;
+        loop {
+            let attempt = self.store.attempt(namespace, clock);
+            tokio::pin!(attempt);
+            let attempt = tokio::select! {
+                attempt = &mut attempt => attempt.map_err(|cause| cannot_take(lock, &cause))?,
+                () = wait.session.stop.asked() => {
+                    if let Ok(Ok(Attempt::Taken(since))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
+                        self.enter(namespace, since);
+                    }
+                    return Err(wait.interrupted());
+                }
+            };
+            let occupant = match attempt {
+                Attempt::Taken(since) => {
+                    self.enter(namespace, since);
+                    return Ok(None);
+                }
+                Attempt::Held(occupant) => occupant,
+            };
+            if !wait.again(&mut is_logged, || held_by(namespace, &occupant)).await? {
+                return Ok(Some(occupant));
+            }
+        }
+    }
+
     /// Returns the namespaces whose lease is not lost.
     fn namespaces(&self) -> Vec<Namespace> {
         self.renewed.lock().iter().filter(|(_, last)| last.borrow().is_some()).map(|(namespace, _)| namespace.clone()).collect()

@@ -222,3 +222,64 @@ pub fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
 fn place(path: &Path) -> String {
     if output::is_stdout(path) { "standard output".to_owned() } else { format!("`{}`", path.display()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn read(line: &str) -> Cli {
+        let args: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+        Cli::read(&args).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    fn paired(line: &str) -> Result<Vec<(String, Format)>, String> {
+        let pairs = pair(&read(line).common).map_err(|failure| failure.message)?;
+        Ok(pairs.into_iter().map(|(path, format)| (path.display().to_string(), format)).collect())
+    }
+
+    #[test]
+    fn formats_go_to_outputs_in_order_and_the_others_take_theirs_from_the_extension() {
+        let pair = |path: &str, format| (path.to_owned(), format);
+        assert_eq!(paired("sweeper audit"), Ok(vec![pair("-", Format::Table)]));
+        assert_eq!(paired("sweeper audit --format json"), Ok(vec![pair("-", Format::Json)]));
+        let both = vec![pair("a.csv", Format::Html), pair("b.json", Format::Json), pair("c", Format::Table)];
+        assert_eq!(paired("sweeper audit --format html -o a.csv -o b.json -o c"), Ok(both));
+    }
+
+    #[test]
+    fn outputs_that_cannot_be_meant_are_refused() {
+        for (line, why) in [
+            ("sweeper audit --format json --format html -o a", "2 formats for 1 output"),
+            ("sweeper audit -o a.json -o ./a.json", "is given twice"),
+            ("sweeper audit -o a.pdf", "the extension `.pdf`"),
+        ] {
+            assert!(paired(line).is_err_and(|message| message.contains(why)), "{line}");
+        }
+        let options = read("sweeper history --format html").common;
+        let refused = SingleOutput::with_format(&options, "history", &[Format::Table, Format::Json]).err();
+        assert!(refused.is_some_and(|failure| failure.message.contains("history knows `table` and `json`")));
+        let options = read("sweeper import -o a -o b").common;
+        let refused = SingleOutput::without_format(&options, "import").err();
+        assert!(refused.is_some_and(|failure| failure.message.contains("one output, 2 are given")));
+    }
+
+    #[test]
+    fn no_output_is_another_file_of_the_command_line() {
+        let conflict = |line: &str| {
+            let Cli { common, command: Command::Sweep(args) } = read(line) else { panic!("{line}") };
+            check_conflicts(&common, Some(&args)).err().map(|failure| failure.message)
+        };
+        assert_eq!(conflict("sweeper sweep -o a.json --metrics-file a.prom --lock a.lock --plan p.json"), None);
+        for (options, other) in [
+            ("-o sweeper.yaml", "--policy"),
+            ("-o ./a.lock --lock a.lock", "--lock"),
+            ("-o p.json --plan p.json", "--plan"),
+            ("-o a.prom --metrics-file a.prom", "--metrics-file"),
+            ("--metrics-file sweeper.yaml", "--policy"),
+        ] {
+            let message = conflict(&format!("sweeper sweep {options}"));
+            assert!(message.is_some_and(|message| message.contains(&format!("is the file of {other}"))), "{options}");
+        }
+    }
+}
