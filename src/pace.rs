@@ -1,98 +1,109 @@
-//! How many documents a batch takes and when it may start. Arithmetic only: time comes in as values.
+//! Sizes batches and spaces them out in time. Arithmetic only: time comes in as values.
 
 use std::time::Duration;
 
-/// No rest is longer: the next batch shows whether the server has recovered.
-const LONGEST_REST: Duration = Duration::from_secs(10);
+/// Maximum rest: the next batch then shows whether the server has recovered.
+const MAX_REST: Duration = Duration::from_secs(10);
 
-/// How late a batch may come and the rate still be made up for.
-const LATE: Duration = Duration::from_millis(100);
+/// Maximum delay of a batch that the next ones make up for.
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Batches per second under a rate: enough to be smooth, and one more or less of them is 1 % of ten seconds.
+/// Batches per second under a rate: enough to be smooth, and one batch more or less is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
-/// Batches per second where that leaves them [`ENOUGH`] documents: others on the server wait less for a small batch to end.
-const MOST_BATCHES_PER_SECOND: u32 = 100;
+/// Maximum batches per second, if that leaves each of them [`ENOUGH`] documents: other users of the server wait less for a small batch to end.
+const MAX_BATCHES_PER_SECOND: u32 = 100;
 
-/// Documents of a batch in comparison to which the command itself costs little.
+/// Documents of a batch compared with which the command itself costs little.
 const ENOUGH: u32 = 100;
 
-/// Lets batches grow, shrink and rest, so that the latency of a delete command stays near a target.
+/// The size of batches and the rest between them, adjusted so that the latency of a delete command stays near a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
     size: u32,
-    most: u32,
+    max: u32,
     target: Duration,
     rest: Duration,
-    /// Whether the server has ever said that a batch was too much: from then on batches grow by little.
+    /// Whether the server has ever reported an overload: from then on batches grow by little.
     careful: bool,
 }
 
+/// The course of a batch, as far as the pace depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchTiming {
+    /// Documents that the batch asked for.
+    pub documents: u64,
+    /// `None` if the time says nothing about the server.
+    pub latency: Option<Duration>,
+    /// Documents that were deleted before a service first reported an overload; `None` if it reported none.
+    pub overloaded_after: Option<u64>,
+}
+
 impl Pace {
-    /// `first` is the size to begin with, for nothing is known yet of how fast the server deletes; `most` is never exceeded; `target` is the
-    /// latency of one delete command to come close to.
-    pub fn new(first: u32, most: u32, target: Duration) -> Self {
-        Self { size: first.min(most).max(1), most, target, rest: Duration::ZERO, careful: false }
+    /// `first` is the size to begin with, while the speed of the server is unknown; `max` is never exceeded; `target` is the latency of one
+    /// delete command to come close to.
+    pub fn new(first: u32, max: u32, target: Duration) -> Self {
+        Self { size: first.min(max).max(1), max, target, rest: Duration::ZERO, careful: false }
     }
 
-    /// Documents that the next batch may take at most; at least 1.
+    /// Returns the number of documents that the next batch may take at most; at least 1.
     pub fn batch_size(&self) -> u32 {
         self.size
     }
 
-    /// How long to leave the server alone before the next batch: as long as the last one took beyond the target.
+    /// Returns the time to leave the server alone before the next batch: the time that the last one took beyond the target.
     pub fn rest(&self) -> Duration {
         self.rest
     }
 
-    /// Learns from a batch of `documents` that took `latency`: doubles below half of the target, shrinks in proportion above it.
-    ///
-    /// A batch that was cut short by a limit says little and lets the size only shrink.
-    pub fn observe(&mut self, documents: u32, latency: Duration) {
-        self.rest = latency.saturating_sub(self.target).min(LONGEST_REST);
-        if latency > self.target {
-            let ratio = self.target.as_secs_f64() / latency.as_secs_f64();
-            // A cast from float saturates; the fraction is dropped on the side of the smaller batch.
-            self.size = ((f64::from(documents) * ratio) as u32).clamp(1, self.size);
-        } else if latency < self.target / 2 && documents >= self.size {
-            let more = if self.careful { self.size / 10 + 1 } else { self.size };
-            self.size = self.size.saturating_add(more).min(self.most);
-        }
-    }
-
-    /// Learns from a batch that was asked for `documents`. `latency` is `None` where it says nothing of the server; `overloaded` is how many
-    /// were done before a service first said that it was too much, where it did.
-    pub fn learn(&mut self, documents: u64, latency: Option<Duration>, overloaded: Option<u64>) {
+    /// Adjusts size and rest to a batch that has ended.
+    pub fn record(&mut self, batch: &BatchTiming) {
         let saturated = |documents: u64| u32::try_from(documents).unwrap_or(u32::MAX);
-        match (overloaded, latency) {
-            (Some(done), _) => self.overloaded(saturated(done)),
-            (None, Some(latency)) => self.observe(saturated(documents), latency),
+        match (batch.overloaded_after, batch.latency) {
+            (Some(done), _) => self.shrink_to(saturated(done)),
+            (None, Some(latency)) => self.approach_target(saturated(batch.documents), latency),
             (None, None) => self.rest = Duration::ZERO,
         }
     }
 
-    /// Learns from a batch of which the server did so many `documents` and then no more: that many it can do.
-    pub fn overloaded(&mut self, documents: u32) {
+    /// Doubles the size if the latency is below half of the target, and shrinks it in proportion above the target.
+    ///
+    /// A batch that was cut short by a limit says little about the server: the size does not grow after it.
+    fn approach_target(&mut self, documents: u32, latency: Duration) {
+        self.rest = latency.saturating_sub(self.target).min(MAX_REST);
+        if latency > self.target {
+            let ratio = self.target.as_secs_f64() / latency.as_secs_f64();
+            // A cast from float saturates; it rounds down, to the smaller batch.
+            self.size = ((f64::from(documents) * ratio) as u32).clamp(1, self.size);
+        } else if latency < self.target / 2 && documents >= self.size {
+            let more = if self.careful { self.size / 10 + 1 } else { self.size };
+            self.size = self.size.saturating_add(more).min(self.max);
+        }
+    }
+
+    /// Shrinks the size to the number of documents that an overloaded server managed.
+    fn shrink_to(&mut self, documents: u32) {
         self.careful = true;
         self.size = if documents == 0 { self.size / 2 } else { documents.min(self.size) }.max(1);
     }
 }
 
-/// Wait before what a server had no room for is asked again, where it does not say how long: half as long again each time.
+/// Returns the wait before a command is repeated that an overloaded server has refused without naming a wait. Each wait is half as long again
+/// as the one before.
 ///
 /// `attempt` counts from 0; `jitter` is from 0 to 1 and keeps many clients from coming back at once.
 pub fn back_off(attempt: u32, jitter: f64) -> Duration {
     const FIRST: f64 = 0.25;
-    const LONGEST: f64 = 5.0;
-    let seconds = (FIRST * 1.5_f64.powi(attempt.min(30).cast_signed())).min(LONGEST);
+    const MAX: f64 = 5.0;
+    let seconds = (FIRST * 1.5_f64.powi(attempt.min(30).cast_signed())).min(MAX);
     Duration::from_secs_f64(seconds * (0.7 + 0.6 * jitter.clamp(0.0, 1.0)))
 }
 
-/// Spreads documents over time: at most `rate` per second, without bursts.
+/// A limit of documents per second, without bursts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateLimit {
     rate: u32,
-    /// Time since the run began at which the documents let through so far are paid for.
+    /// Time since the run began at which the rate allows the next documents.
     free_at: Duration,
 }
 
@@ -102,29 +113,29 @@ impl RateLimit {
         Self { rate, free_at: Duration::ZERO }
     }
 
-    /// Documents a batch may take at most.
+    /// Returns the number of documents that a batch may take at most.
     pub fn batch_limit(&self) -> u32 {
-        let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MOST_BATCHES_PER_SECOND);
+        let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
         many.max(ENOUGH).min(few).max(1)
     }
 
-    /// How long the next batch has to wait. `now` is the time since the run began; it never goes back.
+    /// Returns the wait before the next batch. `now` is the time since the run began; it never goes back.
     pub fn wait(&self, now: Duration) -> Duration {
         self.free_at.saturating_sub(now)
     }
 
-    /// Lets documents through; the batches after them wait for it.
-    pub fn pay(&mut self, documents: u64, now: Duration) {
-        // Time that passed unused is not saved up, but for what a timer is late: a pause is not followed by a burst.
-        self.free_at = self.free_at.max(now.saturating_sub(LATE)) + self.cost(documents);
+    /// Uses up the time of these documents; the batches after them wait for it.
+    pub fn take(&mut self, documents: u64, now: Duration) {
+        // Unused time is not saved up, except for the delay of a timer: no burst follows a pause.
+        self.free_at = self.free_at.max(now.saturating_sub(MAX_DELAY)) + self.cost(documents);
     }
 
-    /// Replaces documents that were let through by how many they really were: fewer come back, more are paid for.
-    pub fn correct(&mut self, paid: u64, real: u64) {
-        self.free_at = (self.free_at + self.cost(real)).saturating_sub(self.cost(paid));
+    /// Corrects an earlier [`Self::take`]: refunds documents that were not deleted, and charges those deleted in excess.
+    pub fn settle(&mut self, taken: u64, deleted: u64) {
+        self.free_at = (self.free_at + self.cost(deleted)).saturating_sub(self.cost(taken));
     }
 
-    /// The time that documents take at the rate.
+    /// Returns the time that documents take at the rate.
     fn cost(&self, documents: u64) -> Duration {
         Duration::from_secs_f64(documents as f64 / f64::from(self.rate))
     }
@@ -136,12 +147,20 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
+    fn took(documents: u64, latency: u64) -> BatchTiming {
+        BatchTiming { documents, latency: Some(MS(latency)), overloaded_after: None }
+    }
+
+    fn overloaded(done: u64) -> BatchTiming {
+        BatchTiming { documents: 100, latency: None, overloaded_after: Some(done) }
+    }
+
     #[test]
     fn batches_grow_while_fast_and_shrink_at_once_when_slow() {
         let mut pace = Pace::new(500, 2000, MS(200));
         let mut steps = vec![(pace.batch_size(), pace.rest())];
         for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 60_000), (3, 1)] {
-            pace.observe(documents, MS(latency));
+            pace.record(&took(documents, latency));
             steps.push((pace.batch_size(), pace.rest()));
         }
         let expected = [(500, 0), (1000, 0), (2000, 0), (2000, 0), (1000, 200), (1000, 0), (3, 10_000), (6, 0)];
@@ -149,34 +168,34 @@ mod tests {
 
         let mut pace = Pace::new(500, 3, MS(1));
         assert_eq!(pace.batch_size(), 3);
-        pace.observe(3, Duration::from_secs(3600));
+        pace.record(&took(3, 3_600_000));
         assert_eq!(pace.batch_size(), 1);
-        pace.observe(1, MS(0));
-        pace.observe(2, MS(0));
+        pace.record(&took(1, 0));
+        pace.record(&took(2, 0));
         assert_eq!((pace.batch_size(), pace.rest()), (3, MS(0)));
     }
 
     #[test]
     fn a_short_batch_does_not_let_the_size_grow() {
         let mut pace = Pace::new(500, 2000, MS(200));
-        pace.observe(3, MS(1));
+        pace.record(&took(3, 1));
         assert_eq!(pace.batch_size(), 500);
     }
 
     #[test]
     fn an_overloaded_server_gets_what_it_can_do_and_little_more() {
         let mut pace = Pace::new(100, 1000, MS(200));
-        pace.observe(100, MS(1));
-        pace.overloaded(73);
+        pace.record(&took(100, 1));
+        pace.record(&overloaded(73));
         let mut sizes = vec![pace.batch_size()];
         for done in [0, 0, 90] {
-            pace.overloaded(done);
+            pace.record(&overloaded(done));
             sizes.push(pace.batch_size());
         }
-        pace.observe(18, MS(1));
+        pace.record(&took(18, 1));
         sizes.push(pace.batch_size());
         for _ in 0..10 {
-            pace.overloaded(0);
+            pace.record(&overloaded(0));
         }
         sizes.push(pace.batch_size());
         assert_eq!(sizes, [73, 36, 18, 18, 20, 1]);
@@ -197,21 +216,21 @@ mod tests {
         for batch in 0..100 {
             now += limit.wait(now);
             assert_eq!(now, MS(batch * 100));
-            limit.pay(100, now);
+            limit.take(100, now);
         }
         now += Duration::from_secs(3600);
         assert_eq!(limit.wait(now), MS(0));
-        limit.pay(100, now);
+        limit.take(100, now);
         assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
-        limit.pay(100, now);
+        limit.take(100, now);
         assert_eq!(limit.wait(now), MS(100));
         assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit()), [1, 1, 3, 100, 500]);
 
         let mut limit = RateLimit::new(1000);
-        limit.pay(200, MS(0));
-        limit.correct(200, 50);
+        limit.take(200, MS(0));
+        limit.settle(200, 50);
         assert_eq!(limit.wait(MS(0)), MS(50));
-        limit.correct(200, 350);
+        limit.settle(200, 350);
         assert_eq!(limit.wait(MS(0)), MS(200));
     }
 
@@ -221,7 +240,7 @@ mod tests {
         let mut now = Duration::ZERO;
         for _ in 0..101 {
             now += limit.wait(now) + MS(7);
-            limit.pay(100, now);
+            limit.take(100, now);
         }
         // 10 000 documents take ten seconds, and the last one its own delay.
         assert_eq!(now, MS(10_007));

@@ -1,4 +1,29 @@
-//! Sweeps one rule: candidates in, guarded delete commands out, until there is nothing left or a limit says stop.
+//! Sweeps one rule in one namespace: finds its expired documents and deletes them in batches, the oldest dates first if an index has that order.
+//!
+//! ```text
+//! open a source, which finds the documents                                           source
+//! until the source is exhausted, or a limit or a person ends the sweep:
+//!     wait for lag, latency, rate and request units, and for a permit of the run     throttle
+//!     reserve n documents: the least of pace, rates and limits                       pace, budget
+//!     take the next batch of at most n documents from the source                     candidates, *_slices, id_pages
+//!     give back what the batch does not need of the n
+//!     start the batch, up to `concurrency` of them at a time:                        batch
+//!         if the rule archives: read the documents, write them to the disk,
+//!             and restrict the delete to the states that were written                archived
+//!         send `delete {batch} AND {whole predicate of the rule}`                    send, server::delete
+//!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
+//!         return the permit
+//!     record each batch that has finished: counts, pace, refunds                     engine
+//! wait for the batches in flight, and return the outcome
+//! ```
+//!
+//! What holds at every step:
+//!
+//! - A document is deleted only by a statement with the whole predicate of its rule. One that has changed since it was found survives, and
+//!   sending the same batch twice is harmless.
+//! - No more documents are asked for than are reserved. What turns out not to be deleted is refunded, but not after a lost reply.
+//! - Nothing is sent under a lease that is over, and nothing is sent again once the sweep has ended.
+//! - The counts come from the server's replies. Where a reply was lost they are a lower bound, and the outcome says so.
 
 mod archived;
 mod attempts;
@@ -10,15 +35,22 @@ mod engine;
 mod id_pages;
 mod id_slices;
 mod lag_gate;
+mod reading;
+mod send;
 mod source;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use archived::RuleArchive;
-pub use budget::{Limits, RunBudget, Turn};
-use engine::Engine;
+use bson::Document;
+use tokio::sync::watch;
 
+pub use archived::RuleArchive;
+pub use budget::{Limits, Permit, RunBudget};
+use engine::Engine;
+use lag_gate::LagGate;
+
+use crate::lock::lease::{Lease, Leases};
 use crate::plan::{StopReason, SweepRule};
 use crate::progress::RuleProgress;
 use crate::report::outcome::Outcome;
@@ -26,37 +58,95 @@ use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::meter::Charges;
+use crate::server::restriction::Restriction;
 use crate::stop::Stop;
+
+/// The sweep of one rule: all that its batches share.
+pub struct RuleSweep {
+    deployment: Deployment,
+    rule: SweepRule,
+    grant: Arc<DeleteGrant>,
+    write_concern: Document,
+    charges: Charges,
+    /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
+    lag: Option<LagGate>,
+    /// `None` if the run takes no leases.
+    lease: Option<Lease>,
+    /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
+    archive: Option<Arc<RuleArchive>>,
+    /// True once the sweep has ended: nothing is sent again then.
+    ended: watch::Sender<bool>,
+}
+
+impl RuleSweep {
+    pub fn new(
+        deployment: &Deployment,
+        rule: &SweepRule,
+        grant: &Arc<DeleteGrant>,
+        lag: &LagSource,
+        leases: &Leases,
+        archive: Option<Arc<RuleArchive>>,
+    ) -> Self {
+        let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
+        Self {
+            deployment: deployment.clone(),
+            rule: rule.clone(),
+            grant: grant.clone(),
+            write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
+            charges: Charges::default(),
+            lag: gate,
+            lease: leases.of(&rule.namespace).cloned(),
+            archive,
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    /// Keeps the batches in flight from sending anything again.
+    fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Resolves when the sweep has ended.
+    async fn ended(&self) {
+        // The sender lives as long as this sweep.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+/// The parts of the run that its rules share.
+#[derive(Clone, Copy)]
+pub struct RunContext<'a> {
+    pub budget: &'a RunBudget,
+    pub progress: &'a RuleProgress<'a>,
+    pub stop: &'a Stop,
+}
+
+/// The next batch of a source.
+enum NextBatch {
+    Batch {
+        restriction: Box<Restriction>,
+        /// Documents in it, at most, when it was made.
+        documents: u64,
+    },
+    /// No document is left.
+    Exhausted,
+    /// There is at least one more document, but none was asked for.
+    More,
+}
 
 /// Returns the reason of a run that was asked to stop: by a signal, or by its stop file.
 pub fn asked_reason(stop: &Stop) -> StopReason {
     if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
 }
 
-/// What a sweep of one rule works with.
-pub struct Job<'a> {
-    pub deployment: &'a Deployment,
-    pub rule: &'a SweepRule,
-    pub grant: &'a Arc<DeleteGrant>,
-    pub charges: &'a Charges,
-    /// Shared with the other rules of the run.
-    pub budget: &'a RunBudget,
-    pub lag: &'a LagSource,
-    /// Where documents are written before they are deleted, where the rule asks for it.
-    pub archive: Option<&'a Arc<RuleArchive>>,
-    pub progress: &'a RuleProgress<'a>,
-    pub stop: &'a Stop,
-}
-
-/// Deletes what the selection finds, in one pass, oldest dates first where an index gives that order. `turn` is the first of many: after
-/// each batch other rules have theirs.
+/// Sweeps a rule in one pass. `permit` is for the opening of the source; each batch acquires one of its own, so that rules take turns.
 ///
-/// Never fails as a whole: what was deleted before an error is in the outcome beside it.
-pub async fn sweep(job: &Job<'_>, turn: Turn) -> Outcome {
-    Engine::new(job).run(turn).await
+/// Never fails as a whole: the outcome also counts what was deleted before an error.
+pub async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
+    Engine::new(sweep, run).run(permit).await
 }
 
-/// Why a rule may not begin or go on now; `None` where it may.
+/// Returns the reason for which a rule may not begin or go on now; `None` if it may.
 pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
     if budget.leases().is_over(&rule.namespace) {
         Some(StopReason::LockLost)
@@ -71,10 +161,10 @@ pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<
     }
 }
 
-/// Ends when the rule may not go on.
+/// Resolves with the reason when the rule may not go on.
 pub async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
-        // The clock may be set, and the machine may sleep: it is asked again and again.
+        // The clock may be set, and the machine may sleep, so one long sleep would not do.
         while !is_window_closed(rule) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -19,9 +19,8 @@ use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
-use crate::server::meter::Charges;
-use crate::server::{Deployment, count, exact};
-use crate::sweep::{self, Job, Limits, RunBudget};
+use crate::server::{Deployment, count, document_match};
+use crate::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
 use crate::text::plural;
 
 /// State that all rules of one sweep share.
@@ -120,8 +119,8 @@ impl Sweeping<'_> {
     async fn one(&self, ready: &Ready<'_>) -> RuleOutcome {
         let rule = ready.rule;
         let Session { stop, .. } = self.session;
-        let turn = tokio::select! {
-            turn = self.budget.turn() => turn,
+        let permit = tokio::select! {
+            permit = self.budget.acquire() => permit,
             reason = sweep::stopped(rule, &self.budget, stop) => {
                 return RuleOutcome::NotBegun(Stopped { reason, lease_lost: self.lease_lost(rule, reason) });
             }
@@ -137,11 +136,9 @@ impl Sweeping<'_> {
         events::rule_begins(rule, ready.expired_count());
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
         let Self { deployment, grant, budget, lag, .. } = self;
-        let charges = &Charges::default();
         let archive = self.archives.of(rule);
-        let archive = archive.as_ref();
-        let job = Job { deployment, rule, grant, charges, budget, lag, archive, progress, stop };
-        let outcome = sweep::sweep(&job, turn).await;
+        let rule_sweep = RuleSweep::new(deployment, rule, grant, lag, budget.leases(), archive.clone());
+        let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
             let gone = deployment.unreachable().await;
             self.gone.replace(gone);
@@ -196,7 +193,7 @@ impl Sweeping<'_> {
                 "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with \
                  a name twice",
                 plural(outcome.archived.incomparable, "document"),
-                exact::DEEPEST
+                document_match::MAX_DEPTH
             )
         });
         lag.into_iter().chain(incomparable).collect()

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::document_match::DocumentState;
 use super::error::{Result, ServerError};
-use super::exact::Exact;
 use super::find::Query;
 use super::transport::Command;
 use super::{Deployment, catalog, codes};
@@ -186,7 +186,7 @@ async fn replace(
     let is_plain = !has_empty_timestamp(document) && !document.iter().flatten().any(|(name, _)| name.as_str().starts_with('$'));
     let with = if is_plain {
         RawBson::Document(document.clone())
-    } else if Exact::new(document.clone()).is_none() {
+    } else if DocumentState::new(document.clone()).is_none() {
         // No sweep has archived it. For the oplog the server makes a difference out of what an expression gives, and ends itself (an
         // invariant, seen on 6.0) where it meets a name twice.
         let why = "it has two fields of one name, or is nested too deep, beside an empty timestamp or a name with `$`, and the server \

@@ -1,4 +1,4 @@
-//! What to do after each reply to a batch: go on, ask again, send it in parts, give it up. Decisions only: replies and chance come in as
+//! Decides what follows each reply to a batch: go on, ask again, send it in parts, or give it up. Decisions only: replies and chance come in as
 //! values, waits go out as values.
 
 #[cfg(test)]
@@ -7,145 +7,146 @@ mod schedules;
 use std::time::Duration;
 
 use crate::pace;
-use crate::server::delete::{Reply, Restriction, Trouble};
+use crate::server::delete::{DeleteError, Reply};
 use crate::server::overload::Overload;
+use crate::server::restriction::Restriction;
 use crate::server::retry::{MAX_REFUSALS, RETRY_WAITS};
 
 /// Wait before a majority is asked again; the server itself has waited for it before.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
 
-/// The commands that one batch takes.
+/// The commands of one batch, one after another.
 #[derive(Debug)]
 pub struct Attempts {
-    aim: Box<Restriction>,
+    target: Box<Restriction>,
     /// Parts of a batch that was too large as a whole, not yet sent.
     parts: Vec<Restriction>,
-    /// Whether members that do not confirm in time are asked again for as long as the sweep goes on.
+    /// Whether a command that the members do not confirm in time is sent again until they do, or the sweep ends.
     awaits_members: bool,
     retries: usize,
     refusals: u32,
-    /// Why the last command did not do all it was asked.
-    trouble: Option<Trouble>,
-    /// Deleted for good, before anything was deleted that was not.
-    firm: u64,
-    /// Deleted on a primary alone: after a fail-over the same documents may be deleted, and counted, once more.
-    weak: u64,
-    /// Deleted for good since then.
-    later: u64,
+    /// The error of the last command.
+    error: Option<DeleteError>,
+    /// Confirmed deletes before the first unconfirmed one.
+    confirmed_before: u64,
+    /// Deletes on a primary only: after a fail-over the same documents may be deleted, and counted, once more.
+    unconfirmed: u64,
+    /// Confirmed deletes after the first unconfirmed one.
+    confirmed_after: u64,
     uncertain: bool,
     retried: bool,
-    overloaded: Option<u64>,
+    overloaded_after: Option<u64>,
     throttled: Duration,
 }
 
-/// What comes next.
+/// The next step of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Send what is left, or a smaller part, at once.
     Next,
-    /// Ask again whether the members know by now: the documents are gone already.
+    /// Ask again whether the members have confirmed the delete; the documents are gone already.
     Confirm(Duration),
-    /// Leave a service alone that has no room.
+    /// Give an overloaded service time.
     Yield(Duration),
-    /// Try again after trouble that may pass.
+    /// Try again after an error that may pass.
     Retry(Duration),
     /// The batch is done, or given up.
     End,
 }
 
-/// What a batch came to.
+/// The result of a batch.
 #[derive(Debug, PartialEq, Default)]
-pub struct Tally {
+pub struct BatchResult {
     pub deleted: u64,
-    /// Of `deleted`, what the members were not known to have at the end.
+    /// The part of `deleted` that the members had not confirmed at the end.
     pub unconfirmed: u64,
-    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back what was then deleted again.
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have restored documents that were then deleted again.
     pub uncertain: bool,
-    /// Why the batch is not done; `None` where it is.
-    pub trouble: Option<Trouble>,
-    /// Whether it was tried again after trouble: how long it took says nothing of how fast the server is.
+    /// The reason why the batch is not done; `None` if it is.
+    pub error: Option<DeleteError>,
+    /// Whether it was tried again after an error: the time it took then says nothing about the speed of the server.
     pub retried: bool,
-    /// Documents that were done before the service first said that it was too much.
-    pub overloaded: Option<u64>,
-    /// How long the service was left alone for that.
+    /// Documents that were deleted before the service first reported that it was overloaded.
+    pub overloaded_after: Option<u64>,
+    /// Time that an overloaded service was given.
     pub throttled: Duration,
 }
 
-impl Tally {
-    /// Takes in what came after.
+impl BatchResult {
+    /// Adds the result of a later part of the same batch.
     pub fn add(&mut self, next: Self) {
-        if let Some(before) = next.overloaded {
-            self.overloaded.get_or_insert(self.deleted + before);
+        if let Some(before) = next.overloaded_after {
+            self.overloaded_after.get_or_insert(self.deleted + before);
         }
         self.deleted += next.deleted;
-        // A later command that is done by the members has told them of all that went before.
-        self.unconfirmed = if next.trouble.is_some() { self.unconfirmed + next.unconfirmed } else { 0 };
+        // A later command that the members confirm confirms all that went before.
+        self.unconfirmed = if next.error.is_some() { self.unconfirmed + next.unconfirmed } else { 0 };
         self.uncertain |= next.uncertain;
-        self.trouble = next.trouble;
+        self.error = next.error;
         self.retried |= next.retried;
         self.throttled += next.throttled;
     }
 }
 
 impl Attempts {
-    pub fn new(aim: Box<Restriction>, awaits_members: bool) -> Self {
+    pub fn new(target: Box<Restriction>, awaits_members: bool) -> Self {
         Self {
-            aim,
+            target,
             parts: Vec::new(),
             awaits_members,
             retries: 0,
             refusals: 0,
-            trouble: None,
-            firm: 0,
-            weak: 0,
-            later: 0,
+            error: None,
+            confirmed_before: 0,
+            unconfirmed: 0,
+            confirmed_after: 0,
             uncertain: false,
             retried: false,
-            overloaded: None,
+            overloaded_after: None,
             throttled: Duration::ZERO,
         }
     }
 
-    /// What the next command is aimed at.
-    pub fn aim(&self) -> &Restriction {
-        &self.aim
+    /// Returns the restriction of the next command.
+    pub fn target(&self) -> &Restriction {
+        &self.target
     }
 
-    /// Why the last command did not do all it was asked.
-    pub fn why(&self) -> &str {
-        self.trouble.as_ref().map_or("", |trouble| &trouble.why)
+    /// Returns the message of the last command's error, which is empty if there was none.
+    pub fn message(&self) -> &str {
+        self.error.as_ref().map_or("", |error| &error.message)
     }
 
-    /// Learns from the reply to the command that [`Self::aim`] was for. `jitter` is from 0 to 1.
-    pub fn take(&mut self, reply: Reply, jitter: f64) -> Step {
+    /// Takes in the reply to the command for [`Self::target`], and returns the next step. `jitter` is from 0 to 1.
+    pub fn next_step(&mut self, reply: Reply, jitter: f64) -> Step {
         self.count(&reply);
-        if reply.deleted > 0 || reply.trouble.is_none() {
+        if reply.deleted > 0 || reply.error.is_none() {
             (self.retries, self.refusals) = (0, 0);
         }
-        self.trouble = reply.trouble;
-        let Some(Trouble { retryable, unconfirmed, overload, .. }) = self.trouble else {
+        self.error = reply.error;
+        let Some(DeleteError { retryable, confirmation_timed_out, overload, .. }) = self.error else {
             return match self.parts.pop() {
                 Some(part) => {
-                    *self.aim = part;
+                    *self.target = part;
                     Step::Next
                 }
                 None => Step::End,
             };
         };
         if let Some(overload) = overload {
-            self.overloaded.get_or_insert(self.deleted());
-            // What was too much at once may pass in parts; where a service does all or nothing, nothing else would.
+            self.overloaded_after.get_or_insert(self.deleted());
+            // A batch that was too much at once may pass in parts. With a service that does all or nothing there is no other way.
             if matches!(overload, Overload::TooLarge | Overload::TimedOut)
-                && let Some((first, second)) = self.aim.halves()
+                && let Some((first, second)) = self.target.halves()
             {
-                *self.aim = first;
+                *self.target = first;
                 self.parts.push(second);
                 if overload == Overload::TooLarge {
                     return Step::Next;
                 }
             }
         }
-        if unconfirmed && self.awaits_members {
+        if confirmation_timed_out && self.awaits_members {
             return Step::Confirm(CONFIRM_AGAIN);
         }
         match overload {
@@ -171,35 +172,36 @@ impl Attempts {
     }
 
     fn count(&mut self, reply: &Reply) {
-        self.uncertain |= reply.trouble.as_ref().is_some_and(|trouble| trouble.reply_lost);
+        self.uncertain |= reply.error.as_ref().is_some_and(|error| error.reply_lost);
         if reply.deleted == 0 {
             return;
         }
-        // Nobody can tell whether these are other documents, or the same ones that a fail-over has brought back.
-        self.uncertain |= self.weak > 0;
-        if reply.weak {
-            self.weak = self.weak.max(reply.deleted);
-        } else if self.weak > 0 {
-            self.later += reply.deleted;
+        // These may be other documents, or the same ones, restored by a fail-over.
+        self.uncertain |= self.unconfirmed > 0;
+        if reply.unconfirmed {
+            self.unconfirmed = self.unconfirmed.max(reply.deleted);
+        } else if self.unconfirmed > 0 {
+            self.confirmed_after += reply.deleted;
         } else {
-            self.firm += reply.deleted;
+            self.confirmed_before += reply.deleted;
         }
     }
 
-    /// As many as are gone for sure, if no fail-over comes now.
+    /// Returns the number of documents that are certainly gone, if no fail-over comes now.
     fn deleted(&self) -> u64 {
-        self.firm + self.weak.max(self.later)
+        self.confirmed_before + self.unconfirmed.max(self.confirmed_after)
     }
 
-    pub fn end(self) -> Tally {
-        Tally {
+    /// Ends the batch.
+    pub fn end(self) -> BatchResult {
+        BatchResult {
             deleted: self.deleted(),
-            // A later command that is done by the members has told them of all that went before.
-            unconfirmed: if self.trouble.is_some() { self.weak } else { 0 },
+            // A later command that the members confirm confirms all that went before.
+            unconfirmed: if self.error.is_some() { self.unconfirmed } else { 0 },
             uncertain: self.uncertain,
-            trouble: self.trouble,
+            error: self.error,
             retried: self.retried,
-            overloaded: self.overloaded,
+            overloaded_after: self.overloaded_after,
             throttled: self.throttled,
         }
     }

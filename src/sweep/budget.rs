@@ -1,5 +1,4 @@
-//! What a whole run may use, over all its rules: delete commands in flight, time, deletes, documents per second,
-//! and the leases it goes by.
+//! The budget of a whole run, shared by its rules: delete commands in flight, time, deletes, documents per second, and leases.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use crate::lock::lease::Leases;
 use crate::pace::RateLimit;
 
 /// The right to have one delete command in flight, or to read for one.
-pub type Turn = OwnedSemaphorePermit;
+pub type Permit = OwnedSemaphorePermit;
 
 #[derive(Debug)]
 pub struct RunBudget {
@@ -21,7 +20,7 @@ pub struct RunBudget {
     deletes: Option<Deletes>,
     rate: Option<(u32, RefCell<RateLimit>)>,
     /// First come, first served: rules that ask again after each batch take turns.
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     leases: Leases,
 }
 
@@ -43,7 +42,7 @@ pub struct Limits {
 #[derive(Debug)]
 struct Deletes {
     left: Cell<u64>,
-    /// Reserved or asked for, and not yet known to be deleted.
+    /// Reserved or asked for, and not yet reported as deleted.
     outstanding: Cell<u64>,
     returned: Notify,
 }
@@ -51,18 +50,18 @@ struct Deletes {
 impl RunBudget {
     pub fn new(begun: Instant, limits: &Limits) -> Self {
         let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
-        let turns = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
+        let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             begun,
             max_duration: limits.max_duration,
             deletes: limits.max_deletes.map(deletes),
             rate: limits.rate.map(|rate| (rate, RefCell::new(RateLimit::new(rate)))),
-            turns: Arc::new(Semaphore::new(turns)),
+            permits: Arc::new(Semaphore::new(permits)),
             leases: limits.leases.clone(),
         }
     }
 
-    /// The leases without which nothing may be deleted.
+    /// Returns the leases without which nothing may be deleted.
     pub fn leases(&self) -> &Leases {
         &self.leases
     }
@@ -71,7 +70,7 @@ impl RunBudget {
         self.begun.elapsed()
     }
 
-    /// Ends when the run's time is over.
+    /// Resolves when the run's time is over.
     pub async fn out_of_time(&self) {
         match self.max_duration {
             Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,
@@ -84,30 +83,30 @@ impl RunBudget {
     }
 
     /// Waits until a delete command may be in flight.
-    pub async fn turn(&self) -> Turn {
+    pub async fn acquire(&self) -> Permit {
         // The semaphore is never closed.
-        self.turns.clone().acquire_owned().await.expect("an open semaphore")
+        self.permits.clone().acquire_owned().await.expect("an open semaphore")
     }
 
-    /// The lower of the run's and the rule's rate.
+    /// Returns the lower of the run's and the rule's rate.
     pub fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
         [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
     }
 
-    /// Documents that one batch may take at most for the run's rate.
+    /// Returns the number of documents that one batch may take at most under the run's rate.
     pub fn rate_limit(&self) -> Option<u64> {
         self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit()))
     }
 
-    /// How long the next batch has to wait for the run's rate.
+    /// Returns the time that the next batch has to wait for the run's rate.
     pub fn rate_wait(&self) -> Duration {
         self.rate.as_ref().map_or(Duration::ZERO, |(_, limit)| limit.borrow().wait(self.elapsed()))
     }
 
-    /// Counts documents that are about to be asked for against the run's rate.
-    pub fn pay(&self, documents: u64) {
+    /// Charges documents that are about to be asked for to the run's rate.
+    pub fn take_rate(&self, documents: u64) {
         if let Some((_, limit)) = &self.rate {
-            limit.borrow_mut().pay(documents, self.elapsed());
+            limit.borrow_mut().take(documents, self.elapsed());
         }
     }
 
@@ -116,7 +115,7 @@ impl RunBudget {
         self.deletes.is_some()
     }
 
-    /// Takes up to this many deletes out of what is left; gives how many.
+    /// Takes up to this many deletes out of the number that is left; returns how many.
     pub fn reserve(&self, documents: u64) -> u64 {
         let Some(deletes) = &self.deletes else { return documents };
         let granted = documents.min(deletes.left.get());
@@ -125,18 +124,18 @@ impl RunBudget {
         granted
     }
 
-    /// Gives back what was reserved and not asked for.
+    /// Gives back deletes that were reserved and not asked for.
     pub fn give_back(&self, documents: u64) {
         self.settle(documents, 0);
     }
 
-    /// Where nothing is left but some of it may come back: ends when some has, or might have.
+    /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have returned part of it.
     pub fn returned(&self) -> Option<Notified<'_>> {
         let deletes = self.deletes.as_ref()?;
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())
     }
 
-    /// Settles a batch that was asked for: what was not deleted comes back, what others inserted meanwhile goes off.
+    /// Settles a batch that was asked for: documents that were not deleted come back, documents that others inserted meanwhile are charged.
     pub fn settle(&self, asked: u64, deleted: u64) {
         if let Some(deletes) = &self.deletes {
             deletes.outstanding.set(deletes.outstanding.get().saturating_sub(asked));
@@ -145,10 +144,10 @@ impl RunBudget {
         }
     }
 
-    /// Makes the run's rate count what really was, where what could be was paid for.
-    pub fn correct_rate(&self, paid: u64, real: u64) {
+    /// Corrects an earlier [`Self::take_rate`] by the number of documents that were deleted.
+    pub fn settle_rate(&self, taken: u64, deleted: u64) {
         if let Some((_, limit)) = &self.rate {
-            limit.borrow_mut().correct(paid, real);
+            limit.borrow_mut().settle(taken, deleted);
         }
     }
 }

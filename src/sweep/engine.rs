@@ -1,64 +1,46 @@
-//! The loop of one rule: waits until a batch may go, takes it from the source, sends it, learns from how it went.
+//! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
 
-mod gates;
+mod throttle;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-use super::archived;
-use super::attempts::Tally;
-use super::batch::{self, Aim, Landed, Sent};
-use super::budget::Turn;
-use super::lag_gate::{self, LagGate};
-use super::source::{Source, Taken};
-use super::{Job, stop_reason, stopped};
-use crate::pace::{Pace, RateLimit};
+use super::attempts::BatchResult;
+use super::batch::{self, FinishedBatch};
+use super::budget::Permit;
+use super::send::Sent;
+use super::source::Source;
+use super::{NextBatch, RuleSweep, RunContext, archived, stop_reason, stopped};
+use crate::pace::{BatchTiming, Pace, RateLimit};
 use crate::plan::StopReason;
 use crate::report::outcome::{Archived, End, Outcome, Paused};
-use gates::TRY_GATE;
+use crate::server::restriction::Restriction;
+use throttle::LAG_CHECK_INTERVAL;
 
 pub struct Engine<'a> {
-    job: &'a Job<'a>,
-    aim: Arc<Aim>,
-    /// Dropped when the sweep ends, so that nothing is sent again.
-    going_on: watch::Sender<()>,
+    sweep: Arc<RuleSweep>,
+    run: RunContext<'a>,
     concurrency: usize,
     pace: Pace,
-    /// No batch begins before.
+    /// The earliest beginning of the next batch.
     rests_until: Instant,
     rate: Option<RateLimit>,
     /// Request units.
     units: Option<RateLimit>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
-    in_flight: JoinSet<Landed>,
+    in_flight: JoinSet<FinishedBatch>,
     outcome: Outcome,
 }
 
 impl<'a> Engine<'a> {
-    pub fn new(job: &'a Job<'a>) -> Self {
-        let limits = &job.rule.limits;
-        let capabilities = &job.deployment.facts.capabilities;
-        let lag = limits.max_lag.and_then(|most| LagGate::new(most, job.lag)).map(Arc::new);
-        let (going_on, ended) = watch::channel(());
+    pub fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
+        let limits = &sweep.rule.limits;
+        let capabilities = &sweep.deployment.facts.capabilities;
         Self {
-            job,
-            aim: Arc::new(Aim {
-                deployment: job.deployment.clone(),
-                namespace: job.rule.namespace.clone(),
-                selection: job.rule.selection.clone(),
-                write_concern: lag_gate::write_concern(&job.deployment.write_concern, lag.as_deref(), job.lag),
-                grant: job.grant.clone(),
-                lag,
-                charges: job.charges.clone(),
-                lease: job.budget.leases().of(&job.rule.namespace).cloned(),
-                archive: job.archive.cloned(),
-                ended,
-            }),
-            going_on,
+            run,
             concurrency: usize::try_from(limits.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
             pace: Pace::new(capabilities.first_batch, limits.batch_size.min(capabilities.largest_batch), limits.target_batch),
             rests_until: Instant::now(),
@@ -76,22 +58,23 @@ impl<'a> Engine<'a> {
                 archived: Archived::default(),
                 end: End::Complete,
             },
+            sweep,
         }
     }
 
-    pub async fn run(mut self, turn: Turn) -> Outcome {
-        self.outcome.end = match self.send_all(turn).await {
-            Ok(()) => match self.land_all().await {
+    pub async fn run(mut self, permit: Permit) -> Outcome {
+        self.outcome.end = match self.start_batches(permit).await {
+            Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
-                // All is sent: whether it is done the last batches will say.
+                // Everything has been sent: the last batches decide whether it is done.
                 _ => End::Complete,
             },
             Err(end) => end,
         };
-        // What is in flight is always waited for: its documents are gone, and its counts belong into the report. But it is not sent again.
-        self.going_on = watch::Sender::new(());
-        while let Some(landed) = self.in_flight.join_next().await {
-            if let Err(end) = self.land(landed)
+        // Batches in flight are always waited for, since their documents are gone and belong into the counts. But they are not sent again.
+        self.sweep.end();
+        while let Some(finished) = self.in_flight.join_next().await {
+            if let Err(end) = self.record(finished)
                 && !matches!(self.outcome.end, End::Failed(_))
             {
                 self.outcome.end = end;
@@ -101,139 +84,169 @@ impl<'a> Engine<'a> {
         self.outcome
     }
 
-    /// Sends batches until there is nothing left.
+    /// Starts batches until nothing is left.
     ///
-    /// Errors: the end, where it comes before.
-    async fn send_all(&mut self, turn: Turn) -> Result<(), End> {
-        let Job { rule, budget, stop, .. } = self.job;
-        let slowest = budget.slowest_rate(rule.limits.rate);
-        // Under a limit no document may go that others insert into a stretch while it is being deleted.
-        let exact = self.allowance.is_some() || budget.has_delete_limit();
-        // Without them every page is paid for, and a service that has no room for a delete has none for a page.
-        let has_cursors = self.job.deployment.facts.capabilities.cursors;
-        if let Some(reason) = stop_reason(rule, budget, stop) {
-            return Err(End::Partial(reason));
-        }
-        // Once it is archived, what a stretch holds may have to be deleted by its `_id`s; they alone do not find the shard.
-        let by_ids = exact || self.job.archive.is_some() && !self.job.rule.selection.shard_key.is_empty();
-        let mut source = self.wait(Source::open(self.job, slowest, by_ids)).await?.map_err(End::Failed)?;
-        drop(turn);
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
+        self.check_stop()?;
+        let sweep = self.sweep.clone();
+        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
+        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard.
+        let by_ids = self.has_delete_limit() || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
+        let mut source = self.wait(Source::open(&sweep, rate, by_ids)).await?.map_err(End::Failed)?;
+        drop(permit);
         loop {
-            // While others are in flight the next batch is looked for; but under a limit or a rate, and while it is not known that the server is
-            // fast, it is found when it may be sent: so that it is sent at once, before others can add to it, and in the size that is right by then.
-            let may_read_ahead =
-                !exact && slowest.is_none() && has_cursors && self.outcome.batches > 0 && self.pace.rest().is_zero();
-            let reads_ahead = may_read_ahead && !self.in_flight.is_empty();
-            let turn = if reads_ahead { None } else { Some(self.turn().await?) };
+            // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
+            // Otherwise find it just before sending, so that no writer can add to it and its size is current.
+            let reads_ahead = self.may_read_ahead(rate) && !self.in_flight.is_empty();
+            let permit = if reads_ahead { None } else { Some(self.acquire().await?) };
             self.wait_for_rate_of_run().await?;
-            if let Some(reason) = stop_reason(rule, budget, stop) {
-                return Err(End::Partial(reason));
-            }
-            let most = budget.reserve(self.most());
-            if most == 0 {
-                // What was asked for and not deleted comes back, so a spent limit is not the end yet.
-                drop(turn);
-                if !self.in_flight.is_empty() {
-                    self.land_next().await?;
-                    continue;
-                } else if let Some(returned) = budget.returned() {
-                    self.wait(returned).await?;
+            self.check_stop()?;
+            let reserved = self.run.budget.reserve(self.max_documents());
+            if reserved == 0 {
+                drop(permit);
+                if self.wait_for_refund().await? {
                     continue;
                 }
-                return match self.wait(source.take(0)).await?.map_err(End::Failed)? {
-                    Taken::Exhausted => Ok(()),
-                    Taken::More | Taken::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
-                };
+                return self.end_at_limit(&mut source).await;
             }
-            let taken = self.wait(source.take(most)).await;
-            let asked = if let Ok(Ok(Taken::Batch { most, .. })) = &taken { *most } else { 0 };
-            budget.give_back(most.saturating_sub(asked));
-            let Taken::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(()) };
-            if let Some(rate) = &mut self.rate {
-                rate.pay(asked, budget.elapsed());
-            }
-            budget.pay(asked);
-            self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
-            let turn = match turn {
-                Some(turn) => turn,
-                None => self.turn().await?,
+            let Some((restriction, asked)) = self.take(&mut source, reserved).await? else { return Ok(()) };
+            let permit = match permit {
+                Some(permit) => permit,
+                None => self.acquire().await?,
             };
-            self.in_flight.spawn(batch::run(self.aim.clone(), restriction, asked, turn));
+            self.in_flight.spawn(batch::run(sweep.clone(), restriction, asked, permit));
         }
     }
 
-    /// Documents that the next batch may take at most.
-    fn most(&self) -> u64 {
+    /// Whether a delete limit holds. No batch may then take in documents that others insert into its range while it is being deleted.
+    fn has_delete_limit(&self) -> bool {
+        self.allowance.is_some() || self.run.budget.has_delete_limit()
+    }
+
+    fn may_read_ahead(&self, rate: Option<u32>) -> bool {
+        // Without cursors every page is charged, and a service with no room for a delete has none for a page.
+        let has_cursors = self.sweep.deployment.facts.capabilities.cursors;
+        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero();
+        !self.has_delete_limit() && rate.is_none() && has_cursors && is_fast
+    }
+
+    /// Returns the number of documents that the next batch may take at most.
+    fn max_documents(&self) -> u64 {
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
-        let of_archive = self.job.archive.and_then(|_| archived::batch_limit(&self.job.rule.selection));
-        let limits = [of_rate, of_archive, self.job.budget.rate_limit(), self.allowance];
+        let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
+        let limits = [of_rate, of_archive, self.run.budget.rate_limit(), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
     }
 
-    /// Awaits something that only waits or reads, and takes in what comes back meanwhile.
+    /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. What the batch does not need of the
+    /// reserved documents is given back.
+    async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
+        let taken = self.wait(source.take(reserved)).await;
+        let asked = if let Ok(Ok(NextBatch::Batch { documents, .. })) = &taken { *documents } else { 0 };
+        self.run.budget.give_back(reserved.saturating_sub(asked));
+        let NextBatch::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(None) };
+        if let Some(rate) = &mut self.rate {
+            rate.take(asked, self.run.budget.elapsed());
+        }
+        self.run.budget.take_rate(asked);
+        self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
+        Ok(Some((restriction, asked)))
+    }
+
+    /// With the delete limit used up, waits until a batch may have returned part of it. Returns false if no batch can.
+    async fn wait_for_refund(&mut self) -> Result<bool, End> {
+        if !self.in_flight.is_empty() {
+            self.join_next().await?;
+            return Ok(true);
+        }
+        let budget = self.run.budget;
+        match budget.returned() {
+            Some(returned) => self.wait(returned).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the sweep with the delete limit used up, which is no partial end if no document is left.
+    async fn end_at_limit(&mut self, source: &mut Source<'_>) -> Result<(), End> {
+        match self.wait(source.take(0)).await?.map_err(End::Failed)? {
+            NextBatch::Exhausted => Ok(()),
+            NextBatch::More | NextBatch::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
+        }
+    }
+
+    fn check_stop(&self) -> Result<(), End> {
+        match stop_reason(&self.sweep.rule, self.run.budget, self.run.stop) {
+            Some(reason) => Err(End::Partial(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Awaits a future that only waits or reads, and records the batches that finish meanwhile.
     ///
-    /// Errors: the end, where the rule may not go on.
+    /// Errors: the end of the sweep, if the rule may not go on.
     async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
-        let Job { rule, budget, stop, .. } = self.job;
-        let stopped = stopped(rule, budget, stop);
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
+        let stopped = stopped(&sweep.rule, budget, stop);
         tokio::pin!(future, stopped);
         loop {
             tokio::select! {
                 output = &mut future => return Ok(output),
                 reason = &mut stopped => return Err(End::Partial(reason)),
-                Some(landed) = self.in_flight.join_next() => self.land(landed)?,
+                Some(finished) = self.in_flight.join_next() => self.record(finished)?,
             }
         }
     }
 
-    async fn land_all(&mut self) -> Result<(), End> {
+    async fn finish_batches(&mut self) -> Result<(), End> {
         while !self.in_flight.is_empty() {
-            self.land_next().await?;
+            self.join_next().await?;
         }
         Ok(())
     }
 
-    /// Waits for a command to come back; under `maxLag` no longer than until it is time to look at the lag.
-    async fn land_next(&mut self) -> Result<(), End> {
-        let Job { rule, budget, stop, .. } = self.job;
+    /// Waits for a batch to finish; under `maxLag`, no longer than until the next look at the lag.
+    async fn join_next(&mut self) -> Result<(), End> {
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
         tokio::select! {
-            Some(landed) = self.in_flight.join_next() => self.land(landed),
-            reason = stopped(rule, budget, stop) => Err(End::Partial(reason)),
-            () = tokio::time::sleep(TRY_GATE), if self.aim.lag.is_some() => Ok(()),
+            Some(finished) = self.in_flight.join_next() => self.record(finished),
+            reason = stopped(&sweep.rule, budget, stop) => Err(End::Partial(reason)),
+            () = tokio::time::sleep(LAG_CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),
         }
     }
 
-    /// Takes in one command that has come back.
+    /// Records a batch that has finished.
     ///
-    /// Errors: why it failed for good.
-    fn land(&mut self, landed: Result<Landed, JoinError>) -> Result<(), End> {
-        let landed = landed.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        self.outcome.archived.add(&landed.archived);
-        let Sent { is_sent, latency, tally } = landed.sent;
+    /// Errors: the end of the sweep, if the batch has failed for good.
+    fn record(&mut self, finished: Result<FinishedBatch, JoinError>) -> Result<(), End> {
+        let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
+        let FinishedBatch { asked, archived, sent: Sent { is_sent, latency, result } } = finished;
+        let budget = self.run.budget;
+        self.outcome.archived.add(&archived);
         if !is_sent {
-            self.job.budget.settle(landed.asked, 0);
+            budget.settle(asked, 0);
             return Err(End::Partial(StopReason::LockLost));
         }
-        let Tally { deleted, unconfirmed, uncertain, trouble, overloaded, throttled, .. } = tally;
+        let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         self.outcome.deleted += deleted;
         self.outcome.unconfirmed += unconfirmed;
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
-        self.job.progress.deleted(deleted);
-        self.pace.learn(landed.asked, latency, overloaded);
+        self.run.progress.deleted(deleted);
+        self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
-        // After a lost reply nobody knows how many went: none of them come back.
-        let gone = if uncertain { landed.asked.max(deleted) } else { deleted };
-        self.allowance = self.allowance.map(|left| (left + landed.asked).saturating_sub(gone));
-        self.job.budget.settle(landed.asked, gone);
+        // After a lost reply the number of deletes is unknown, so nothing is refunded.
+        let gone = if uncertain { asked.max(deleted) } else { deleted };
+        self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
+        budget.settle(asked, gone);
         if let Some(rate) = &mut self.rate {
-            rate.correct(landed.asked, gone);
+            rate.settle(asked, gone);
         }
-        self.job.budget.correct_rate(landed.asked, gone);
-        match trouble {
-            Some(trouble) if !(trouble.unconfirmed && self.aim.lag.is_some()) => Err(End::Failed(trouble.why)),
-            // What is only not confirmed is not sent again once the sweep ends, and is no failure of it.
+        budget.settle_rate(asked, gone);
+        match error {
+            Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
+            // A batch that lacks only its confirmation is not sent again once the sweep ends, and is no failure of it.
             _ => Ok(()),
         }
     }

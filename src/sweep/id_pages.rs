@@ -1,39 +1,40 @@
-//! Pages of `_id`s, for servers whose cursors do not last: each page is one find that begins after the last `_id` of the page before.
+//! Pages of `_id`s, for servers whose cursors do not last: each page is one query that begins after the last `_id` of the page before.
 
-use crate::server::error::Result;
 use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
 
-use super::Job;
-use super::source::{Taken, explain, find};
-use crate::server::delete::Restriction;
+use super::reading::explain;
+use super::{NextBatch, RuleSweep};
+use crate::server::error::ServerError;
+use crate::server::restriction::Restriction;
 use crate::server::shard_key;
 
+/// One pass over the expired documents of a rule, in the order of the `_id`.
 pub struct IdPages<'a> {
-    job: &'a Job<'a>,
-    /// The last `_id` that was read, of the type that is being read.
+    sweep: &'a RuleSweep,
+    /// The last `_id` that was read; `None` before the first one of a type.
     after: Option<Bson>,
-    /// Types of `_id` that are done: a comparison sees values of one type alone.
+    /// Types of `_id` that are done: a comparison finds values of one type only.
     done: Vec<&'static str>,
 }
 
 impl<'a> IdPages<'a> {
-    pub fn new(job: &'a Job<'a>) -> Self {
-        Self { job, after: None, done: Vec::new() }
+    pub fn new(sweep: &'a RuleSweep) -> Self {
+        Self { sweep, after: None, done: Vec::new() }
     }
 
-    /// The next page, of at most `most` documents.
+    /// Returns the next page, of at most `max` documents.
     ///
-    /// Errors: why the pass cannot go on.
-    pub async fn take(&mut self, most: u64) -> std::result::Result<Taken, String> {
-        let page = self.page(most.max(1)).await.map_err(|cause| explain(&cause))?;
+    /// Errors: the reason for which the pass cannot go on.
+    pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+        let page = self.page(max.max(1)).await.map_err(|cause| explain(&cause))?;
         if page.is_empty() {
-            return Ok(Taken::Exhausted);
+            return Ok(NextBatch::Exhausted);
         }
-        if most == 0 {
-            return Ok(Taken::More);
+        if max == 0 {
+            return Ok(NextBatch::More);
         }
-        let paths = &self.job.rule.selection.shard_key;
+        let paths = &self.sweep.rule.selection.shard_key;
         let mut groups: Vec<(Document, RawArrayBuf)> = Vec::new();
         for document in &page {
             let Some(id) = document.get("_id") else { continue };
@@ -47,27 +48,26 @@ impl<'a> IdPages<'a> {
         self.after = page.last().and_then(|document| document.get("_id")).cloned();
         let restriction = match groups.pop() {
             Some((_, ids)) if paths.is_empty() => Restriction::Ids(ids),
-            // A statement may aim at one value of the key alone.
+            // A statement may name only one value of the key.
             last => Restriction::Sharded(groups.into_iter().chain(last).collect()),
         };
-        Ok(Taken::Batch { restriction: Box::new(restriction), most: page.len() as u64 })
+        Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: page.len() as u64 })
     }
 
-    /// The first documents after the last `_id`; empty where none is left.
-    async fn page(&mut self, most: u64) -> Result<Vec<Document>> {
+    /// Returns the first documents after the last `_id`; none if none is left.
+    async fn page(&mut self, max: u64) -> Result<Vec<Document>, ServerError> {
         let mut projection = doc! { "_id": 1 };
-        projection.extend(self.job.rule.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
-        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        projection.extend(self.sweep.rule.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         loop {
-            let mut all = vec![self.job.rule.selection.predicate.clone()];
+            let mut all = vec![self.sweep.rule.selection.predicate.clone()];
             if let Some(after) = &self.after {
                 all.push(doc! { "_id": { "$gt": after } });
             } else if !self.done.is_empty() {
                 let done = self.done.iter().map(|name| doc! { "_id": { "$type": *name } });
                 all.push(doc! { "$nor": done.collect::<Vec<_>>() });
             }
-            let page = find(self.job, doc! { "filter": { "$and": all }, "projection": &projection, "sort": { "_id": 1 } }, limit)
-                .await?;
+            let query = self.sweep.query(doc! { "$and": all }).projection(projection.clone()).sort(doc! { "_id": 1 });
+            let page = query.limit(max).first_batch(&self.sweep.deployment).await?;
             match self.after.take() {
                 Some(after) if page.is_empty() => self.done.push(bracket(&after)),
                 after => {
@@ -79,7 +79,7 @@ impl<'a> IdPages<'a> {
     }
 }
 
-/// The type that a value is compared within, as `$type` names it.
+/// Returns the type within which a value is compared, as `$type` names it.
 fn bracket(value: &Bson) -> &'static str {
     match value {
         Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => "number",

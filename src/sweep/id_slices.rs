@@ -1,60 +1,54 @@
-//! Stretches of a collection without a usable index, or of buckets: `lo <= _id < hi`, each looked at once by the server as it deletes.
+//! Ranges of the `_id`, `lo <= _id < hi`, for a collection without a usable index and for buckets. The server examines each once, as it deletes.
 
-use crate::server::error::Result;
-use bson::{Bson, doc};
+use bson::{Bson, Document, doc};
 
-use super::Job;
-use super::source::{Taken, find};
+use super::{NextBatch, RuleSweep};
 use crate::facts::Topology;
 use crate::plan::Storage;
-use crate::server::delete::Restriction;
+use crate::server::error::Result;
+use crate::server::find::Query;
+use crate::server::restriction::Restriction;
 
+/// One pass over the `_id`s of a collection.
 pub struct IdSlices<'a> {
-    job: &'a Job<'a>,
-    /// Where the next stretch begins.
+    sweep: &'a RuleSweep,
+    /// The beginning of the next range.
     begin: Bson,
-    /// The last `_id` when the pass began: what is inserted later is for another run.
+    /// The last `_id` when the pass began: documents inserted later are for another run.
     last: Bson,
     exhausted: bool,
 }
 
 impl<'a> IdSlices<'a> {
-    /// `None` where stretches of `_id`s would not be as good as going through the collection: `_id`s that are not ObjectIds may come in
-    /// an order that has nothing to do with where the documents lie, and comparisons are between values of one type only.
-    pub async fn open(job: &'a Job<'a>) -> Result<Option<Self>> {
-        // The same `_id` can be on two shards: a stretch of one document might have no end after its beginning.
-        if job.rule.selection.storage == Storage::Clustered || job.deployment.facts.topology == Topology::Sharded {
+    /// Returns `None` if ranges would not be as good as going through the collection: the order of `_id`s that are not ObjectIds may have
+    /// nothing to do with the place of the documents, and comparisons are between values of one type only.
+    pub async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
+        let RuleSweep { deployment, rule, .. } = sweep;
+        // The same `_id` can be on two shards, where a range of one document might have no end after its beginning.
+        if rule.selection.storage == Storage::Clustered || deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
         let mut ends = Vec::new();
         for direction in [1, -1] {
-            let mut end = doc! { "projection": { "_id": 1 }, "sort": { "_id": direction }, "hint": { "_id": 1 } };
-            if job.rule.selection.is_buckets() {
-                // The dates are in the order of the `_id`: before the first that has expired, and after the last, is nothing to be done.
-                end.insert("filter", &job.rule.selection.predicate);
-            }
-            ends.extend(find(job, end, 1).await?.into_iter().filter_map(|document| document.get("_id").cloned()));
+            // The dates of buckets are in the order of the `_id`: nothing needs doing before the first expired one, nor after the last.
+            let filter = if rule.selection.is_buckets() { rule.selection.predicate.clone() } else { Document::new() };
+            ends.extend(first_id(sweep, ids(sweep, filter, direction)).await?);
         }
         match ends.as_slice() {
             [begin @ Bson::ObjectId(_), last @ Bson::ObjectId(_)] => {
-                Ok(Some(Self { job, begin: begin.clone(), last: last.clone(), exhausted: false }))
+                Ok(Some(Self { sweep, begin: begin.clone(), last: last.clone(), exhausted: false }))
             }
             _ => Ok(None),
         }
     }
 
-    pub async fn take(&mut self, most: u64) -> Result<Taken> {
+    /// Returns the next range, of at most `max` documents.
+    pub async fn take(&mut self, max: u64) -> Result<NextBatch> {
         if self.exhausted {
-            return Ok(Taken::Exhausted);
+            return Ok(NextBatch::Exhausted);
         }
-        let mut next = doc! {
-            "filter": { "_id": { "$gte": &self.begin, "$lte": &self.last } },
-            "projection": { "_id": 1 },
-            "sort": { "_id": 1 },
-            "hint": { "_id": 1 },
-        };
-        next.insert("skip", i64::try_from(most).unwrap_or(i64::MAX));
-        let end = find(self.job, next, 1).await?.into_iter().next().and_then(|document| document.get("_id").cloned());
+        let rest = doc! { "_id": { "$gte": &self.begin, "$lte": &self.last } };
+        let end = first_id(self.sweep, ids(self.sweep, rest, 1).skip(max)).await?;
         let bounds = match &end {
             Some(end) => doc! { "$gte": &self.begin, "$lt": end },
             None => doc! { "$gte": &self.begin, "$lte": &self.last },
@@ -65,6 +59,16 @@ impl<'a> IdSlices<'a> {
         }
         let restriction =
             Box::new(Restriction::Range { bounds: doc! { "_id": bounds }, hint: Bson::Document(doc! { "_id": 1 }) });
-        Ok(Taken::Batch { restriction, most })
+        Ok(NextBatch::Batch { restriction, documents: max })
     }
+}
+
+/// Returns a query for `_id`s, ascending if `direction` is 1 and descending if it is -1.
+fn ids(sweep: &RuleSweep, filter: Document, direction: i32) -> Query {
+    sweep.query(filter).projection(doc! { "_id": 1 }).sort(doc! { "_id": direction }).hint(Some(doc! { "_id": 1 }))
+}
+
+async fn first_id(sweep: &RuleSweep, query: Query) -> Result<Option<Bson>> {
+    let found = query.limit(1).first_batch(&sweep.deployment).await?;
+    Ok(found.first().and_then(|document| document.get("_id")).cloned())
 }

@@ -1,4 +1,4 @@
-//! Whether a rule has to wait for the members of the replica set.
+//! Holds a rule back while the members of the replica set lag behind.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,41 +8,42 @@ use tokio::sync::watch;
 
 use crate::server::lag::{Lag, LagSource};
 
-/// Open while every member is near enough, as far as anybody can tell.
+/// A gate that is open while no member is known to lag more than `max`, and every batch has been confirmed in time.
 pub struct LagGate {
-    most: Duration,
+    max: Duration,
     members: Option<watch::Receiver<Lag>>,
-    /// Batches that no majority has confirmed in time.
+    /// Number of batches that no majority has confirmed in time.
     unconfirmed: AtomicUsize,
 }
 
-/// A batch that no majority has confirmed in time; confirmed, or given up, when dropped.
+/// A batch that no majority has confirmed in time; it counts until it is confirmed or given up, and dropped.
 pub struct Unconfirmed<'a>(&'a LagGate);
 
 impl LagGate {
-    /// `None` where the deployment has nobody who could lag.
-    pub fn new(most: Duration, source: &LagSource) -> Option<Self> {
+    /// Returns `None` if the deployment has no members that could lag.
+    pub fn new(max: Duration, source: &LagSource) -> Option<Self> {
         let members = match source {
             LagSource::NoSecondary => return None,
             LagSource::Members(watch) => Some(watch.subscribe()),
             LagSource::Majority(_) => None,
         };
-        Some(Self { most, members, unconfirmed: AtomicUsize::new(0) })
+        Some(Self { max, members, unconfirmed: AtomicUsize::new(0) })
     }
 
-    /// How long a batch may wait for a majority.
-    pub fn most(&self) -> Duration {
-        self.most
+    /// Returns the time that a batch may wait for a majority.
+    pub fn max(&self) -> Duration {
+        self.max
     }
 
-    /// Says why the rule has to wait; `None` where it need not.
+    /// Returns the reason for which the rule has to wait; `None` if it need not.
     pub fn behind(&self) -> Option<String> {
         if self.unconfirmed.load(Ordering::Relaxed) > 0 {
-            return Some(format!("no majority of the members has confirmed a batch within {} s", self.most.as_secs()));
+            return Some(format!("no majority of the members has confirmed a batch within {} s", self.max.as_secs()));
         }
-        self.members.as_ref()?.borrow().behind(self.most)
+        self.members.as_ref()?.borrow().behind(self.max)
     }
 
+    /// Closes the gate for a batch that no majority has confirmed in time.
     pub fn unconfirmed(&self) -> Unconfirmed<'_> {
         self.unconfirmed.fetch_add(1, Ordering::Relaxed);
         Unconfirmed(self)
@@ -55,15 +56,16 @@ impl Drop for Unconfirmed<'_> {
     }
 }
 
-/// The deployment's write concern; under `maxLag` the wait for it is bounded, and where nothing else can be known, it is for a majority.
+/// Returns the deployment's write concern. Under `maxLag` the wait for it is bounded, and a majority has to confirm if the lag of the members
+/// is unknown.
 pub fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
     let mut concern = of_deployment.clone();
     let Some(lag) = lag else { return concern };
     if matches!(source, LagSource::Majority(_)) && !matches!(concern.get("w"), Some(Bson::String(_))) {
         concern.insert("w", "majority");
     }
-    let most = i64::try_from(lag.most().as_millis()).unwrap_or(i64::MAX);
+    let max = i64::try_from(lag.max().as_millis()).unwrap_or(i64::MAX);
     let own = concern.get_i64("wtimeout").ok().filter(|own| *own > 0);
-    concern.insert("wtimeout", own.map_or(most, |own| own.min(most)));
+    concern.insert("wtimeout", own.map_or(max, |own| own.min(max)));
     concern
 }

@@ -1,5 +1,4 @@
-//! Random schedules of faults, in time that only the model knows: retries, pace and rate against a server that fails in every
-//! way a reply can be read to mean.
+//! Random schedules of faults in simulated time: retries, pace and rate against a server that fails in every way that a reply can express.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,78 +8,79 @@ use bson::{RawArrayBuf, doc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Attempts, Step, Tally};
-use crate::pace::{Pace, RateLimit};
-use crate::server::delete::{self, Reply, Restriction, Trouble};
+use super::{Attempts, BatchResult, Step};
+use crate::pace::{BatchTiming, Pace, RateLimit};
+use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::overload::Overload;
+use crate::server::restriction::Restriction;
 
 /// Documents of one sweep; every seventh is a live one that was expired when the batch was made.
 const DOCUMENTS: i32 = 80;
 
 const TARGET: Duration = Duration::from_millis(200);
 
-/// Faults of one schedule, so that it ends also where the rule waits for its members as long as it takes.
-const MOST_FAULTS: u32 = 60;
+/// Maximum faults of one schedule, so that it ends even if the rule waits for its members as long as it takes.
+const MAX_FAULTS: u32 = 60;
 
 fn is_live(id: i32) -> bool {
     id % 7 == 3
 }
 
-/// A server that carries deletes out, or not, and tells the truth, or nothing.
+/// A server that carries deletes out or not, and whose replies are true or lost.
 struct Model {
     random: StdRng,
-    /// How likely a command meets a fault.
-    trouble: f64,
+    /// Probability that a command meets a fault.
+    fault_rate: f64,
     faults: u32,
-    /// Whether faults are such that nothing gets better by trying again.
+    /// Whether faults cannot be cured by trying again.
     fatal: bool,
     present: BTreeSet<i32>,
-    /// Deleted, but no majority knows.
-    weak: BTreeSet<i32>,
+    /// Deleted, but not confirmed by a majority.
+    unconfirmed: BTreeSet<i32>,
     sent: BTreeSet<i32>,
     largest: usize,
     commands: u32,
-    /// What the last reply asked to wait.
+    /// The wait that the last reply asked for.
     asked_to_wait: Option<Duration>,
 }
 
 impl Model {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let trouble = [0.0, 0.1, 0.4, 0.8, 1.0][random.random_range(0..5)];
+        let fault_rate = [0.0, 0.1, 0.4, 0.8, 1.0][random.random_range(0..5)];
         Self {
-            trouble,
+            fault_rate,
             fatal: random.random_ratio(1, 8),
             largest: if random.random_ratio(1, 6) { random.random_range(1..40) } else { usize::MAX },
             random,
             faults: 0,
             present: (0..DOCUMENTS).collect(),
-            weak: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             sent: BTreeSet::new(),
             commands: 0,
             asked_to_wait: None,
         }
     }
 
-    /// Deletes up to `most` of what the command is aimed at and gives how many.
+    /// Deletes up to `most` expired documents of those with these `_id`s, and returns how many.
     fn delete(&mut self, ids: &[i32], most: usize) -> usize {
         let expired = |id: &&i32| self.present.contains(id) && !is_live(**id);
         let gone: Vec<i32> = ids.iter().filter(expired).take(most).copied().collect();
         self.present.retain(|id| !gone.contains(id));
-        self.weak.extend(&gone);
+        self.unconfirmed.extend(&gone);
         gone.len()
     }
 
-    /// A change of the primary: what no majority knows of may come back.
+    /// Changes the primary, which may restore documents whose delete no majority has confirmed.
     fn fail_over(&mut self) {
-        let weak = std::mem::take(&mut self.weak);
+        let unconfirmed = std::mem::take(&mut self.unconfirmed);
         if self.random.random_bool(0.5) {
-            self.present.extend(weak);
+            self.present.extend(unconfirmed);
         }
     }
 
-    fn command(&mut self, aim: &Restriction) -> Reply {
-        let Restriction::Ids(ids) = aim else { panic!("no batch of the model is a stretch") };
+    fn command(&mut self, target: &Restriction) -> Reply {
+        let Restriction::Ids(ids) = target else { panic!("no batch of the model is a range") };
         let ids: Vec<i32> = ids.into_iter().map(|id| id.unwrap().as_i32().unwrap()).collect();
         self.commands += 1;
         self.asked_to_wait = None;
@@ -88,9 +88,9 @@ impl Model {
         if ids.len() > self.largest {
             return error(Some(Overload::TooLarge), true, false);
         }
-        if self.faults == MOST_FAULTS || !self.random.random_bool(self.trouble) {
+        if self.faults == MAX_FAULTS || !self.random.random_bool(self.fault_rate) {
             let n = self.delete(&ids, usize::MAX);
-            self.weak.clear();
+            self.unconfirmed.clear();
             return delete::read(&doc! { "n": n as i64, "ok": 1 });
         }
         self.faults += 1;
@@ -112,17 +112,17 @@ impl Model {
                 error(None, true, false)
             }
             3 => {
-                // What the statement did before it failed is not in `n`.
+                // `n` does not count the deletes of the statement that failed.
                 let n = self.delete(ids, some);
                 self.delete(ids, self.largest.min(some));
-                self.weak.clear();
+                self.unconfirmed.clear();
                 delete::read(
                     &doc! { "n": n as i64, "ok": 1, "writeErrors": [{ "index": 0, "code": 11602, "errmsg": "interrupted" }] },
                 )
             }
             4 => {
                 let n = self.delete(ids, some);
-                self.weak.clear();
+                self.unconfirmed.clear();
                 let wait = self.random.random_bool(0.5).then(|| self.random.random_range(0..20_000));
                 self.asked_to_wait = wait.map(Duration::from_millis);
                 let text = wait.map_or("Request rate is large".to_owned(), |wait| format!("Error=16500, RetryAfterMs={wait}, "));
@@ -130,7 +130,7 @@ impl Model {
             }
             5 => {
                 self.delete(ids, some);
-                self.weak.clear();
+                self.unconfirmed.clear();
                 error(Some(Overload::TimedOut), true, true)
             }
             6 => error(Some(Overload::Unavailable), true, false),
@@ -150,25 +150,25 @@ impl Model {
 }
 
 fn error(overload: Option<Overload>, retryable: bool, reply_lost: bool) -> Reply {
-    let trouble = Trouble { why: "trouble".into(), retryable, reply_lost, unconfirmed: false, overload };
-    Reply { deleted: 0, weak: false, trouble: Some(trouble) }
+    let error = DeleteError { retryable, reply_lost, overload, ..DeleteError::fatal("error") };
+    Reply { deleted: 0, unconfirmed: false, error: Some(error) }
 }
 
 fn batch(ids: std::ops::Range<i32>) -> Box<Restriction> {
     Box::new(Restriction::Ids(RawArrayBuf::from_iter(ids.map(RawBson::Int32))))
 }
 
-/// Plays one batch to its end; gives what it came to and how long it was waited.
-fn play(model: &mut Model, ids: std::ops::Range<i32>, awaits_members: bool) -> (Tally, Duration) {
+/// Plays one batch to its end; returns its result and the time waited.
+fn play(model: &mut Model, ids: std::ops::Range<i32>, awaits_members: bool) -> (BatchResult, Duration) {
     let size = ids.len() as u32;
     let (commands, before) = (model.commands, model.present.clone());
     let mut attempts = Attempts::new(batch(ids.clone()), awaits_members);
     let mut waited = Duration::ZERO;
     model.sent.clear();
     loop {
-        let reply = model.command(attempts.aim());
+        let reply = model.command(attempts.target());
         let jitter = model.random.random_range(0.0..1.0);
-        let wait = match attempts.take(reply, jitter) {
+        let wait = match attempts.next_step(reply, jitter) {
             Step::End => break,
             Step::Next => Duration::ZERO,
             Step::Yield(wait) => {
@@ -185,23 +185,23 @@ fn play(model: &mut Model, ids: std::ops::Range<i32>, awaits_members: bool) -> (
     }
     // Each fault costs one command at most, and so does each part that a batch can be split into.
     let tries = model.commands - commands;
-    assert!(tries <= MOST_FAULTS + 4 * size, "{tries} commands for {size} documents");
+    assert!(tries <= MAX_FAULTS + 4 * size, "{tries} commands for {size} documents");
     assert!(waited <= Duration::from_secs(20) * tries, "{waited:?}");
 
-    let tally = attempts.end();
+    let result = attempts.end();
     let gone = before.difference(&model.present).count() as u64;
     assert!(model.sent.iter().all(|id| ids.contains(id)), "outside of the batch");
-    assert!(tally.deleted - tally.unconfirmed <= gone, "{gone} gone: {tally:?}");
-    if tally.unconfirmed == 0 {
-        assert!(tally.deleted <= gone, "{gone} gone: {tally:?}");
-        assert!(tally.uncertain || tally.deleted == gone, "{gone} gone: {tally:?}");
+    assert!(result.deleted - result.unconfirmed <= gone, "{gone} gone: {result:?}");
+    if result.unconfirmed == 0 {
+        assert!(result.deleted <= gone, "{gone} gone: {result:?}");
+        assert!(result.uncertain || result.deleted == gone, "{gone} gone: {result:?}");
     }
-    if tally.trouble.is_none() {
-        assert_eq!(tally.unconfirmed, 0);
-        assert!(model.present.iter().all(|id| is_live(*id) || !ids.contains(id)), "{tally:?}");
+    if result.error.is_none() {
+        assert_eq!(result.unconfirmed, 0);
+        assert!(model.present.iter().all(|id| is_live(*id) || !ids.contains(id)), "{result:?}");
         assert!(ids.clone().all(|id| model.sent.contains(&id)), "not all of the batch was sent");
     }
-    (tally, waited)
+    (result, waited)
 }
 
 /// Plays a whole sweep, in batches of the size and at the times that pace and rate allow.
@@ -217,24 +217,25 @@ fn sweep(seed: u64) {
         let size = pace.batch_size().min(limit.batch_limit());
         let ids = next..DOCUMENTS.min(next + size as i32);
         let documents = ids.len() as u64;
-        limit.pay(documents, now);
+        limit.take(documents, now);
         next = ids.end;
         asked += documents;
-        // Whatever goes wrong, no more is asked for than the rate allows, beyond one batch and what a timer may be late.
-        let most = (now + Duration::from_millis(100)).as_secs_f64() * f64::from(rate) + documents as f64 + 1.0;
-        assert!(asked as f64 <= most, "{asked} documents in {now:?} at {rate} per second");
+        // Whatever fails, no more is asked for than the rate allows, except for one batch and the delay of a timer.
+        let max = (now + Duration::from_millis(100)).as_secs_f64() * f64::from(rate) + documents as f64 + 1.0;
+        assert!(asked as f64 <= max, "{asked} documents in {now:?} at {rate} per second");
 
-        let (tally, waited) = play(&mut model, ids, awaits_members);
+        let (result, waited) = play(&mut model, ids, awaits_members);
         let took = Duration::from_millis(model.random.random_range(1..2000));
         now += waited + took;
-        let (before, latency) = (pace.batch_size(), (!tally.retried).then_some(took));
-        pace.learn(documents, latency, tally.overloaded);
-        // A fail-over says nothing of how fast the server deletes.
-        assert!(!tally.retried || tally.overloaded.is_some() || (pace.batch_size(), pace.rest()) == (before, Duration::ZERO));
+        let (before, latency) = (pace.batch_size(), (!result.retried).then_some(took));
+        let overloaded_after = result.overloaded_after;
+        pace.record(&BatchTiming { documents, latency, overloaded_after });
+        // A fail-over says nothing about the speed of the server.
+        assert!(!result.retried || overloaded_after.is_some() || (pace.batch_size(), pace.rest()) == (before, Duration::ZERO));
         assert!((1..=60).contains(&pace.batch_size()));
         assert!(pace.rest() <= Duration::from_secs(10));
         now += pace.rest();
-        if tally.trouble.is_some() {
+        if result.error.is_some() {
             break;
         }
     }
@@ -260,13 +261,13 @@ fn none_of_nine_thousand_more_does() {
     sweeps(1000..10_000);
 }
 
-/// Sends one batch until it is given up, with the same reply to every command.
+/// Sends one batch until it is given up, with the same reply to every command; returns the commands sent and the time waited.
 fn tries(reply: impl Fn() -> Reply) -> (u32, Duration) {
     let mut attempts = Attempts::new(batch(0..1), false);
     let (mut tries, mut waited) = (0, Duration::ZERO);
     loop {
         tries += 1;
-        match attempts.take(reply(), 1.0) {
+        match attempts.next_step(reply(), 1.0) {
             Step::End => return (tries, waited),
             Step::Next => {}
             Step::Confirm(wait) | Step::Yield(wait) | Step::Retry(wait) => waited += wait,
@@ -293,8 +294,8 @@ fn what_stays_is_given_up_after_so_many_tries() {
 fn what_a_fail_over_brings_back_is_not_counted_twice() {
     let mut attempts = Attempts::new(batch(0..10), false);
     let stepped_down = doc! { "n": 10, "ok": 1, "writeConcernError": { "code": 189, "errmsg": "stepped down" } };
-    assert!(matches!(attempts.take(delete::read(&stepped_down), 0.0), Step::Retry(_)));
-    assert_eq!(attempts.take(delete::read(&doc! { "n": 8, "ok": 1 }), 0.0), Step::End);
-    let tally = attempts.end();
-    assert_eq!((tally.deleted, tally.unconfirmed, tally.uncertain), (10, 0, true));
+    assert!(matches!(attempts.next_step(delete::read(&stepped_down), 0.0), Step::Retry(_)));
+    assert_eq!(attempts.next_step(delete::read(&doc! { "n": 8, "ok": 1 }), 0.0), Step::End);
+    let result = attempts.end();
+    assert_eq!((result.deleted, result.unconfirmed, result.uncertain), (10, 0, true));
 }

@@ -1,4 +1,4 @@
-//! Documents that follow each other on an index: a statement that walks along it finds them in half the time that it takes by `_id`.
+//! Documents that follow each other closely on an index: a statement that walks along it finds them in half the time that it takes by `_id`.
 
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
@@ -8,13 +8,13 @@ use crate::values;
 
 /// The index along which documents were read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Along {
+pub struct IndexRange {
     pub field: String,
     /// The index, by its name or its key.
     pub hint: Bson,
 }
 
-/// What a document is found by on the index. Of other types is none: they compare in other ways.
+/// The key of a document on the index. There is none of another type, since other types compare in other ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Date(DateTime),
@@ -30,7 +30,8 @@ impl From<Key> for Bson {
     }
 }
 
-impl Along {
+impl IndexRange {
+    /// Returns the key of a document; `None` if it is of another type, or in a list.
     pub fn key(&self, document: &RawDocument) -> Option<Key> {
         match values::at_raw(document, &self.field)? {
             RawBsonRef::DateTime(date) => Some(Key::Date(date)),
@@ -39,7 +40,8 @@ impl Along {
         }
     }
 
-    /// Bounds for the first documents of a list, by the keys of all of it; `None` where between them are more of the others than of them.
+    /// Returns bounds for the `first` documents of a list, by the keys of the whole list. `None` if the bounds hold more of the other documents
+    /// than of these, or a document has no key.
     pub fn bounds(&self, keys: &[Option<Key>], first: usize) -> Option<Document> {
         let (of_these, others) = keys.split_at_checked(first)?;
         let of_these: Vec<Key> = of_these.iter().copied().collect::<Option<_>>()?;
@@ -56,25 +58,25 @@ mod tests {
 
     #[test]
     fn bounds_hold_all_and_few_others() {
-        let along = Along { field: "at".into(), hint: "at_1".into() };
+        let range = IndexRange { field: "at".into(), hint: "at_1".into() };
         let dates = |millis: &[i64]| millis.iter().map(|at| Some(Key::Date(DateTime::from_millis(*at)))).collect::<Vec<_>>();
         let bounds = |first: i64, last: i64| {
             Some(doc! { "at": { "$gte": DateTime::from_millis(first), "$lte": DateTime::from_millis(last) } })
         };
-        assert_eq!(along.bounds(&dates(&[1, 2, 3, 4]), 2), bounds(1, 2));
+        assert_eq!(range.bounds(&dates(&[1, 2, 3, 4]), 2), bounds(1, 2));
         // In no order, negative, with others of the same date.
-        assert_eq!(along.bounds(&dates(&[7, -3, 7, 7]), 2), bounds(-3, 7));
-        assert_eq!(along.bounds(&dates(&[7, 7, 7, 7, 7]), 2), None);
-        assert_eq!(along.bounds(&dates(&[5]), 1), bounds(5, 5));
-        assert_eq!(along.bounds(&[None, dates(&[5])[0]], 2), None);
-        assert_eq!(along.bounds(&[Some(Key::Id(ObjectId::new())), dates(&[5])[0]], 2), None);
+        assert_eq!(range.bounds(&dates(&[7, -3, 7, 7]), 2), bounds(-3, 7));
+        assert_eq!(range.bounds(&dates(&[7, 7, 7, 7, 7]), 2), None);
+        assert_eq!(range.bounds(&dates(&[5]), 1), bounds(5, 5));
+        assert_eq!(range.bounds(&[None, dates(&[5])[0]], 2), None);
+        assert_eq!(range.bounds(&[Some(Key::Id(ObjectId::new())), dates(&[5])[0]], 2), None);
     }
 
     #[test]
     fn keys_are_found_through_documents_only() {
         let key = |document: Document, field: &str| {
             let document = bson::RawDocumentBuf::try_from(&document).unwrap();
-            Along { field: field.into(), hint: "i".into() }.key(&document)
+            IndexRange { field: field.into(), hint: "i".into() }.key(&document)
         };
         let at = DateTime::from_millis(5);
         assert_eq!(key(doc! { "a": { "b": at } }, "a.b"), Some(Key::Date(at)));

@@ -1,0 +1,120 @@
+//! The questions about types that a statement adds to the comparison of values.
+
+use std::collections::HashSet;
+
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, RawArrayBuf, doc};
+
+use super::state::DocumentState;
+use super::types::FieldType;
+
+/// Maximum number of fields that are named one by one. With more of them the condition would be long for every statement.
+const MAX_NAMES: usize = 100;
+
+/// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their states.
+#[derive(Debug, Default)]
+pub struct TypeConditions {
+    /// Conditions that need no expression, each for one field.
+    pub fields: Vec<Document>,
+    pub expressions: Vec<Bson>,
+    /// The results that the expressions must have.
+    pub expected: RawArrayBuf,
+}
+
+impl TypeConditions {
+    /// Returns `None` if a field cannot be named in a condition.
+    ///
+    /// A value that equals a number can be a number of another type, and one that equals a string a symbol; every other type equals only
+    /// itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field holds for lists with such a value as
+    /// well, but those equal no number and no string.
+    pub fn of(documents: &[DocumentState]) -> Option<Self> {
+        let names = same_names(documents)?;
+        let depth = deepest(documents);
+        let types = &documents.first()?.types;
+        let mut conditions = Self::default();
+        for ((name, field), compared) in names.into_iter().zip(&types.fields).zip(&types.compared) {
+            let value = format!("${name}");
+            match field {
+                FieldType::Named(type_name @ ("int" | "long" | "double" | "string" | "symbol")) => {
+                    conditions.fields.push(doc! { name: { "$type": type_name } });
+                }
+                FieldType::Named(_) => {}
+                FieldType::WithText => conditions.expect(types_below(&value, depth, depth), compared.ok()?),
+                FieldType::Nested => conditions.expect(types_below(&value, 0, depth), compared.ok()?),
+            }
+        }
+        Some(conditions)
+    }
+
+    fn expect(&mut self, expression: Document, expected: RawBsonRef) {
+        self.expressions.push(expression.into());
+        self.expected.push(expected);
+    }
+}
+
+/// Returns an aggregation expression for the types of a document, as [`super::types::Types::compared`] holds them.
+///
+/// If all documents have the same fields, the expression names each of them, and asks only for the type if no value has values inside: that
+/// costs a third.
+pub fn types_expression(documents: &[DocumentState]) -> Bson {
+    let depth = deepest(documents);
+    let Some(names) = same_names(documents) else {
+        let values = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "in": "$$this.v" } };
+        return doc! { "$map": { "input": values, "as": "v0", "in": types_below("$$v0", 0, depth) } }.into();
+    };
+    let types = names.into_iter().enumerate().map(|(at, name)| {
+        let value = format!("${name}");
+        let any_is = |kind: fn(&FieldType) -> bool| documents.iter().any(|state| state.types.fields.get(at).is_some_and(kind));
+        if any_is(|field| matches!(field, FieldType::Nested)) {
+            types_below(&value, 0, depth)
+        } else if any_is(|field| matches!(field, FieldType::WithText)) {
+            types_below(&value, depth, depth)
+        } else {
+            doc! { "$type": value }
+        }
+    });
+    types.collect::<Vec<_>>().into()
+}
+
+fn deepest(documents: &[DocumentState]) -> usize {
+    documents.iter().map(|state| state.types.depth).max().unwrap_or(0)
+}
+
+/// Returns the names of the fields; `None` unless all documents have the same ones in the same order, each once, and an expression can name
+/// them.
+fn same_names(documents: &[DocumentState]) -> Option<Vec<&str>> {
+    let first = names(documents.first()?)?;
+    let can_be_named = |name: &&str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');
+    let unique: HashSet<&str> = first.iter().copied().collect();
+    let usable = first.len() <= MAX_NAMES && unique.len() == first.len() && first.iter().all(can_be_named);
+    (usable && documents.iter().all(|state| names(state).as_ref() == Some(&first))).then_some(first)
+}
+
+fn names(state: &DocumentState) -> Option<Vec<&str>> {
+    state.document.iter().map(|element| Some(element.ok()?.0.as_str())).collect()
+}
+
+/// Returns an expression for the type of a value, and of the values inside of it down to a depth.
+fn types_below(value: &str, level: usize, depth: usize) -> Document {
+    let name = || doc! { "$type": value };
+    let scalar = doc! { "$cond": [
+        { "$or": [{ "$eq": [name(), "decimal"] }, { "$eq": [value, 0] }] },
+        { "$concat": [name(), " ", { "$toString": value }] },
+        name(),
+    ] };
+    if level == depth {
+        return scalar;
+    }
+    let inner = doc! { "$cond": [
+        { "$isArray": value },
+        value,
+        { "$map": { "input": { "$objectToArray": value }, "in": "$$this.v" } },
+    ] };
+    let below = format!("v{}", level + 1);
+    let next = types_below(&format!("$${below}"), level + 1, depth);
+    doc! { "$cond": [
+        { "$in": [name(), ["object", "array"]] },
+        { "$map": { "input": inner, "as": below, "in": next } },
+        scalar,
+    ] }
+}

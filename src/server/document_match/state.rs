@@ -1,0 +1,42 @@
+//! A document in the state in which it was read.
+
+use bson::RawDocumentBuf;
+use bson::raw::RawBsonRef;
+
+use super::types::{MAX_DEPTH, Types};
+
+/// Maximum size of a document in bytes, with the rest of its command. It is more than several documents share, for such a document is the only
+/// one in its command. The server takes 16 MiB.
+const MAX_BYTES: usize = 15 * 1024 * 1024;
+
+/// A document in the state in which it was archived, with the types that distinguish it from others of equal value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DocumentState {
+    pub document: RawDocumentBuf,
+    pub(super) types: Types,
+}
+
+impl DocumentState {
+    /// Returns `None` if no delete can compare the document: it is too deep, too large, has a name twice, or is no BSON that can be read.
+    pub fn new(document: RawDocumentBuf) -> Option<Self> {
+        let types = Types::of(&document)?;
+        let state = Self { document, types };
+        (state.types.depth <= MAX_DEPTH && state.size() <= MAX_BYTES).then_some(state)
+    }
+
+    pub(super) fn id(&self) -> Option<RawBsonRef<'_>> {
+        self.document.get("_id").ok().flatten()
+    }
+
+    /// Returns the bytes that the document adds to a command.
+    pub(in crate::server) fn size(&self) -> usize {
+        // An `_id` that is a document can be large; keys and the like are not.
+        let id = match self.id() {
+            Some(RawBsonRef::Document(id)) => id.as_bytes().len(),
+            Some(RawBsonRef::String(id)) => id.len(),
+            Some(RawBsonRef::Binary(id)) => id.bytes.len(),
+            _ => 0,
+        };
+        self.document.as_bytes().len() + self.types.compared.as_bytes().len() + 2 * id + 200
+    }
+}

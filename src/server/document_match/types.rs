@@ -1,0 +1,197 @@
+//! The types of the values of a document. Equal values can be of different types, which the server's comparison does not tell apart.
+
+use bson::raw::{RawBson, RawBsonRef};
+use bson::{RawArrayBuf, RawDocument};
+
+/// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200 levels of BSON.
+pub const MAX_DEPTH: usize = 30;
+
+/// The types of all values of a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Types {
+    /// The types in the form in which a statement compares them: a string for each value, and a list of the same for each value with values inside.
+    pub compared: RawArrayBuf,
+    /// One entry for each field of the document.
+    pub fields: Vec<FieldType>,
+    /// Levels of values inside of values.
+    pub depth: usize,
+    /// Whether a value is JavaScript code with a scope. The scope has types of its own, which are not in `compared`.
+    pub has_code_scope: bool,
+}
+
+/// The type of a field's value, by the effort that its comparison takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldType {
+    /// The name is enough.
+    Named(&'static str),
+    /// A scalar of which the text is compared as well.
+    WithText,
+    /// A document or a list.
+    Nested,
+}
+
+impl Types {
+    /// Returns `None` if the document is no BSON that can be read, or has a name twice: mongod compares the first value of that name twice,
+    /// and the second never.
+    pub fn of(document: &RawDocument) -> Option<Self> {
+        let mut walk = Walk { deepest: 0, has_code_scope: false };
+        let compared = walk.document(document, 0)?;
+        let fields = document.iter().map(|element| Some(FieldType::of(element.ok()?.1))).collect::<Option<_>>()?;
+        Some(Self { compared, fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
+    }
+}
+
+/// The findings on the way through a document.
+struct Walk {
+    deepest: usize,
+    has_code_scope: bool,
+}
+
+impl Walk {
+    fn document(&mut self, document: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
+        let mut names: Vec<&str> = document.iter().map(|element| Some(element.ok()?.0.as_str())).collect::<Option<_>>()?;
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return None;
+        }
+        self.values(document, depth)
+    }
+
+    fn values(&mut self, values: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
+        let mut types = RawArrayBuf::new();
+        self.deepest = depth.max(self.deepest);
+        for value in values {
+            match value.ok()?.1 {
+                // Never compared, since the document is too deep; and recursion must end.
+                RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > MAX_DEPTH => {}
+                RawBsonRef::Document(inner) => types.push(self.document(inner, depth + 1)?),
+                RawBsonRef::Array(inner) => {
+                    // A list is a document in its bytes; the keys do not matter.
+                    let inner = RawDocument::from_bytes(inner.as_bytes()).ok()?;
+                    types.push(self.values(inner, depth + 1)?);
+                }
+                scalar => {
+                    self.has_code_scope |= matches!(scalar, RawBsonRef::JavaScriptCodeWithScope(_));
+                    types.push(ScalarType::of(scalar).compared());
+                }
+            }
+        }
+        Some(types)
+    }
+}
+
+impl FieldType {
+    fn of(value: RawBsonRef) -> Self {
+        match value {
+            RawBsonRef::Document(_) | RawBsonRef::Array(_) => Self::Nested,
+            scalar => match ScalarType::of(scalar) {
+                ScalarType { name, text: None } => Self::Named(name),
+                ScalarType { text: Some(_), .. } => Self::WithText,
+            },
+        }
+    }
+}
+
+/// The type of a value without values inside.
+struct ScalarType {
+    /// The name that `$type` gives.
+    name: &'static str,
+    /// The text that `$toString` makes, for values that equal others of the same type: decimals, and zero.
+    text: Option<String>,
+}
+
+impl ScalarType {
+    fn of(value: RawBsonRef) -> Self {
+        let text = match value {
+            RawBsonRef::Double(value) if value == 0.0 => Some(if value.is_sign_negative() { "-0" } else { "0" }.to_owned()),
+            RawBsonRef::Int32(0) | RawBsonRef::Int64(0) => Some("0".to_owned()),
+            RawBsonRef::Decimal128(value) => Some(value.to_string()),
+            _ => None,
+        };
+        Self { name: name(value), text }
+    }
+
+    /// Returns the form in which a statement compares the type: the name, and after a space the text.
+    fn compared(self) -> RawBson {
+        match self.text {
+            None => self.name.into(),
+            Some(text) => format!("{} {text}", self.name).into(),
+        }
+    }
+}
+
+/// Returns the name that `$type` gives the type of a value.
+fn name(value: RawBsonRef) -> &'static str {
+    match value {
+        RawBsonRef::Double(_) => "double",
+        RawBsonRef::Decimal128(_) => "decimal",
+        RawBsonRef::Int32(_) => "int",
+        RawBsonRef::Int64(_) => "long",
+        RawBsonRef::String(_) => "string",
+        RawBsonRef::Array(_) => "array",
+        RawBsonRef::Document(_) => "object",
+        RawBsonRef::Boolean(_) => "bool",
+        RawBsonRef::Null => "null",
+        RawBsonRef::RegularExpression(_) => "regex",
+        RawBsonRef::JavaScriptCode(_) => "javascript",
+        RawBsonRef::JavaScriptCodeWithScope(_) => "javascriptWithScope",
+        RawBsonRef::Timestamp(_) => "timestamp",
+        RawBsonRef::Binary(_) => "binData",
+        RawBsonRef::ObjectId(_) => "objectId",
+        RawBsonRef::DateTime(_) => "date",
+        RawBsonRef::Symbol(_) => "symbol",
+        RawBsonRef::Undefined => "undefined",
+        RawBsonRef::MaxKey => "maxKey",
+        RawBsonRef::MinKey => "minKey",
+        RawBsonRef::DbPointer(_) => "dbPointer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::raw::cstr;
+    use bson::{Bson, Decimal128, JavaScriptCodeWithScope, RawDocumentBuf, doc};
+
+    use super::*;
+
+    #[test]
+    fn a_name_twice_has_no_types() {
+        let mut twice = RawDocumentBuf::new();
+        twice.append(cstr!("b"), 1);
+        twice.append(cstr!("a"), 1);
+        let once = twice.clone();
+        twice.append(cstr!("b"), 1);
+        let within = |document: &RawDocumentBuf| {
+            let mut list = RawArrayBuf::new();
+            list.push(RawBsonRef::Document(document));
+            list.push(RawBsonRef::Document(document));
+            let mut outer = RawDocumentBuf::new();
+            outer.append(cstr!("v"), list);
+            outer
+        };
+        let has_types = |document: &RawDocumentBuf| Types::of(document).is_some();
+        assert!(has_types(&once) && has_types(&within(&once)));
+        assert!(!has_types(&twice) && !has_types(&within(&twice)));
+    }
+
+    #[test]
+    fn types_are_names_and_where_equal_values_differ_texts() {
+        let code = JavaScriptCodeWithScope { code: "f".into(), scope: doc! { "javascript": 1 } };
+        let document = doc! {
+            "i": 7, "zero": 0, "long": 0_i64, "minus": -0.0, "half": 0.5, "s": "decimal 1",
+            "d": "1.50".parse::<Decimal128>().unwrap(), "list": [1_i64, { "x": true }], "n": Bson::Null,
+        };
+        let types = |document: &bson::Document| Types::of(&RawDocumentBuf::try_from(document).unwrap()).unwrap();
+        let found = types(&document);
+        let compared = Bson::try_from(RawBson::Array(found.compared)).unwrap();
+        let list = Bson::from(vec![Bson::from("long"), Bson::from(vec!["bool"])]);
+        let texts = ["int", "int 0", "long 0", "double -0", "double", "string", "decimal 1.50"].map(Bson::from);
+        assert_eq!(compared, Bson::from([texts.as_slice(), &[list, "null".into()]].concat()));
+        use FieldType::{Named, Nested, WithText};
+        let fields =
+            [Named("int"), WithText, WithText, WithText, Named("double"), Named("string"), WithText, Nested, Named("null")];
+        assert_eq!((found.fields.as_slice(), found.depth, found.has_code_scope), (fields.as_slice(), 2, false));
+        assert!(types(&doc! { "a": [{ "b": code }] }).has_code_scope);
+        assert!(!types(&doc! { "javascriptWithScope": "javascriptWithScope" }).has_code_scope);
+    }
+}

@@ -1,0 +1,97 @@
+//! The documents that one delete command is restricted to, in addition to the whole predicate of its rule.
+
+use bson::raw::{RawBson, RawBsonRef};
+use bson::{Bson, Document, RawArrayBuf};
+
+use super::document_match::{DocumentState, IndexRange};
+
+/// Bytes that the documents of one command may take together, with the types that are compared with them. The server takes 16 MiB.
+const COMMAND_BYTES: usize = 12 * 1024 * 1024;
+
+/// The documents that one delete command may delete, as far as they match the predicate of its rule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Restriction {
+    /// The documents with these `_id`s.
+    Ids(RawArrayBuf),
+    /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
+    Sharded(Vec<(Document, RawArrayBuf)>),
+    /// One document of those whose `_id` equals this one under the rule's collation.
+    One(RawBson),
+    /// A range of an index.
+    Range {
+        bounds: Document,
+        /// The index, by its name or its key.
+        hint: Bson,
+    },
+    /// Documents in the states in which they were archived, and in no other.
+    States {
+        documents: Vec<DocumentState>,
+        /// The index on which they follow each other closely; `None` if they are to be found by `_id`.
+        range: Option<IndexRange>,
+    },
+}
+
+impl Restriction {
+    /// Returns the restrictions that together name all the documents; the documents of each fit into one command.
+    pub fn of_states(documents: Vec<DocumentState>, range: Option<&IndexRange>) -> Vec<Self> {
+        let mut commands: Vec<Vec<DocumentState>> = Vec::new();
+        let mut size = 0;
+        for state in documents {
+            size += state.size();
+            match commands.last_mut() {
+                Some(command) if size <= COMMAND_BYTES => command.push(state),
+                _ => {
+                    size = state.size();
+                    commands.push(vec![state]);
+                }
+            }
+        }
+        commands.into_iter().map(|documents| Self::States { documents, range: range.cloned() }).collect()
+    }
+
+    /// Returns the number of documents that it names at most; `usize::MAX` for a range, of which the number is unknown.
+    pub fn max_documents(&self) -> usize {
+        match self {
+            Restriction::Ids(ids) => ids.into_iter().count(),
+            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
+            Restriction::One(_) => 1,
+            Restriction::States { documents, .. } => documents.len(),
+            Restriction::Range { .. } => usize::MAX,
+        }
+    }
+
+    /// Returns two restrictions that together name the same documents; `None` if there is nothing to halve.
+    pub fn halves(&self) -> Option<(Self, Self)> {
+        match self {
+            Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
+            Restriction::Sharded(groups) => match groups.as_slice() {
+                [(key, ids)] => {
+                    let part = |ids| Self::Sharded(vec![(key.clone(), ids)]);
+                    halves(ids).map(|(first, second)| (part(first), part(second)))
+                }
+                groups => {
+                    let (first, second) = groups.split_at(groups.len() / 2);
+                    Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
+                }
+            },
+            Restriction::States { documents, range } => {
+                let (first, second) = documents.split_at(documents.len() / 2);
+                let part = |documents: &[DocumentState]| Self::States { documents: documents.to_vec(), range: range.clone() };
+                (!first.is_empty()).then(|| (part(first), part(second)))
+            }
+            Restriction::One(_) | Restriction::Range { .. } => None,
+        }
+    }
+}
+
+/// Returns two lists of the same `_id`s; `None` if there are less than two.
+fn halves(ids: &RawArrayBuf) -> Option<(RawArrayBuf, RawArrayBuf)> {
+    let all: Vec<RawBsonRef> = ids.into_iter().collect::<Result<_, _>>().ok()?;
+    let (first, second) = all.split_at(all.len() / 2);
+    let list = |ids: &[RawBsonRef]| {
+        let mut list = RawArrayBuf::new();
+        ids.iter().for_each(|id| list.push(*id));
+        list
+    };
+    (!first.is_empty()).then(|| (list(first), list(second)))
+}

@@ -1,0 +1,101 @@
+//! Reads: the queries that find batches, and the documents of a batch that is to be archived.
+
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+use tracing::warn;
+
+use super::RuleSweep;
+use crate::plan::SweepRule;
+use crate::server::codes;
+use crate::server::error::{Result, ServerError};
+use crate::server::find::{Filter, Query};
+use crate::server::restriction::Restriction;
+use crate::server::retry::{Retries, retry};
+use crate::server::statement::{Statement, statements};
+
+impl RuleSweep {
+    /// Returns a query on the collection with the documents of the rule. It is retried, and charged to the sweep.
+    pub(super) fn query(&self, filter: impl Into<Filter>) -> Query {
+        let SweepRule { selection, namespace, .. } = &self.rule;
+        Query::find(&selection.namespace, filter).charged_to(&self.charges).retried_patiently(namespace)
+    }
+}
+
+/// Returns the reason for which documents could not be read.
+pub fn explain(cause: &ServerError) -> String {
+    match cause.code() {
+        Some(codes::QUERY_PLAN_KILLED) => {
+            format!("the collection or the index was dropped or renamed during the run: {cause}")
+        }
+        Some(codes::UNAUTHORIZED) => format!("{cause}; the user needs `find` on this collection"),
+        _ => format!("reading candidates: {cause}"),
+    }
+}
+
+/// Whether an explained plan has a key with this value at any level.
+pub fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
+    plan.iter().any(|(k, v)| {
+        (k == key && v == value)
+            || v.as_document().is_some_and(|inner| plan_has(inner, key, value))
+            || v.as_array()
+                .is_some_and(|items| items.iter().filter_map(Bson::as_document).any(|inner| plan_has(inner, key, value)))
+    })
+}
+
+/// Returns the expired documents that a restriction names, whole if the projection is empty; `None` if they take more than `max_bytes`.
+pub async fn read(
+    sweep: &RuleSweep,
+    restriction: &Restriction,
+    projection: &Document,
+    max_bytes: usize,
+) -> Result<Option<Vec<RawDocumentBuf>>> {
+    let queries = delete_queries(sweep, restriction, projection)?;
+    let mut retries = Retries::patient();
+    let next_wait = |cause: &ServerError| {
+        let wait = retries.wait(cause)?;
+        warn!("{}: reading: {cause}; trying again in {} ms", sweep.rule.namespace, wait.as_millis());
+        Some(wait)
+    };
+    retry(next_wait, || read_once(sweep, &queries, max_bytes)).await
+}
+
+async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
+    let mut documents = Vec::new();
+    for query in queries {
+        let mut cursor = query.cursor(&sweep.deployment).await?;
+        let mut bytes = 0;
+        while let Some(document) = cursor.next().await? {
+            bytes += document.as_bytes().len();
+            if bytes > max_bytes {
+                return Ok(None);
+            }
+            documents.push(document);
+        }
+    }
+    Ok(Some(documents))
+}
+
+/// Returns the `_id`s of the expired documents that a restriction names.
+pub async fn read_ids(sweep: &RuleSweep, restriction: &Restriction) -> Result<Restriction> {
+    let mut ids = RawArrayBuf::new();
+    for document in read(sweep, restriction, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default() {
+        document.get("_id")?.into_iter().for_each(|id| ids.push(id));
+    }
+    Ok(Restriction::Ids(ids))
+}
+
+/// Returns queries with the same conditions as the delete.
+fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Document) -> Result<Vec<Query>> {
+    const MAX_BATCH: u32 = i32::MAX.cast_unsigned();
+    let selection = &sweep.rule.selection;
+    let batch_size = u32::try_from(restriction.max_documents()).unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
+    let query = |Statement { query, limit, hint }: Statement| {
+        let query = Query::find(&selection.namespace, query)
+            .batch_size(batch_size)
+            .hint(Some(Bson::try_from(hint)?))
+            .collation(selection.collation.as_ref())
+            .time_limit(sweep.deployment.command_timeout);
+        let query = if limit > 0 { query.limit(limit.unsigned_abs().into()) } else { query };
+        Ok(if projection.is_empty() { query } else { query.projection(projection.clone()) })
+    };
+    statements(restriction, selection)?.into_iter().map(query).collect()
+}

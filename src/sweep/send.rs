@@ -1,0 +1,64 @@
+//! Sends the delete commands of a batch, as its attempts decide.
+
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::RuleSweep;
+use super::attempts::{Attempts, BatchResult, Step};
+use crate::instant::millis;
+use crate::lock::lease::Lease;
+use crate::server::delete;
+use crate::server::restriction::Restriction;
+
+/// The delete commands that were sent for a restriction.
+pub struct Sent {
+    /// False if the lease was over before the first of them.
+    pub is_sent: bool,
+    /// The time that the server took; `None` if some of the time was spent otherwise.
+    pub latency: Option<Duration>,
+    pub result: BatchResult,
+}
+
+/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over.
+pub async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
+    let RuleSweep { deployment, rule, write_concern, charges, grant, .. } = sweep;
+    let namespace = &rule.namespace;
+    let begun = Instant::now();
+    let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
+    let mut unconfirmed = None;
+    let mut is_sent = false;
+    loop {
+        // The last moment to check: the process may be suspended between any two steps, and go on when another run has the lease.
+        if sweep.lease.as_ref().is_some_and(Lease::is_over) {
+            break;
+        }
+        is_sent = true;
+        let reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, charges, grant).await;
+        let step = attempts.next_step(reply, fastrand::f64());
+        let why = attempts.message();
+        let wait = match step {
+            Step::Next => continue,
+            Step::Confirm(wait) => {
+                unconfirmed = unconfirmed.or_else(|| sweep.lag.as_ref().map(|lag| lag.unconfirmed()));
+                wait
+            }
+            Step::Yield(wait) => {
+                info!(%namespace, waitMs = millis(wait), "{namespace}: {why}; going on in {} ms", millis(wait));
+                wait
+            }
+            Step::Retry(wait) => {
+                warn!(%namespace, waitMs = millis(wait), "{namespace}: {why}; trying again in {} ms", millis(wait));
+                wait
+            }
+            Step::End => break,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = sweep.ended() => break,
+        }
+    }
+    let result = attempts.end();
+    let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
+    Sent { is_sent, latency, result }
+}
