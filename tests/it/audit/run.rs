@@ -1,4 +1,4 @@
-//! How an audit runs: needed privileges, interruptions, omitted measurements and read preference.
+//! An audit run: needed privileges, interruptions, omitted measurements, and read preference.
 
 use crate::support::audit::{audit, read, sum, warnings};
 use crate::support::faults::{
@@ -23,7 +23,7 @@ async fn an_audit_needs_no_right_to_write_and_uses_none() {
     let (server, site) = (secured(), Site::new());
     let db = server.root().await.database("audited");
     let c = db.collection::<Document>("c");
-    c.insert_many(dated(0..20, days(-3)).chain(dated(20..30, days(3)))).await.expect("documents go in");
+    c.insert_many(dated(0..20, days(-3)).chain(dated(20..30, days(3)))).await.expect("an insert");
     c.create_index(IndexModel::builder().keys(doc! { "at": 1 }).build()).await.expect("an index");
     db.run_command(doc! { "create": "s", "timeseries": { "timeField": "t" } }).await.expect("a time-series collection");
     db.collection::<Document>("s").insert_one(doc! { "t": days(-3) }).await.expect("a measurement");
@@ -160,7 +160,7 @@ async fn the_members_that_the_read_preference_names_are_asked() {
     let client = set.client().await;
     let c = client.database("app").collection::<Document>("c");
     let all = WriteConcern::builder().w(Acknowledgment::Nodes(2)).build();
-    c.insert_many(dated(0..20, days(-3))).write_concern(all.clone()).await.expect("documents go in");
+    c.insert_many(dated(0..20, days(-3))).write_concern(all.clone()).await.expect("an insert");
     let index = IndexModel::builder().keys(doc! { "at": 1 }).build();
     c.create_index(index).write_concern(all).await.expect("an index");
     let primary = set.primary(&client).await;

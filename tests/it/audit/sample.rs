@@ -16,7 +16,7 @@ async fn fill_big(case: &Case, now: DateTime) {
         doc! { "$project": { "_id": &id, "even": { "$mod": ["$b", 2] }, "at": { "$subtract": [now, { "$multiply": [&id, 10_000] }] } } },
         doc! { "$out": "big" },
     ];
-    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("documents are made");
+    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("an aggregate");
 }
 
 #[tokio::test]

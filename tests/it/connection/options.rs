@@ -129,7 +129,7 @@ impl Lone {
         let expired = DateTime::from_millis(0);
         let documents = (0..10).map(|id| doc! { "_id": id, "at": expired });
         let c = self.client.database("app").collection::<Document>(collection);
-        c.insert_many(documents).await.expect("documents go in");
+        c.insert_many(documents).await.expect("an insert");
         let rules = format!("  - {{namespace: app.{collection}, field: at, expireAfter: 1h}}\n");
         let uri = format!("{}&{options}", self.mongod.uri());
         let report = self.site.report(&uri, &rules, &[]).await;

@@ -38,7 +38,7 @@ async fn filled(server: &Secured, name: &str) -> (Database, String) {
             doc! { "_id": format!("private-{id}"), "at": DateTime::from_millis(now + at), "state": "secret-state" }
         });
         let c = db.collection::<Document>(collection);
-        c.insert_many(documents).await.expect("documents go in");
+        c.insert_many(documents).await.expect("an insert");
         if direction != 0 {
             let index = doc! { "key": { "at": direction }, "name": "by_date" };
             let made = db.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await;
@@ -135,7 +135,7 @@ async fn a_dry_run_needs_no_right_to_write_and_uses_none() {
     // The profiler of the server saw only reads, too.
     let profile = db.collection::<Document>("system.profile");
     let seen = profile.find(doc! { "user": "dry@admin" }).await.expect("the profile");
-    let seen: Vec<Document> = seen.try_collect().await.expect("its entries");
+    let seen: Vec<Document> = seen.try_collect().await.expect("the entries");
     assert!(!seen.is_empty());
     for entry in seen {
         let op = entry.get_str("op").unwrap_or_default();

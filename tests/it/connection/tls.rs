@@ -21,7 +21,7 @@ async fn refill(client: &Client) -> Collection<Document> {
     c.delete_many(doc! {}).await.expect("an empty collection");
     let now = DateTime::now();
     let documents = [doc! { "_id": 1, "at": DateTime::from_millis(0) }, doc! { "_id": 2, "at": now }];
-    c.insert_many(documents).await.expect("documents go in");
+    c.insert_many(documents).await.expect("an insert");
     c
 }
 
@@ -127,7 +127,7 @@ async fn a_certificate_for_another_host_is_no_matter_of_the_authority() {
     let uri = format!("{}&tls=true&tlsCAFile={}", mongod.uri(), certificates.text("ca.pem"));
     let ran = sweep(&site, &uri.replace("127.0.0.1", "localhost")).await;
     assert_not_connected(&ran, &["certificate not valid for name"]);
-    assert!(!ran.stderr.contains("tlsCAFile"), "the authority is the right one: {ran:?}");
+    assert!(!ran.stderr.contains("tlsCAFile"), "the authority is correct: {ran:?}");
 }
 
 #[tokio::test]

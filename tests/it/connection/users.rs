@@ -17,7 +17,7 @@ async fn filled(server: &Secured, database: &str) -> (Database, String) {
     let db = server.root().await.database(database);
     let now = DateTime::now().timestamp_millis();
     let documents = [0, -86_400_000].map(|ago| doc! { "_id": ago, "at": DateTime::from_millis(now + ago) });
-    db.collection("c").insert_many(documents).await.expect("documents go in");
+    db.collection("c").insert_many(documents).await.expect("an insert");
     (db, format!("  - {{namespace: {database}.c, field: at, expireAfter: 1h}}\n"))
 }
 
@@ -74,7 +74,7 @@ async fn a_wrong_password_is_explained_and_not_shown() {
         ] {
             let ran = site.run(uri, &rules, args).await;
             assert_eq!(ran.code, Some(1), "{ran:?}");
-            assert_eq!(ran.stdout, "", "no report of a run that did not take place");
+            assert_eq!(ran.stdout, "", "no report, because nothing was run");
             let said = ["connecting to", &server.host(), "uthentication failed", "nothing was deleted", "authSource"];
             assert!(said.iter().all(|part| ran.stderr.contains(part)), "{ran:?}");
             assert_no_password(&ran);
@@ -90,7 +90,7 @@ async fn a_server_that_asks_for_a_user_is_not_swept_without_one() {
     let (db, rules) = filled(&server, "nouser").await;
     let ran = site.run(&server.mongod.uri(), &rules, &["sweep"]).await;
     assert_eq!(ids(&db.collection("c")).await, id_set([0_i64, -86_400_000]));
-    assert_eq!(ran.code, Some(1), "no authority: the run could not take place: {ran:?}");
+    assert_eq!(ran.code, Some(1), "without a user nothing can be run: {ran:?}");
     assert!(ran.stderr.contains("hint:") && ran.stderr.contains("user"), "{ran:?}");
 }
 
@@ -168,7 +168,7 @@ async fn the_policy_takes_the_connection_string_from_the_environment() {
 async fn a_listener_that_is_no_mongodb_is_given_up() {
     let site = Site::new();
     let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port();
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
     let ports = [closed, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
     for (port, what) in ports.into_iter().zip(["closed", "silent", "a web server"]) {
         // That the run ends at all shows that the wait is bounded.
@@ -186,7 +186,7 @@ async fn a_listener_that_is_no_mongodb_is_given_up() {
 /// Listens on a free port and sends every client the same answer; an empty answer keeps the connection open without a word.
 fn listener(answer: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
+    let port = listener.local_addr().expect("an address").port();
     // The thread ends with the process.
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
@@ -212,6 +212,6 @@ async fn a_seed_list_that_cannot_be_resolved_is_no_connection() {
     let ran = site.run("mongodb+srv://user:Sesame@nowhere.invalid/", rules, &["sweep", "-vv"]).await;
     assert_silent_about(&ran, &["Sesame", "user:"]);
     assert!(ran.stderr.contains("nowhere.invalid") && ran.stderr.contains("DNS"), "{ran:?}");
-    assert_eq!(ran.code, Some(1), "the string is right; there is no connection: {ran:?}");
+    assert_eq!(ran.code, Some(1), "the string is valid, but no server answers: {ran:?}");
     assert_silent_about(&ran, &["Query {", "Name("]);
 }

@@ -45,12 +45,12 @@ fn every_policy_is_valid_by_the_parser_and_by_the_schema() {
     assert!(policies.len() >= 6, "{}", policies.len());
     for block in policies {
         let known = block.text.starts_with(POLICY) || FRAGMENTS.iter().any(|key| block.text.starts_with(key));
-        assert!(known, "{}: neither a policy nor a part of one, a manifest or alerts", block.place);
+        assert!(known, "{}: not a policy, a part of one, a manifest or alerts", block.place);
         let text = completed(&block.text);
         if let Err(error) = parse::parse(&block.place, &text, &env, false) {
             panic!("{error}");
         }
-        let policy: Value = serde_yaml::from_str(&text).expect("it was parsed before");
+        let policy: Value = serde_yaml::from_str(&text).expect("parsed above");
         if let Err(error) = schema.validate(&policy) {
             panic!("{}: {error}", block.place);
         }

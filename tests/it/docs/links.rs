@@ -121,7 +121,7 @@ fn the_messages_of_the_troubleshooting_page_are_those_of_the_code() {
         for message in pages::code_in(cell) {
             seen += 1;
             for part in message.split('…').filter(|part| !part.trim().is_empty()) {
-                assert!(code.contains(part), "{place}: no message has `{part}`");
+                assert!(code.contains(part), "{place}: no message contains `{part}`");
             }
         }
     }
@@ -150,7 +150,7 @@ fn names_in_the_text_are_names_of_the_code() {
             };
             for name in text.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_name) {
                 seen += 1;
-                assert!(code.contains(name) || OF_MONGODB.contains(&name), "{place}: the code has no `{name}`");
+                assert!(code.contains(name) || OF_MONGODB.contains(&name), "{place}: the code does not contain `{name}`");
             }
         }
     }

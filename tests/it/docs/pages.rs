@@ -60,7 +60,7 @@ impl Page {
                 (None, _) => lines.push(Line { number, text: line.to_owned(), block: block.clone() }),
             }
         }
-        assert!(block.is_none(), "{name}: the block of line {block:?} does not end");
+        assert!(block.is_none(), "{name}: the block of line {block:?} is not closed");
         Self { name, lines }
     }
 

@@ -71,7 +71,7 @@ impl Sweep {
     /// Starts a sweep that takes some seconds, and waits until it deletes.
     async fn begin(set: &ReplicaSet, client: &Client, way: Way, options: &str) -> Self {
         until_whole(set, client).await;
-        let filled = Filled::new(client, way, EXPIRED).await.expect("documents go in");
+        let filled = Filled::new(client, way, EXPIRED).await.expect("an insert");
         slow_down(client, "delete", 250).await;
         let (site, uri) = (Site::new(), format!("{}{options}", set.uri()));
         let mut command = sweeper(&["sweep", "--format", "json", "--uri", &uri, "--policy"]);
@@ -90,7 +90,7 @@ impl Sweep {
         let report = Report { json, ran };
         heal(set).await;
         until_whole(set, client).await;
-        let left = self.filled.left().await.expect("what is left");
+        let left = self.filled.left().await.expect("the documents left");
         assert!(left.is_superset(&self.filled.live()), "live documents were deleted: {report:?}");
         let deleted = report.rule(0, "deletedCount").as_u64().expect("a count");
         let gone = (EXPIRED + crate::support::filled::LIVE) as u64 - left.len() as u64;
@@ -106,7 +106,7 @@ impl Sweep {
         fail_commands(client, "off", doc! {}).await;
         let again = self.site.report(&self.uri, &self.filled.rule, &[]).await;
         assert_eq!(again.ran.code, Some(0), "{again:?}");
-        assert_eq!(self.filled.left().await.expect("what is left"), self.filled.live(), "{again:?}");
+        assert_eq!(self.filled.left().await.expect("the documents left"), self.filled.live(), "{again:?}");
         report
     }
 }

@@ -27,7 +27,7 @@ async fn fill(client: &Client) {
     let documents = (0..EXPIRED + 5).map(|id| doc! { "_id": id, "at": DateTime::from_millis(at(id)) });
     let all = WriteConcern::builder().w(Acknowledgment::Nodes(3)).build();
     let c = client.database("app").collection::<Document>("c");
-    c.insert_many(documents).write_concern(all).await.expect("documents go in");
+    c.insert_many(documents).write_concern(all).await.expect("an insert");
 }
 
 async fn left(client: &Client) -> usize {

@@ -34,7 +34,7 @@ async fn filled(client: &Client, name: &str, expired: i32) -> (Collection<Docume
     let documents = (0..expired + 50).map(|id| doc! { "_id": id, "at": if id < expired { date(id) } else { DateTime::now() } });
     let all = WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(3)).build();
     let filled = c.insert_many(documents).write_concern(all).await;
-    filled.expect("documents go in");
+    filled.expect("an insert");
     (c, format!("  - {{namespace: app.{name}, field: at, expireAfter: 1d, batchSize: 500}}\n"))
 }
 

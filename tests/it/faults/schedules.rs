@@ -23,7 +23,7 @@ const OPTIONS: &str = "&heartbeatFrequencyMS=500&connectTimeoutMS=1000&serverSel
 const CODES: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
 /// Maximum number of further runs after the first.
-const MOST_RERUNS: usize = 3;
+const MAX_RERUNS: usize = 3;
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |value| value.parse().expect("a number"))
@@ -105,7 +105,7 @@ impl Schedule {
             tokio::time::sleep(Duration::from_millis(500)).await;
             filled = Filled::new(client, way, EXPIRED).await;
         }
-        let mut filled = filled.expect("documents go in");
+        let mut filled = filled.expect("an insert");
         // Slow enough for most faults to happen in the middle.
         let (size, flight) = (self.random.random_range(2..15), self.random.random_range(1..4));
         filled.rule = format!("  - {{namespace: app.c, field: at, expireAfter: 1d, batchSize: {size}, concurrency: {flight}}}\n");
@@ -122,7 +122,7 @@ impl Schedule {
         }
         until_whole(set, client).await;
         while reports.last().is_some_and(|report| report.ran.code != Some(0)) {
-            assert!(reports.len() <= MOST_RERUNS, "{reports:?}");
+            assert!(reports.len() <= MAX_RERUNS, "{reports:?}");
             reports.push(site.report(&uri, &filled.rule, &[]).await);
         }
         for report in &reports {
@@ -148,7 +148,7 @@ impl Schedule {
     }
 
     async fn check(&self, filled: &Filled, reports: &[Report]) {
-        let left = filled.left().await.expect("what is left");
+        let left = filled.left().await.expect("the documents left");
         assert!(left.is_superset(&filled.live()), "live documents were deleted: {:?}: {reports:?}", &filled.live() - &left);
         assert_eq!(left, filled.live(), "expired documents are left: {reports:?}");
         let deleted: u64 = reports.iter().filter_map(|report| report.rule(0, "deletedCount").as_u64()).sum();

@@ -27,7 +27,7 @@ fn locked(case: &Case, lock: &Path, args: &[&str]) -> Command {
 async fn holder(case: &Case, lock: &Path) -> Child {
     let mut child = start(locked(case, lock, &["--rate", "1"]));
     while case.ids("c").await.len() == 103 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        assert!(child.try_wait().unwrap().is_none(), "the process ended");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     child

@@ -46,7 +46,7 @@ async fn deletes(case: &Case, command: Command) -> Child {
     let full = case.ids("c").await.len();
     let mut child = start(command);
     until_deleted_from(case, "c", full).await;
-    assert!(child.try_wait().unwrap().is_none(), "it ended");
+    assert!(child.try_wait().unwrap().is_none(), "the process ended");
     child
 }
 

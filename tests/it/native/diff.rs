@@ -107,7 +107,7 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
     ];
     assert_eq!(column(&report, "/reason"), reasons.map(Value::from));
     assert_eq!(indexes(db, "plain").await, before);
-    assert!(!db.list_collection_names().await.unwrap().contains(&"gone".to_owned()), "no collection is made");
+    assert!(!db.list_collection_names().await.unwrap().contains(&"gone".to_owned()), "no collection is created");
 }
 
 /// Compares one rule for `a.c` with a collection that exists on no server.

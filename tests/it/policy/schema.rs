@@ -276,8 +276,8 @@ fn what_is_wrong_is_refused_by_both() {
     }
     policies.push("version: 1\ncollections: [{namespace: a.b, field: _id, dateFormat: epochMillis, expireAfter: 1d}]".into());
     for text in policies {
-        assert!(parsed(&text).is_err(), "the parser takes:\n{text}");
-        assert!(validated(&text).is_err(), "the schema takes:\n{text}");
+        assert!(parsed(&text).is_err(), "the parser accepts:\n{text}");
+        assert!(validated(&text).is_err(), "the schema accepts:\n{text}");
     }
 }
 

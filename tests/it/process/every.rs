@@ -18,7 +18,7 @@ use mongodb::bson::doc;
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
 /// Maximum number of waits, one minute in total.
-const MOST_WAITS: usize = 3000;
+const MAX_WAITS: usize = 3000;
 
 async fn wait() {
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -26,14 +26,14 @@ async fn wait() {
 
 /// Waits until a collection is empty; fails if the process ends.
 async fn until_swept(case: &Case, name: &str, child: &mut Child) {
-    for _ in 0..MOST_WAITS {
+    for _ in 0..MAX_WAITS {
         if case.ids(name).await.is_empty() {
             return;
         }
         assert!(child.try_wait().unwrap().is_none(), "the process ended");
         wait().await;
     }
-    panic!("`{name}` is not swept within the time of the test");
+    panic!("`{name}` is not swept in time");
 }
 
 /// Splits stdout into the reports that were written one after the other.
@@ -158,7 +158,7 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
     let run_id = || serde_json::from_str::<Value>(&std::fs::read_to_string(&output).unwrap()).unwrap()["runId"].clone();
     // Each report replaces the previous one.
     let first = run_id();
-    for _ in 0..MOST_WAITS {
+    for _ in 0..MAX_WAITS {
         if run_id() != first {
             break;
         }
@@ -209,7 +209,7 @@ async fn the_stop_file_skips_runs_and_does_not_end_the_stay() {
     said.until("no run begins until it is gone").await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(case.ids("c").await, id_set(0..2));
-    assert_eq!(said.lines().len(), 1, "said once: {:?}", said.lines());
+    assert_eq!(said.lines().len(), 1, "the message is printed once: {:?}", said.lines());
     std::fs::remove_file(stop).unwrap();
     until_swept(&case, "c", &mut child).await;
     signal(&child, "TERM");

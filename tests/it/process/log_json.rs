@@ -206,7 +206,7 @@ async fn lines_for_people_are_without_fields_and_none_where_all_goes_well() {
     let case = Case::new().await;
     let rules = every_fate(&case).await;
     let ran = case.run(&rules, &["sweep"]).await;
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "the report on standard output says it all");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "the report on standard output is enough");
     let ran = case.run(&rules, &["sweep", "-v", "--only", "complete"]).await;
     let name = format!("{}.complete", case.db.name());
     let expected = format!("info: {name}: sweeping\ninfo: {name}: complete, 0 deleted in 0 delete commands\n");

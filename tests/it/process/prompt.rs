@@ -68,7 +68,7 @@ async fn an_interrupt_at_the_question_ends_the_run_without_a_delete() {
     }
     let ran = terminal.end().await;
     assert_eq!(case.ids("c").await, id_set(0..5));
-    assert!(heard, "the interrupt was not heard until the question was answered: {ran:?}");
+    assert!(heard, "the interrupt was not noticed before the question was answered: {ran:?}");
     assert_eq!(ran.code, Some(130), "{ran:?}");
 }
 

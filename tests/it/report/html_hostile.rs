@@ -124,7 +124,7 @@ fn two_thousand_rules_make_no_huge_file_and_lose_no_error_or_warning() {
         assert!(text(*rule).contains(&format!("warning {index}")), "{index}");
     }
     assert!(text(rules[1_999]).contains("not authorised"));
-    assert!(texts(root, ".attention li")[0].starts_with("failed rule 1999"), "what failed is named first");
+    assert!(texts(root, ".attention li")[0].starts_with("failed rule 1999"), "the failed rule is named first");
     assert_eq!(all(root, "details.rule:has(.chart)").len(), 199, "the failed rule is shown in full, but has no chart");
     assert!(text(root).contains("shown for the 200 rules that went wrong or have most expired documents"));
 }

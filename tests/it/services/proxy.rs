@@ -247,7 +247,7 @@ async fn cosmos_shows_its_indexes_shard_keys_and_charges() {
     let mut rows = 0;
     let lost = loop {
         match cursor.try_next().await {
-            Ok(row) => rows += row.map_or_else(|| panic!("all of it at row {rows}"), |_| 1),
+            Ok(row) => rows += row.map_or_else(|| panic!("the cursor ended at row {rows}"), |_| 1),
             Err(cause) => break cause,
         }
     };

@@ -27,7 +27,7 @@ impl Mongod {
     pub fn restart(&mut self) {
         self.kill();
         self.child = launch(self.dir.path(), self.port, &self.extra);
-        assert!(self.listens(), "no second start: {}", self.last_words());
+        assert!(self.listens(), "the server did not restart: {}", self.last_words());
     }
 }
 
@@ -54,7 +54,7 @@ impl ReplicaSet {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("no primary within the time of the test");
+        panic!("no primary in time");
     }
 }
 
@@ -150,7 +150,7 @@ async fn until_running_with(client: &Client, command: &str, filter: Document) {
         before = now;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("no `{command}` came to the server");
+    panic!("the server received no `{command}`");
 }
 
 /// Returns the commands of one name that a server started by [`alone`] has run for `sweeper`, from its log, oldest first.
@@ -191,7 +191,7 @@ pub fn start(mut command: Command) -> Child {
 pub async fn end(child: Child) -> Ran {
     tokio::task::spawn_blocking(move || child.wait_with_output().expect("sweeper ends").into())
         .await
-        .expect("the process is waited for")
+        .expect("waiting for the process")
 }
 
 /// Sends a signal such as `INT`.
@@ -240,7 +240,7 @@ pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
         doc! { "$set": { "at": at } },
         doc! { "$out": name },
     ];
-    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("documents are made");
+    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("an aggregate");
 }
 
 /// Waits until the run has noticed a signal; returns its message.

@@ -79,7 +79,7 @@ impl Filled {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("no delete within the time of the test");
+        panic!("no delete in time");
     }
 }
 
@@ -91,7 +91,7 @@ pub async fn until_whole(set: &ReplicaSet, client: &Client) {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("the set is not whole within the time of the test");
+    panic!("the set did not recover in time");
 }
 
 async fn is_whole(set: &ReplicaSet, client: &Client) -> Result<bool> {

@@ -47,7 +47,7 @@ impl Oracle {
     }
 
     pub async fn fill(&self, collection: &str, documents: &[Document]) {
-        self.collection(collection).insert_many(documents).await.expect("documents go in");
+        self.collection(collection).insert_many(documents).await.expect("an insert");
     }
 
     /// Inserts the documents that an index of the collection accepts, and returns them.

@@ -38,14 +38,14 @@ impl Said {
     pub async fn until_times(&self, part: &str, times: usize) {
         let begun = Instant::now();
         while self.lines().iter().filter(|line| line.contains(part)).count() < times {
-            assert!(begun.elapsed() < Duration::from_secs(60), "`{part}` was not said within 60 s: {:#?}", self.lines());
+            assert!(begun.elapsed() < Duration::from_secs(60), "no line with `{part}` within 60 s: {:#?}", self.lines());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
     /// Returns all lines of a process that has ended.
     pub fn to_the_end(self) -> String {
-        self.reader.join().expect("a thread that reads");
+        self.reader.join().expect("the reading thread");
         let lines = self.lines.lock().unwrap();
         lines.join("\n")
     }

@@ -52,7 +52,7 @@ impl Case {
     pub async fn fill(&self, name: &str, documents: impl IntoIterator<Item = Document>) {
         let documents: Vec<Document> = documents.into_iter().collect();
         if !documents.is_empty() {
-            self.collection(name).insert_many(documents).await.expect("documents go in");
+            self.collection(name).insert_many(documents).await.expect("an insert");
         }
     }
 
@@ -165,9 +165,7 @@ impl From<Output> for Ran {
 
 /// Runs a command to its end, outside of the threads of the runtime.
 pub async fn run(mut command: Command) -> Ran {
-    tokio::task::spawn_blocking(move || command.output().expect("sweeper starts").into())
-        .await
-        .expect("the process is waited for")
+    tokio::task::spawn_blocking(move || command.output().expect("sweeper starts").into()).await.expect("waiting for the process")
 }
 
 /// A run with its JSON report.

@@ -48,12 +48,12 @@ impl Terminal {
             self
         })
         .await
-        .expect("the terminal is read")
+        .expect("reading the terminal")
     }
 
     pub fn types(mut self, keys: &str) -> Self {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
-        stdin.write_all(keys.as_bytes()).expect("the terminal takes keys");
+        stdin.write_all(keys.as_bytes()).expect("the terminal accepts keys");
         self
     }
 
@@ -65,6 +65,6 @@ impl Terminal {
             self.child.wait_with_output().expect("script ends").into()
         })
         .await
-        .expect("the process is waited for")
+        .expect("waiting for the process")
     }
 }

@@ -183,7 +183,7 @@ async fn names_with_dots_blanks_and_any_letter_are_swept() {
     }
     let table = case.run("  - {namespace: 'DB.*', field: at, expireAfter: 1d}\n", &["sweep", "--dry-run"]).await;
     assert_eq!(table.code, Some(0), "{table:?}");
-    assert!(!table.stdout.contains('\u{202e}'), "a name turns the terminal's text around: {table:?}");
+    assert!(!table.stdout.contains('\u{202e}'), "a name reverses the text of the terminal: {table:?}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use mongodb::bson::{DateTime, Document, doc};
 const EXPIRED: i32 = 3000;
 const LIVE: i32 = 300;
 /// Limit of deletes for each sweep, so that several sweeps race with the writers.
-const MOST_PER_RUN: u64 = 700;
+const MAX_PER_RUN: u64 = 700;
 const DAY: i64 = 86_400_000;
 
 /// Returns the n-th of all expired documents in an order unrelated to their dates.
@@ -74,10 +74,10 @@ impl Race {
     async fn sweep_until(&self, done: Arc<AtomicBool>) -> u64 {
         let mut deleted = 0;
         while !done.load(Ordering::SeqCst) {
-            let limit = MOST_PER_RUN.to_string();
+            let limit = MAX_PER_RUN.to_string();
             let report = self.case.report(&self.rules, &["--max-deletes", &limit]).await;
             assert!(matches!(report.ran.code, Some(0 | 4)), "{report:?}");
-            assert!(deleted_by(&report) <= MOST_PER_RUN, "{report:?}");
+            assert!(deleted_by(&report) <= MAX_PER_RUN, "{report:?}");
             deleted += deleted_by(&report);
         }
         assert!(deleted > 0, "the sweeps came too late for every document");
@@ -164,7 +164,7 @@ async fn documents_that_the_filter_no_longer_selects_survive() {
 async fn insert(c: Collection<Document>, begun: i64, first: i32, count: i32) -> BTreeSet<i32> {
     for n in 0..count {
         let at = if n % 2 == 0 { date(shuffled(n), begun) } else { DateTime::from_millis(now()) };
-        c.insert_one(doc! { "_id": first + n, "at": at }).await.expect("a document goes in");
+        c.insert_one(doc! { "_id": first + n, "at": at }).await.expect("an insert");
     }
     (0..count).filter(|n| n % 2 == 1).map(|n| first + n).collect()
 }
@@ -201,8 +201,8 @@ async fn others_write(index: bool) {
     let finished = async {
         let (live, shifted, taken) = tokio::join!(inserts, shifts, takes);
         done.store(true, Ordering::SeqCst);
-        shifted.expect("the one who shifts");
-        (live.expect("the one who inserts"), taken.expect("the one who deletes"))
+        shifted.expect("the task that shifts");
+        (live.expect("the task that inserts"), taken.expect("the task that deletes"))
     };
     let ((live, taken), deleted) = tokio::join!(finished, race.sweep_until(done.clone()));
     assert!(taken > 0, "the other program came too late for every document");

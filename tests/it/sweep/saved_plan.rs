@@ -132,7 +132,7 @@ async fn one_percent_more_than_approved_may_go_and_no_document_beyond() {
         case.fill("c", dated(1000..1000 + more, days(-5))).await;
         let swept = sweep(&case, &rules, &plan, &[]).await;
         assert_eq!(swept.ran.code, code, "{swept:?}");
-        assert_eq!(swept.rule(1, "deletedCount"), 5, "the other rule is as it was: {swept:?}");
+        assert_eq!(swept.rule(1, "deletedCount"), 5, "the other rule has not changed: {swept:?}");
         if code == Some(0) {
             assert_eq!(case.ids("c").await, id_set::<i32>([]));
         } else {

@@ -22,8 +22,8 @@ use indexes::Indexes;
 pub use indexes::TtlOnTs;
 
 /// Both from a `hello` reply: laravel-mongodb#1492.
-const MOST_WRITES: i32 = 1000;
-const MOST_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
+const MAX_WRITES: i32 = 1000;
+const MAX_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
 
 /// Commands that cost nothing here: those sent by drivers, and those with a separate budget ("Azure Cosmos DB service quotas").
 const FREE: [&str; 5] = ["ping", "hostInfo", "killCursors", "listDatabases", "listCollections"];
@@ -134,7 +134,7 @@ impl Account {
     fn hello(&self, call: &Call<'_>, theirs: &Document) -> Document {
         doc! {
             "_t": "IsMasterResponse", writable(&call.name): true, "maxBsonObjectSize": 16_777_216,
-            "maxMessageSizeBytes": MOST_MESSAGE_BYTES, "maxWriteBatchSize": MOST_WRITES, "localTime": theirs.get("localTime"),
+            "maxMessageSizeBytes": MAX_MESSAGE_BYTES, "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get("localTime"),
             "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0, "maxWireVersion": self.settings.wire_version(),
             "tags": { "region": "West Europe" }, "hosts": [call.host], "setName": "globaldb", "setVersion": 1,
             "primary": call.host, "me": call.host, "readOnly": false, "ok": 1.0,

@@ -11,7 +11,7 @@ use super::upstream::{documents, whole};
 use super::{Call, errors, partial, writable};
 
 /// A command with more writes fails. Source: Azure DocumentDB, "Service limits".
-const MOST_WRITES: i32 = 25_000;
+const MAX_WRITES: i32 = 25_000;
 
 /// Commands that the gateway does not know. Sources: "MQL compatibility"; for the message: documentdb/documentdb#425.
 const UNKNOWN: [&str; 9] = [
@@ -61,7 +61,7 @@ impl DocumentDb {
     fn hello(&self, name: &str, theirs: &Document) -> Document {
         let mut reply = doc! {
             writable(name): true, "msg": "isdbgrid", "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
-            "maxWriteBatchSize": MOST_WRITES, "localTime": theirs.get("localTime"), "logicalSessionTimeoutMinutes": 30,
+            "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get("localTime"), "logicalSessionTimeoutMinutes": 30,
             "minWireVersion": 0, "maxWireVersion": 21, "readOnly": false, "saslSupportedMechs": ["SCRAM-SHA-256"],
             "internal": { "documentdb_versions": ["1.106-0", "1.106.0", "12.1-1"], "kind": "azuredocumentdb" }, "ok": 1.0,
         };
@@ -95,8 +95,8 @@ impl DocumentDb {
 /// at their defaults.
 fn refusal(command: &Document) -> Option<Document> {
     let not_supported = |what: &str| Some(errors::failed(115, "CommandNotSupported", &format!("{what} is not supported yet")));
-    if documents(command, "deletes").count() > usize::try_from(MOST_WRITES).unwrap_or(usize::MAX) {
-        let text = format!("Write batch sizes must be between 1 and {MOST_WRITES}");
+    if documents(command, "deletes").count() > usize::try_from(MAX_WRITES).unwrap_or(usize::MAX) {
+        let text = format!("Write batch sizes must be between 1 and {MAX_WRITES}");
         return Some(errors::failed(21, "InvalidLength", &text));
     }
     if command.contains_key("let") {

@@ -15,7 +15,7 @@ const MORE_TO_COME: u32 = 2;
 const HEADER: usize = 16;
 
 /// Larger than any message that mongod accepts: a greater length is invalid.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// A command or a reply, with document sequences turned into arrays of the body.
 pub struct Message {
@@ -34,7 +34,7 @@ pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
         read => read?,
     };
     let number = |at: usize| i32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let bytes = usize::try_from(number(0)).ok().filter(|bytes| (HEADER..=MOST_BYTES).contains(bytes));
+    let bytes = usize::try_from(number(0)).ok().filter(|bytes| (HEADER..=MAX_BYTES).contains(bytes));
     let bytes = bytes.ok_or_else(|| invalid("the length of a message"))?;
     if number(12) != OP_MSG {
         return Err(invalid(&format!("operation {}", number(12))));

@@ -5,7 +5,7 @@ use mongodb::bson::{Bson, Document};
 use super::super::upstream::{documents, whole};
 use super::super::{Call, errors};
 use super::operators::{Unsupported, in_filter, in_pipeline, in_sort};
-use super::{CosmosRu, MOST_MESSAGE_BYTES, MOST_WRITES};
+use super::{CosmosRu, MAX_MESSAGE_BYTES, MAX_WRITES};
 
 /// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping`.
 const COMMANDS: [&str; 36] = [
@@ -54,7 +54,7 @@ pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
         let text = format!("Command {} not supported.", call.name);
         return Some(errors::of_cosmos(115, "CommandNotSupported", &text));
     }
-    if call.bytes > usize::try_from(MOST_MESSAGE_BYTES).unwrap_or(usize::MAX) {
+    if call.bytes > usize::try_from(MAX_MESSAGE_BYTES).unwrap_or(usize::MAX) {
         let text = errors::too_large().get_str("errmsg").unwrap_or_default().to_owned();
         return Some(errors::of_cosmos(16, "", &text));
     }
@@ -90,8 +90,8 @@ fn of_delete(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     }
     let statements = || documents(command, "deletes");
     let count = statements().count();
-    if !(1..=usize::try_from(MOST_WRITES).unwrap_or(usize::MAX)).contains(&count) {
-        let text = format!("Write batch sizes must be between 1 and {MOST_WRITES}. Got {count} operations.");
+    if !(1..=usize::try_from(MAX_WRITES).unwrap_or(usize::MAX)).contains(&count) {
+        let text = format!("Write batch sizes must be between 1 and {MAX_WRITES}. Got {count} operations.");
         return Some(errors::of_cosmos(21, "InvalidLength", &text));
     }
     if let Some(name) = statements().flat_map(Document::keys).find(|name| !["q", "limit"].contains(&name.as_str())) {
