@@ -78,7 +78,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
     let who = format!("waiting: 127.0.0.1:{} is ", set.members[1].port);
     said.until(&who).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // Three seconds are enough to delete everything.
+    // Three seconds would be enough to delete everything.
     assert_eq!(left(&client).await, 3005);
     replicate(&set.members[1], true).await;
     let mut swept = report(child).await;

@@ -14,7 +14,7 @@ const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize:
 /// A server announces a real fail-over; after a simulated one the driver waits for the next heartbeat.
 const HEARTBEAT: &str = "&heartbeatFrequencyMS=500";
 
-/// Asserts that no debug text of the driver is printed, and that every line begins with a level.
+/// Asserts that no debug text of the driver is printed, and that every line begins with a level or `hint:`.
 fn assert_readable(ran: &Ran) {
     for part in ["Error {", "Kind:", "labels", "ErrorKind", "Some(", "panicked"] {
         assert!(!ran.stderr.contains(part) && !ran.stdout.contains(part), "{part}: {ran:?}");

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Rules and a history in the database of the case.
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\nhistory: {collection: DB.runs}\n";
 
-/// Returns the record of a run so many days ago.
+/// Returns the record of a run that many days ago.
 fn past(id: &str, days_old: i64, deleted: i64, rules: &[(&str, &str, i64)]) -> Document {
     let rules = rules.iter().map(|(name, status, deleted)| {
         doc! { "name": name, "namespace": format!("app.{name}"), "status": status, "expiredCount": Bson::Null, "deletedCount": deleted,

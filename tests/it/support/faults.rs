@@ -222,7 +222,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Returns the date so many days from now; negative days are in the past.
+/// Returns the date this many days from now; negative days are in the past.
 pub fn days(days: i64) -> DateTime {
     DateTime::from_millis(DateTime::now().timestamp_millis() + days * 86_400_000)
 }

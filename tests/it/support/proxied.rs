@@ -18,7 +18,7 @@ pub struct Proxied {
 }
 
 impl Proxied {
-    /// Creates a collection `c` with so many documents, all of the same expired date.
+    /// Creates a collection `c` with this many documents, all of the same expired date.
     pub async fn new(service: Service, documents: i32) -> Self {
         let case = Case::new().await;
         case.fill("c", dated(0..documents, days(-3))).await;

@@ -79,7 +79,7 @@ async fn dates_that_are_strings_or_numbers_never_expire() {
     assert_eq!(case.ids("c").await, id_set(0..kept));
 }
 
-/// Returns `_id`s of every type that allows several; `n` makes two sets distinct.
+/// Returns `_id`s of every type allowed for them; `n` makes two sets distinct.
 fn mixed_ids(n: i32) -> Vec<Bson> {
     let text = format!("é\u{0} {n}");
     vec![

@@ -39,7 +39,7 @@ fn assert_refused(report: &Report, why: &str) {
 #[tokio::test]
 async fn what_expires_after_the_plan_was_saved_stays() {
     let case = Case::new().await;
-    // A day old in five seconds.
+    // One day old, and so expired, in five seconds.
     let expires = Instant::now() + Duration::from_secs(5);
     let soon = DateTime::from_millis(DateTime::now().timestamp_millis() - 86_400_000 + 5000);
     case.fill("c", dated(0..20, days(-3)).chain([doc! { "_id": 20, "at": soon }])).await;

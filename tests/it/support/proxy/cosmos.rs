@@ -190,8 +190,8 @@ impl Account {
         Ok(reply)
     }
 
-    /// Runs a read or a write, and forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row 18
-    /// 000.
+    /// Runs a read or a write, and forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row
+    /// 18,000.
     async fn read_or_written(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let cursor = whole(&call.command, "getMore");
         if let (true, Some(most)) = (call.name == "getMore", self.settings.rows_of_a_cursor) {
