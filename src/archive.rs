@@ -14,7 +14,6 @@
 pub mod directory;
 pub mod frame;
 pub mod manifest;
-pub mod name;
 pub mod reader;
 mod tracked;
 pub mod writer;

@@ -9,8 +9,9 @@ use std::path::{Component, Path, PathBuf};
 use bson::RawDocumentBuf;
 use sha2::{Digest, Sha256};
 
+use super::directory::{self, JOURNAL, MANIFEST};
+use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
-use super::{directory, frame, name};
 use crate::policy::Compression;
 use crate::policy::namespace::{Namespace, why_never_swept};
 use crate::text::{self, plural};
@@ -64,23 +65,23 @@ pub struct Place {
 ///
 /// Errors: the directory is not an archive, or the archive is damaged.
 pub fn open(path: &Path) -> Result<Stored, String> {
-    let journal = match directory::open(&path.join(name::JOURNAL)).and_then(io::read_to_string) {
+    let journal = match directory::open(&path.join(JOURNAL)).and_then(io::read_to_string) {
         Ok(journal) => journal,
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(path)),
-        Err(cause) => return Err(format!("`{}`: {cause}", name::JOURNAL)),
+        Err(cause) => return Err(format!("`{}`: {cause}", JOURNAL)),
     };
-    let manifest = directory::manifest(path).map_err(|cause| format!("`{}`: {cause}", name::MANIFEST))?;
+    let manifest = directory::manifest(path).map_err(|cause| format!("`{}`: {cause}", MANIFEST))?;
     let manifest = manifest.filter(|manifest| manifest.complete);
     let complete = manifest.is_some();
     // Only the last line can be unfinished.
     let whole = journal.rfind('\n').map_or("", |end| &journal[..=end]);
     let mut lines = whole.lines().enumerate().map(|(index, line)| {
-        serde_json::from_str::<Line>(line).map_err(|_| format!("`{}`: line {} is damaged", name::JOURNAL, index + 1))
+        serde_json::from_str::<Line>(line).map_err(|_| format!("`{}`: line {} is damaged", JOURNAL, index + 1))
     });
     let (run_id, started_at) = match lines.next().transpose()? {
         Some(Line::Run { format, run_id, started_at }) if format <= FORMAT => (run_id, started_at),
         Some(Line::Run { format, .. }) => return Err(format!("it has the format {format}; this version reads up to {FORMAT}")),
-        _ => return Err(format!("`{}` does not begin as a journal does", name::JOURNAL)),
+        _ => return Err(format!("`{}` does not begin as a journal does", JOURNAL)),
     };
     let mut files: Vec<(FileRecord, Vec<Segment>)> = Vec::new();
     for line in lines {
@@ -88,9 +89,9 @@ pub fn open(path: &Path) -> Result<Stored, String> {
             Line::File(record) => files.push((record, Vec::new())),
             Line::Segment(segment) => match files.iter_mut().find(|(record, _)| record.file == segment.file) {
                 Some((_, segments)) => segments.push(segment),
-                None => return Err(format!("`{}`: a segment of `{}`, which was not begun", name::JOURNAL, segment.file)),
+                None => return Err(format!("`{}`: a segment of `{}`, which was not begun", JOURNAL, segment.file)),
             },
-            Line::Run { .. } => return Err(format!("`{}` begins twice", name::JOURNAL)),
+            Line::Run { .. } => return Err(format!("`{}` begins twice", JOURNAL)),
         }
     }
     let mut totals: BTreeMap<String, FileTotals> = manifest
@@ -107,20 +108,20 @@ pub fn open(path: &Path) -> Result<Stored, String> {
                 Some(compression) if inside && swept && (totals.is_some() || !complete) => {
                     Ok(StoredFile { namespace: record.namespace(), path: path.join(&record.file), compression, journal, totals })
                 }
-                _ => Err(format!("`{}`: the entry of `{}` is invalid", name::JOURNAL, record.file)),
+                _ => Err(format!("`{}`: the entry of `{}` is invalid", JOURNAL, record.file)),
             }
         })
         .collect();
     let mut files = files?;
     files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
     match totals.keys().next() {
-        Some(file) => Err(format!("`{}` does not have `{file}`, which `{}` has", name::JOURNAL, name::MANIFEST)),
+        Some(file) => Err(format!("`{}` does not have `{file}`, which `{}` has", JOURNAL, MANIFEST)),
         None => Ok(Stored { run_id, started_at, complete, files }),
     }
 }
 
 fn not_a_run(path: &Path) -> String {
-    let is_run = |path: &PathBuf| path.join(name::JOURNAL).is_file();
+    let is_run = |path: &PathBuf| path.join(JOURNAL).is_file();
     let mut runs: Vec<PathBuf> = std::fs::read_dir(path)
         .map(|entries| entries.flatten().map(|entry| entry.path()).filter(is_run).collect())
         .unwrap_or_default();
@@ -130,7 +131,7 @@ fn not_a_run(path: &Path) -> String {
             let runs = plural(runs.len() as u64, "run");
             format!("it holds the archives of {runs}; expected the directory of one, such as `{}`", last.display())
         }
-        None => format!("no `{}` in it; expected the directory of one run, as the report names it", name::JOURNAL),
+        None => format!("no `{}` in it; expected the directory of one run, as the report names it", JOURNAL),
     }
 }
 
@@ -179,7 +180,7 @@ impl StoredFile {
             return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
         }
         if verified.documents != totals.documents || text::hex(&whole.finalize()) != totals.sha256 {
-            return Err(damaged(&format!("it is not what `{}` says", name::MANIFEST)));
+            return Err(damaged(&format!("it is not what `{}` says", MANIFEST)));
         }
         Ok(verified)
     }

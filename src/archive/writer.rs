@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
+use super::directory::{self, JOURNAL, MANIFEST};
 use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
-use super::name::{self, JOURNAL, MANIFEST};
 use super::tracked::{Tracked, create_directory, sync_directory};
 use crate::instant::rfc3339;
 use crate::policy::namespace::Namespace;
@@ -41,7 +41,7 @@ pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 impl Archive {
     /// Names the archive of a run; creates nothing.
     pub fn new(directory: &Path, run_id: &str, started_at: DateTime) -> Self {
-        let path = directory.join(name::of_run(started_at, run_id));
+        let path = directory.join(directory::run_name(started_at, run_id));
         Self { path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
     }
 
@@ -140,7 +140,7 @@ impl ArchiveFile {
         metadata: &str,
         journal: Arc<Mutex<Journal>>,
     ) -> io::Result<Self> {
-        let (file, metadata_file) = name::of_collection(namespace, compression);
+        let (file, metadata_file) = directory::collection_files(namespace, compression);
         let directory = run.join(&namespace.database);
         if !directory.exists() {
             create_directory(&directory)?;

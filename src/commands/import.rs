@@ -20,26 +20,23 @@ use crate::text::plural;
 /// Writes the policy to standard output or the file of `--output`. Returns the exit code: 3 if a part of the catalog could not be read.
 ///
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
-pub async fn command(common: &Common, run_id: &str) -> anyhow::Result<u8> {
-    let output = SingleOutput::without_format(common, "import")?.open()?;
-    let (given, flavor) = load::connection(common)?;
+pub async fn command(options: &Common, run_id: &str) -> anyhow::Result<u8> {
+    let output = SingleOutput::without_format(options, "import")?.open()?;
+    let (given, flavor) = load::connection(options)?;
     let stop = Stop::listen()?;
-    let (policy, complete) = tokio::select! {
-        imported = read(common, &given, flavor, run_id) => imported?,
-        () = stop.asked() => return Err(stop.failure("nothing was written").into()),
-    };
+    let (policy, complete) = stop.or_fail("nothing was written", read(options, &given, flavor, run_id)).await?;
     output.write("the policy", &policy)?;
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
 }
 
 /// Returns the text of the policy, and whether the whole catalog could be read.
-async fn read(common: &Common, given: &str, flavor: Option<Flavor>, run_id: &str) -> anyhow::Result<(String, bool)> {
+async fn read(options: &Common, given: &str, flavor: Option<Flavor>, run_id: &str) -> anyhow::Result<(String, bool)> {
     let deployment = connect::connect(given, flavor, run_id).await?;
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let mut catalog = catalog::catalog(&deployment, &[&everything])
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was written")))?;
-    let only = Only(&common.only);
+    let only = Only(&options.only);
     catalog.collections.retain(|collection| only.selects(None, &collection.namespace));
     let shown = uri::redacted(given);
     let source = Source { uri: &shown, at: DateTime::now(), server: &deployment.facts };

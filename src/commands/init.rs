@@ -14,9 +14,9 @@ use crate::policy::answer::Answer;
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///
 /// Errors: the file exists, an option is invalid, or there is no terminal to ask on; then nothing was written.
-pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
-    let path = match common.output.as_slice() {
-        [] => &common.policy,
+pub async fn command(options: &Common, args: &InitArgs) -> anyhow::Result<u8> {
+    let path = match options.output.as_slice() {
+        [] => &options.policy,
         several => outputs::single(several.iter().collect(), "init")?,
     };
     let shown = path.display().to_string();
@@ -37,7 +37,7 @@ pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
             max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
             replica_set: None,
         },
-        _ if io::stdin().is_terminal() => interview::interview(common, args).await?,
+        _ if io::stdin().is_terminal() => interview::interview(options, args).await?,
         _ => {
             let missing = missing.join(", ");
             let failure =
@@ -48,8 +48,8 @@ pub async fn command(common: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     // Answers that are valid by themselves can still contradict each other; a sweep must accept the file.
     draft.check(&shown).map_err(|invalid| Failure::usage(invalid.to_string()))?;
     target.write(&draft.yaml()).map_err(|cause| Failure::cannot_run(format!("writing the policy `{shown}`: {cause}")))?;
-    if !common.quiet {
-        next_steps(common, path)?;
+    if !options.quiet {
+        next_steps(options, path)?;
     }
     Ok(exit::DONE)
 }
@@ -84,12 +84,12 @@ fn judge(args: &InitArgs) -> Result<(), Failure> {
 }
 
 /// Prints the name of the file and the next commands.
-fn next_steps(common: &Common, path: &Path) -> io::Result<()> {
+fn next_steps(options: &Common, path: &Path) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
     if path.as_os_str() != "-" {
         writeln!(stderr, "wrote {}", path.display())?;
     }
-    if common.uri.is_some() {
+    if options.uri.is_some() {
         writeln!(stderr, "The connection string is not in it; it says ${{MONGODB_URI}}.")?;
     }
     let named = if path == Path::new("sweeper.yaml") { String::new() } else { format!(" -p {}", path.display()) };

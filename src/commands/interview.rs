@@ -34,8 +34,8 @@ struct Look {
 /// Asks for what the options leave open.
 ///
 /// Errors: the answers end before the questions do.
-pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
-    let look = look(common).await;
+pub async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
+    let look = look(options).await;
     let collections = look.as_ref().map_or(&[][..], |look| look.collections.as_slice());
     let namespace = match &args.namespace {
         Some(namespace) => namespace.clone(),
@@ -97,8 +97,8 @@ pub async fn interview(common: &Common, args: &InitArgs) -> anyhow::Result<Draft
 }
 
 /// Connects if there is a connection string. A failure is only a warning: the questions can be answered without a deployment.
-async fn look(common: &Common) -> Option<Look> {
-    let uri = common.uri.as_ref().filter(|uri| !uri.is_empty())?;
+async fn look(options: &Common) -> Option<Look> {
+    let uri = options.uri.as_ref().filter(|uri| !uri.is_empty())?;
     let looked = timeout(MAX_LOOK_TIME, async {
         let deployment = connect::connect(uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
         let collections = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
