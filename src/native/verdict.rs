@@ -1,4 +1,4 @@
-//! One sentence that compares a rule with native TTL, for an audit: are both needed?
+//! A sentence for audits that compares a rule with native TTL, so that the reader can decide if both are needed.
 
 use bson::Bson;
 

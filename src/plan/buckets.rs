@@ -1,8 +1,8 @@
-//! Time-series collections: whole buckets go, once every measurement in them has expired.
+//! Time-series collections, in which whole buckets are deleted once all their measurements have expired.
 //!
 //! A bucket is a document of `system.buckets.<collection>`, clustered on an ObjectId whose first four bytes are the seconds of its earliest
 //! measurement, rounded down (`timeseries_commands_conversion_helper.cpp`, `bucket_catalog` in `src/mongo/db/timeseries`). `control.max` holds
-//! its latest measurement exactly. The TTL monitor goes by the `_id` and waits for a whole span more, for it does not look at `control.max`.
+//! its latest measurement exactly. The TTL monitor decides by the `_id` and waits for one more span, because it does not read `control.max`.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -14,9 +14,9 @@ use crate::policy::namespace::Namespace;
 use crate::policy::{DateFormat, Rule};
 use crate::values::last_object_id;
 
-/// What expires in a time-series collection, and how it is found.
+/// Returns the expiry of a rule in a time-series collection, and the selection of its buckets.
 ///
-/// Errors: what the rule asks for that time-series collections do not have.
+/// Errors: the key of the rule that has no meaning for time-series collections, or that the buckets are not visible.
 pub fn select(
     rule: &Rule,
     namespace: &Namespace,
@@ -81,17 +81,17 @@ pub fn select(
     Ok((expiry, selection))
 }
 
-/// The greatest `_id` of a bucket whose earliest measurement is at or before the threshold: it bounds the walk, `control.max` decides.
+/// Returns the greatest `_id` of a bucket whose earliest measurement is at or before the threshold. It only bounds the walk; `control.max` decides.
 fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
     let threshold = as_of.timestamp_millis().div_euclid(1000) - expire_after_seconds.map_or(0, i64::from);
-    // Before 1970 nothing is swept: not even the bucket with the least `_id` of all.
+    // Before 1970 nothing is swept, not even the bucket with the least `_id` of all.
     let Ok(seconds) = u32::try_from(threshold.min(i64::from(u32::MAX))) else { return ObjectId::from_bytes([0; 12]) };
     last_object_id(seconds)
 }
 
-/// A filter on the metaField as the buckets hold it, under `meta`.
+/// Rewrites a filter on the metaField for the buckets, which hold that field under `meta`.
 ///
-/// Errors: what the filter asks for beside it.
+/// Errors: the filter selects by another field.
 fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, String> {
     let Some(meta_field) = meta_field else {
         return Err("`filter`: this time-series collection has no metaField, and a bucket can be selected by nothing else".into());
@@ -116,7 +116,7 @@ fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, Stri
                 }
                 _ => {
                     return Err(format!(
-                        "`filter`: `{path}`: a bucket goes as a whole and can be selected by the metaField `{meta_field}` alone"
+                        "`filter`: `{path}`: a bucket is deleted as a whole and can be selected only by the metaField `{meta_field}`"
                     ));
                 }
             },
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_speak_of_the_meta_field_alone() {
+    fn filters_select_only_by_the_meta_field() {
         let rewritten = of_meta(
             &doc! { "m": { "$in": [1, 2] }, "$or": [{ "m.a.b": 1 }, { "$nor": [{ "m": Bson::Null }] }], "$comment": "x" },
             Some("m"),
@@ -171,7 +171,7 @@ mod tests {
             doc! { "m": 1, "$or": [{ "v": 1 }] },
         ] {
             let why = of_meta(&filter, Some("m")).unwrap_err();
-            assert!(why.contains("the metaField `m` alone"), "{why}");
+            assert!(why.contains("only by the metaField `m`"), "{why}");
         }
         assert!(of_meta(&doc! { "m": 1 }, None).unwrap_err().contains("no metaField"));
     }
