@@ -195,3 +195,30 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure 
         None => failure,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::error::Kind;
+
+    #[test]
+    fn the_hint_follows_from_the_kind_of_the_error() {
+        let unreachable = |obstacle| ServerError::new(Kind::Unreachable, "nobody".into()).with_obstacle(obstacle);
+        let reported = |code| ServerError::reported(code, "no", "");
+        for (cause, with_user, part) in [
+            (unreachable(None), true, Some("check host and port")),
+            (unreachable(Some(Obstacle::WireVersion)), true, Some("upgrade the account's API version")),
+            (unreachable(Some(Obstacle::Authentication)), true, Some("check user, password")),
+            (unreachable(Some(Obstacle::Certificate)), true, Some("tlsCAFile=")),
+            (reported(codes::AUTHENTICATION_FAILED), true, Some("check user, password")),
+            (reported(codes::UNAUTHORIZED), false, Some("asks for a user")),
+            (reported(codes::UNAUTHORIZED), true, None),
+            (ServerError::new(Kind::Network, "reset".into()), true, None),
+        ] {
+            let failure = cannot_connect("mongodb://h", with_user, &cause);
+            assert_eq!(failure.message, format!("connecting to `mongodb://h`: {cause}; nothing was deleted"));
+            let is_said = failure.hint.as_deref().map(|hint| part.is_some_and(|part| hint.contains(part)));
+            assert_eq!(is_said, part.map(|_| true), "{cause:?}");
+        }
+    }
+}
