@@ -186,42 +186,8 @@ impl From<bson::error::Error> for ServerError {
     }
 }
 
-pub fn explain(error: &ServerError) -> String {
-    error.to_string()
-}
-
-pub fn code(error: &ServerError) -> Option<i32> {
-    error.code()
-}
-
-pub fn is_reply_lost(error: &ServerError) -> bool {
-    error.is_reply_lost()
-}
-
-pub fn is_unreachable(error: &ServerError) -> bool {
-    error.is_unreachable()
-}
-
-pub fn is_retryable(error: &ServerError) -> bool {
-    error.is_retryable()
-}
-
-pub fn overload(error: &ServerError) -> Option<Overload> {
-    error.overload()
-}
-
-pub const DUPLICATE_KEY: i32 = codes::DUPLICATE_KEY;
-
-pub fn is_refused(code: i32, message: &str) -> bool {
-    ServerError::reported(code, message, "").is_refused()
-}
-
-pub fn is_retryable_code(code: i32) -> bool {
-    codes::is_retryable(code)
-}
-
 /// Puts a server's message and code together.
-pub fn coded(message: &str, code: i32, code_name: &str) -> String {
+fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
     let message = if codes::is_of_expression(code) {
         "an expression of the filter failed on a document"
