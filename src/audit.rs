@@ -1,4 +1,4 @@
-//! From what the server counted to what an audit shows. Values in, values out.
+//! Figures of an audit from the counts of the server. Values in, values out.
 
 pub mod distribution;
 pub mod doubts;
@@ -6,13 +6,13 @@ pub mod figures;
 pub mod ranges;
 pub mod sample;
 
-/// Collections with more documents than this are sampled, unless all of them are asked for.
+/// Documents of the largest collection that is not sampled.
 pub const SAMPLED_ABOVE: u64 = 1_000_000;
 
 /// Documents of a sample, give or take a few hundred.
 pub const SAMPLE: u64 = 100_000;
 
-/// The share of the documents that stands for all of them; `None`: every one is looked at.
+/// Returns the share of the documents that is sampled; `None` if every document is looked at.
 ///
 /// A sample is drawn by `$sampleRate`, which reads the whole collection but spends nothing on what it leaves out. `$sample` reads only what it
 /// gives, but not evenly: on mongod 6.0.5 some tenths of a collection in the order of its dates came up three times as often as others, run
@@ -21,8 +21,8 @@ pub fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
     (documents > SAMPLED_ABOVE && !exact).then(|| SAMPLE as f64 / documents as f64)
 }
 
-/// Within how many percentage points of the truth 95 % of all shares are that a sample of this size shows: that of a share of a half, which
-/// is the worst.
+/// Returns the margin of a sample of this size in percentage points: 95 % of all measured shares are within it. It is that of a share of a
+/// half, the worst case.
 pub fn margin_percent(sampled: u64) -> f64 {
     let margin = 1.96 * (0.25 / sampled.max(1) as f64).sqrt() * 100.0;
     ((margin * 100.0).round() / 100.0).min(100.0)

@@ -1,11 +1,11 @@
-//! Whatever about the dates of a collection makes a careful person look twice at the rule.
+//! Warnings about suspicious dates: wrong unit, wrong type, far future, January 1970.
 
 use super::distribution::Distribution;
 use crate::expiry::Expiry;
 use crate::policy::DateFormat;
 use crate::text::{clean, plural};
 
-/// Says what is doubtful, for the warnings of a report. `sampled`: the counts are those of a sample.
+/// Returns warnings about suspicious dates. `sampled`: the counts are those of a sample.
 pub fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
     let field = clean(&expiry.field);
     let of_sample = if sampled { " of the sample" } else { "" };

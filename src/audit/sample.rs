@@ -1,4 +1,4 @@
-//! Single documents of an audit: which date decided, and why.
+//! Examples of an audit: the date that decided, and the reason.
 
 use bson::{Bson, Document};
 
@@ -6,14 +6,14 @@ use crate::audit::figures::Sample;
 use crate::expiry::Expiry;
 use crate::instant::Instant;
 
-/// Reads what [`Expiry::samples`] gives; `None` of a document that is not of that form.
+/// Reads a document that [`Expiry::samples`] asked for; `None` if it is not of that form.
 pub fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {
     let date = expiry.instant(found.get("date")?)?;
     let dates = found.get_i32("dates").unwrap_or(1);
     Some(Sample { id: canonical(found.get("_id")?), date: Instant(date), why: why(expiry, is_bucket, dates, found.get("ttl")) })
 }
 
-/// An `_id` as canonical Extended JSON.
+/// Returns an `_id` as canonical Extended JSON.
 pub fn canonical(id: &Bson) -> serde_json::Value {
     id.clone().into_canonical_extjson()
 }

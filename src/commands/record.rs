@@ -1,4 +1,4 @@
-//! What a run leaves behind beside its report: metrics for a collector, a document in the history, a line in the log.
+//! Records of a run in addition to its report: metrics for a collector, a document in the history, a line in the log.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -22,10 +22,10 @@ use crate::report::{Command, Report, RunRecord, Status, Totals};
 use crate::server;
 use crate::server::grant::RecordGrant;
 
-/// More of an earlier file is not read: it is none of ours.
-const LONGEST_METRICS: u64 = 64 << 20;
+/// Bytes of an earlier metrics file that are read; a longer file is not one of ours.
+const MAX_METRICS_BYTES: u64 = 64 << 20;
 
-/// Writes down how a sweep ended, however it ended.
+/// Records the end of a sweep, with or without a report.
 pub struct Record {
     metrics_file: Option<PathBuf>,
     dry_run: bool,
@@ -33,9 +33,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Tries whether the metrics can be written.
+    /// Tries to create the metrics file.
     ///
-    /// Errors: they cannot.
+    /// Errors: it cannot be created.
     pub fn open(args: &SweepArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.metrics_file {
             if path.as_os_str() == "-" {
@@ -48,19 +48,19 @@ impl Record {
         Ok(Self { metrics_file: args.metrics_file.clone(), dry_run: args.dry_run, begun: Instant::now() })
     }
 
-    /// A run ended with a report. Gives the exit code of the process: 1 where only the metrics cannot be written.
+    /// Records a run that ended with a report. Returns the exit code of the process: 1 if only the metrics could not be written.
     pub fn ended(&self, report: &Report, exit_code: u8) -> u8 {
         events::run_ended(report, exit_code);
         let is_written = self.write(Some(report), report.duration_ms, exit_code);
         if exit_code == exit::DONE && !is_written { exit::CANNOT_RUN } else { exit_code }
     }
 
-    /// A run ended without a report.
+    /// Records a run that ended without a report.
     pub fn failed(&self, cause: &anyhow::Error) {
         self.write(None, millis(self.begun.elapsed()), failure::exit_code(cause));
     }
 
-    /// Whether the metrics are written, where they are asked for.
+    /// Writes the metrics. Returns whether they are written, or were not asked for.
     fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
         let Some(path) = &self.metrics_file else { return true };
         let at = DateTime::now();
@@ -74,16 +74,16 @@ impl Record {
     }
 }
 
-/// When a run last succeeded by the file that an earlier run wrote; a file that is not there or is something else says nothing.
+/// Returns the time of the last success by the file of an earlier run; `None` if there is no such file or line.
 fn last_success(path: &Path, now: DateTime) -> Option<f64> {
     if !path.is_file() {
         return None;
     }
-    let lines = BufReader::new(File::open(path).ok()?.take(LONGEST_METRICS)).split(b'\n');
+    let lines = BufReader::new(File::open(path).ok()?.take(MAX_METRICS_BYTES)).split(b'\n');
     lines.map_while(io::Result::ok).find_map(|line| metrics::last_success(std::str::from_utf8(&line).ok()?, now))
 }
 
-/// Records a sweep in the history, where the policy asks for it and there is a connection. That it cannot is no failure of the run.
+/// Records a sweep in the history, if the policy asks for it and there is a connection. If that fails, the run warns and does not fail.
 pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let (Some(namespace), Some(deployment), Some(grant)) =
         (session.policy.history.clone(), session.connected.get(), RecordGrant::new(dry_run))
@@ -112,7 +112,7 @@ pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Re
     }
 }
 
-/// What is known of a run that came to no report.
+/// Returns the report of a run that ended without one.
 fn of_failure(session: &Session, exit_code: u8, server: &ServerFacts) -> Report {
     let record = RunRecord { server: Some(server), ..session.record(Command::Sweep) };
     let report = Report::new(record, Vec::new());

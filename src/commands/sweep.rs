@@ -1,4 +1,4 @@
-//! `sweeper sweep`, dry or not: one plan, one report.
+//! `sweeper sweep`, with or without `--dry-run`: one plan, one report.
 
 use std::io::IsTerminal;
 use std::path::Path;

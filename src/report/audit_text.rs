@@ -1,4 +1,4 @@
-//! What an audit adds to the table and to Markdown: a section of plain lines for each rule, and the totals.
+//! Figures of an audit in the table and in Markdown: a section of plain lines for each rule, and the totals.
 
 use serde_json::Value;
 
@@ -8,16 +8,13 @@ use crate::audit::figures::{AgeRange, AuditReport, Sample};
 use crate::text::percent;
 use crate::text::{self, bytes, clean, count, plural};
 
-/// Columns of a terminal and of a mail.
-const WIDTH: usize = 80;
-
 /// Characters of the longest bar.
-const BAR: u64 = 26;
+const MAX_BAR: u64 = 26;
 
-/// Characters of an `_id`: 36 are those of an ObjectId.
-const LONGEST_ID: usize = 50;
+/// Characters of an `_id` that are shown; an ObjectId has 36.
+const MAX_ID_CHARS: usize = 50;
 
-/// What was found in one rule; each line is at most 80 columns wide with `indent` before it, but for names and commands, which stay whole.
+/// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay whole.
 pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(sampling) = &audit.sampling {
@@ -62,7 +59,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
         )
     }));
     let mut lines: Vec<String> = lines.iter().map(|line| fold(&clean(line), indent)).collect();
-    // A command is for pasting, and stays in one line.
+    // A command stays in one line, so that it can be pasted.
     if let Some(command) = &audit.create_index {
         lines.extend([format!("{indent}index that would help:"), format!("{indent}  {}", clean(command))]);
     }
@@ -75,7 +72,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
     lines
 }
 
-/// Everything over all rules, in one line.
+/// Returns the totals over all rules in one line.
 pub fn totals(report: &Report) -> String {
     let totals = &report.totals;
     let number = |value: Option<u64>| value.map_or_else(|| "an unknown number".to_owned(), count);
@@ -89,8 +86,8 @@ pub fn totals(report: &Report) -> String {
 fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
     let most = ages.iter().map(|range| range.expired_count + range.not_expired_count).max().unwrap_or(0).max(1);
     let bar = move |n: u64| {
-        let length = u128::from(n) * u128::from(BAR) / u128::from(most);
-        // Few are not none.
+        let length = u128::from(n) * u128::from(MAX_BAR) / u128::from(most);
+        // A few documents are shown as well.
         usize::try_from(length).unwrap_or(0).max(usize::from(n > 0))
     };
     ages.iter().map(move |range| {
@@ -103,7 +100,7 @@ fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
 
 fn samples(samples: &[Sample]) -> Vec<String> {
     let Some(first) = samples.first() else { return Vec::new() };
-    // The most frequent reason stands once, so that the lines stay short.
+    // The most frequent reason is said once, so that the lines stay short.
     let frequency = |sample: &&Sample| samples.iter().filter(|other| other.why == sample.why).count();
     let usual = samples.iter().rev().max_by_key(frequency).unwrap_or(first).why.as_str();
     let alike = samples.iter().all(|sample| sample.why == usual);
@@ -115,28 +112,17 @@ fn samples(samples: &[Sample]) -> Vec<String> {
     std::iter::once(head).chain(samples.iter().map(line)).collect()
 }
 
-/// An `_id`, cut where it is long.
+/// Returns an `_id`, or the beginning of a long one.
 fn id(id: &Value) -> String {
     let text = text::id(id);
-    match text.char_indices().nth(LONGEST_ID) {
+    match text.char_indices().nth(MAX_ID_CHARS) {
         Some((cut, _)) => format!("{}...", &text[..cut]),
         None => text,
     }
 }
 
-/// Breaks a line between words; rows of a table, which are short, stay as they are.
+/// Indents a line and breaks it between words; rows of a table, which are short, stay as they are.
 fn fold(line: &str, indent: &str) -> String {
     let own = &line[..line.len() - line.trim_start().len()];
-    let first = format!("{indent}{own}");
-    let next = format!("{first}  ");
-    if indent.len() + line.chars().count() <= WIDTH {
-        return format!("{indent}{line}");
-    }
-    let options = textwrap::Options::new(WIDTH)
-        .initial_indent(&first)
-        .subsequent_indent(&next)
-        .break_words(false)
-        .word_separator(textwrap::WordSeparator::AsciiSpace)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(line.trim_start(), options)
+    text::fold(&format!("{indent}{line}"), &format!("{indent}{own}  "))
 }

@@ -1,4 +1,4 @@
-//! What `check` shows on a terminal: one line per rule, ok or not, and below it whatever needs words.
+//! Report of a check as text: one line per rule, ok or not, and its errors and warnings below.
 
 use super::lines::Tone;
 use super::table::paint;
@@ -6,21 +6,21 @@ use super::{Report, RuleReport, Status, Strategy};
 use crate::plan::{Reason, SkipReason};
 use crate::text::{clean, count, fold, plural};
 
-/// Longer names have a line to themselves.
-const WIDEST_NAME: usize = 28;
+/// Characters of the longest name that shares its line.
+const MAX_NAME: usize = 28;
 
-/// Notes begin below the names.
+/// Indent of notes: they begin below the names.
 const INDENT: &str = "         ";
 
 pub fn render(report: &Report, colored: bool) -> String {
     let width = |rule: &RuleReport| clean(&rule.name).chars().count();
-    let widest = report.rules.iter().map(width).filter(|width| *width <= WIDEST_NAME).max().unwrap_or(0);
+    let widest = report.rules.iter().map(width).filter(|width| *width <= MAX_NAME).max().unwrap_or(0);
     let mut lines = Vec::new();
     for rule in &report.rules {
         let (word, tone) = verdict(rule);
         let name = clean(&rule.name);
         let facts = facts(rule).join(", ");
-        // Painted alone, before the fold: its escapes are no width.
+        // Only the word is painted, and before the fold: escapes have no width.
         let word = format!("{}{:pad$}", paint(&word, tone, colored), "", pad = 9 - word.len());
         if width(rule) <= widest && !facts.is_empty() {
             let line = fold(&format!("{INDENT}{name:<widest$}  {facts}"), INDENT);
@@ -52,7 +52,7 @@ fn verdict(rule: &RuleReport) -> (String, Tone) {
     }
 }
 
-/// What is known of the collection; its name where the rule has another one.
+/// Returns the facts about the collection, with its name if the rule has another one.
 fn facts(rule: &RuleReport) -> Vec<String> {
     let namespace = Some(&rule.namespace).filter(|namespace| **namespace != rule.name);
     let documents = rule.document_count.map(|documents| {

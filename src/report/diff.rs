@@ -1,4 +1,4 @@
-//! What changed between two reports: the values that somebody would ask about, the later beside the earlier.
+//! Differences between two reports, in the values that a person would ask about.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION};
 use crate::instant::Instant;
 use crate::text::{clean, count, fold};
 
-/// Two reports side by side.
+/// Comparison of two reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diff {
@@ -17,11 +17,11 @@ pub struct Diff {
     pub command: &'static str,
     pub old: Side,
     pub new: Side,
-    /// What is not the same, first of the run, then by rule.
+    /// Values that differ, first those of the run, then by rule.
     pub changes: Vec<Change>,
 }
 
-/// Which report it was.
+/// One of the two reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Side {
@@ -32,22 +32,22 @@ pub struct Side {
     pub policy: PolicyReport,
 }
 
-/// One value that is not the same. Null is what was not measured, or is not there.
+/// One value that differs. Null is a value that was not measured or does not exist.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Null of what concerns the whole run.
+    /// Null for a value of the whole run.
     pub rule: Option<String>,
     pub namespace: Option<String>,
-    /// The report's name for it, such as `expiredCount` or `neverExpires.missing`; `rule` where the rule itself came or went.
+    /// Name of the value in the report, such as `expiredCount` or `neverExpires.missing`; `rule` if the rule was added or removed.
     pub key: String,
     pub old: Value,
     pub new: Value,
-    /// New minus old, of whole numbers.
+    /// New minus old, for whole numbers.
     pub difference: Option<i64>,
 }
 
-/// Compares two reports; `old` and `new` come with the names of their files.
+/// Compares two reports; each comes with the name of its file.
 pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
     let mut changes = of_run(old.1, new.1);
     let key = |rule: &RuleReport| (rule.name.clone(), rule.namespace.clone());
@@ -98,7 +98,8 @@ fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<Change> {
     changes
 }
 
-/// What is compared of a rule. Not what differs from run to run by its nature: instants of the run, durations, examples.
+/// Returns the values of a rule that are compared: not those that differ from run to run anyway, such as instants of the run, durations and
+/// examples.
 fn values(rule: &RuleReport) -> Vec<(String, Value)> {
     let audit = rule.audit.as_ref();
     let forecast = audit.and_then(|audit| Some(audit.forecast.as_ref()?.iter().map(|day| day.count).sum::<u64>()));
@@ -119,6 +120,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         ("expiredMeasurements", json!(rule.expired_measurements)),
         ("deletedCount", json!(rule.deleted_count)),
         ("uncertain", json!(rule.uncertain)),
+        ("unconfirmedCount", json!(rule.unconfirmed_count)),
         ("forecast", json!(forecast)),
         ("nativeTtl", json!(rule.native_ttl)),
     ]
@@ -133,7 +135,7 @@ fn owned((key, value): (&str, Value)) -> (String, Value) {
     (key.to_owned(), value)
 }
 
-/// The values that are not the same; one that only one side has is null on the other.
+/// Returns the values that differ; one that only one side has is null on the other.
 fn unequal(
     rule: Option<&RuleReport>,
     old: impl IntoIterator<Item = (String, Value)>,
@@ -164,7 +166,7 @@ fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Chang
     }
 }
 
-/// Shows a comparison as text, one change in a line below its rule; ends with a newline.
+/// Renders a comparison as text, one change in a line below its rule; the text ends with a newline.
 pub fn to_text(diff: &Diff) -> String {
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {
@@ -206,7 +208,7 @@ fn titled(change: &Change) -> String {
     }
 }
 
-/// A value as a person reads it; `-` is null.
+/// Returns a value as a person reads it; `-` is null.
 fn shown(change: &Change, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! What the table and Markdown share: the cells, the notes below them and the last line.
+//! Lines that the table and Markdown share: the cells, the notes below them and the last line.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::text::{bytes, clean, count, duration, plural};
 
 pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
 
-/// Columns from this one on hold numbers.
+/// Index of the first column with numbers.
 pub const FIRST_NUMBER: usize = 2;
 
-/// Rules that had nothing to do are folded into one line when there are more of them than this.
-const MOST_QUIET: usize = 10;
+/// Rules with nothing to do that get a row each; more of them share one line.
+const MAX_QUIET: usize = 10;
 
-/// What a note is about.
+/// Severity of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -22,7 +22,7 @@ pub enum Tone {
     Error,
 }
 
-/// Says what ran, on what, and what it called now.
+/// Returns the lines about the run, the deployment and the policy.
 pub fn head(report: &Report) -> Vec<String> {
     let mode = match (report.command, report.dry_run) {
         (Command::Audit, _) => "audit",
@@ -44,10 +44,10 @@ pub fn head(report: &Report) -> Vec<String> {
     lines
 }
 
-/// The rules that get a row, and how many quiet ones do not.
+/// Returns the rules that get a row, and the number of quiet ones that do not.
 pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
     let quiet = report.rules.iter().filter(|rule| is_quiet(rule)).count();
-    if quiet <= MOST_QUIET {
+    if quiet <= MAX_QUIET {
         return (report.rules.iter().collect(), 0);
     }
     (report.rules.iter().filter(|rule| !is_quiet(rule)).collect(), quiet)
@@ -62,7 +62,7 @@ pub fn is_quiet(rule: &RuleReport) -> bool {
         && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
 }
 
-/// One row, in the order of [`COLUMNS`].
+/// Returns the cells of a rule, in the order of [`COLUMNS`].
 pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
     let deleted = format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
@@ -77,7 +77,7 @@ pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
     ]
 }
 
-/// The rule's name; the namespace with it where several namespaces share the rule.
+/// Returns the rule's name, with the namespace if several namespaces share the rule.
 pub fn title(report: &Report, rule: &RuleReport) -> String {
     let shared = report.rules.iter().filter(|other| other.name == rule.name).nth(1).is_some();
     if shared && rule.name != rule.namespace {
@@ -125,7 +125,7 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
     notes
 }
 
-/// A reason of `neverExpires` in words.
+/// Returns a reason of `neverExpires` in words.
 fn kept_because(reason: &str) -> String {
     match reason {
         "ttlNotPositive" => "whose ttl is 0 or a negative other than -1 (ttlNotPositive)".to_owned(),
@@ -180,7 +180,7 @@ pub fn pauses(paused: PausedMs) -> Vec<String> {
     pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
 }
 
-/// Says what happened and why it ended.
+/// Returns the outcome of the run in one line.
 pub fn last(report: &Report) -> (Tone, String) {
     let totals = &report.totals;
     let ran = report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)).count();

@@ -1,4 +1,4 @@
-//! The report as Markdown, for an issue or a wiki.
+//! Report as Markdown, for an issue or a wiki.
 
 use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title};
 use super::table::prefix;
@@ -20,7 +20,7 @@ pub fn render(report: &Report) -> String {
     lines.push(String::new());
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
-        // As code, which nothing inside can end: there are no line breaks in it but ours.
+        // Indented code, which no text inside can end: all line breaks are ours.
         lines.extend(audit_text::section(rule, audit, "    "));
         lines.push(String::new());
     }
@@ -32,7 +32,7 @@ pub fn render(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// Takes the meaning from every character that Markdown or HTML gives one, but those of plain names and numbers.
+/// Escapes the characters that have a meaning in Markdown or HTML, except those in plain names and numbers.
 pub fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {

@@ -1,4 +1,4 @@
-//! What a restore did, as values and as text.
+//! Report of a restore, as values and as text.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub struct RestoreReport {
     pub archive: String,
     /// The run that wrote the archive.
     pub run_id: String,
-    /// Whether that run has ended; false: it was cut off.
+    /// Whether that run has ended; false if it was cut off.
     pub complete: bool,
     pub duration_ms: u64,
     pub exit_code: u8,
@@ -22,31 +22,32 @@ pub struct RestoreReport {
     pub warnings: Vec<String>,
 }
 
-/// One namespace of the archive. Of a dry run the counts are what would be done.
+/// One namespace of the archive. In a dry run the counts are those of documents that would be changed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceReport {
-    /// In the archive.
+    /// Namespace in the archive.
     pub namespace: String,
-    /// Where the documents go.
+    /// Namespace that the documents are inserted into.
     pub to: String,
-    /// In the archive; a document that was archived twice counts twice.
+    /// Documents in the archive; one that was archived twice counts twice.
     pub document_count: u64,
     pub inserted_count: u64,
     pub replaced_count: u64,
-    /// There already, byte by byte the same.
+    /// Documents that are there already, byte by byte the same.
     pub same_count: u64,
-    /// There already, different, and kept as they are.
+    /// Documents that are there already, different, and kept as they are.
     pub different_count: u64,
-    /// Not inserted: another document has the same value in a unique index.
+    /// Documents that were not inserted: another one has the same value in a unique index.
     pub conflict_count: u64,
-    /// Not inserted: the server would not take them.
+    /// Documents that were not inserted: the server refused them.
     pub refused_count: u64,
-    /// Bytes at the end of the archive that are no whole segment.
+    /// Bytes at the end of the archive that are not a whole segment.
     pub cut_bytes: u64,
     pub error: Option<String>,
 }
 
+/// Renders the report as text; it ends with a newline.
 pub fn render(report: &RestoreReport) -> String {
     let mut lines = vec![
         format!("sweeper restore of {}{}", clean(&report.archive), if report.dry_run { ", dry run" } else { "" }),
@@ -83,7 +84,7 @@ pub fn render(report: &RestoreReport) -> String {
     lines.join("\n")
 }
 
-/// How a restore ended: what went wrong first, or what was done.
+/// Returns the outcome of a restore in one line: the first error, or the documents that were inserted.
 pub fn summary(report: &RestoreReport) -> String {
     let first = report.namespaces.iter().find_map(|namespace| Some((&namespace.to, namespace.error.as_ref()?)));
     let what = match first {
@@ -101,7 +102,7 @@ fn ended(report: &RestoreReport) -> String {
     format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
 }
 
-/// What a person should know who has put documents back. `complete`: whether the run that wrote the archive has ended.
+/// Returns the warnings about restored documents. `complete`: whether the run that wrote the archive has ended.
 pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     if !complete {

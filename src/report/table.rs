@@ -1,29 +1,19 @@
-//! The report as aligned text: narrow enough for a mail from cron.
+//! Report as aligned text, narrow enough for a mail from cron.
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use textwrap::core::display_width;
 
 use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown, title};
 use super::{Command, Report, audit_text};
 use crate::text::fold;
 
+/// Renders the table, the notes below it and the last line; the text ends with a newline.
 pub fn render(report: &Report, colored: bool) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(COLUMNS);
-    for rule in shown(report).0 {
-        table.add_row(cells(report, rule));
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if index >= FIRST_NUMBER {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(shown(report).0.into_iter().map(|rule| cells(report, rule)));
     let mut out = head(report).join("\n");
     out.push_str("\n\n");
-    for line in table.lines() {
-        out.push_str(line.trim_end());
+    for line in align(&rows.collect::<Vec<_>>(), |column| column >= FIRST_NUMBER) {
+        out.push_str(&line);
         out.push('\n');
     }
     let notes = notes(report);
@@ -51,6 +41,20 @@ pub fn render(report: &Report, colored: bool) -> String {
     out
 }
 
+/// Aligns rows to columns with two blanks between them. `is_number` says which columns are aligned to the right.
+pub fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usize) -> bool) -> Vec<String> {
+    let widths: [usize; N] = std::array::from_fn(|column| rows.iter().map(|row| display_width(&row[column])).max().unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            let blanks = " ".repeat(width - display_width(cell));
+            if is_number(column) { format!("{blanks}{cell}") } else { format!("{cell}{blanks}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Returns the word before a note.
 pub fn prefix(tone: Tone) -> &'static str {
     match tone {
         Tone::Plain => "",
@@ -59,6 +63,7 @@ pub fn prefix(tone: Tone) -> &'static str {
     }
 }
 
+/// Colours a text by its tone, if `colored`.
 pub fn paint(text: &str, tone: Tone, colored: bool) -> String {
     let style = match tone {
         Tone::Warning => AnsiColor::Yellow.on_default(),
@@ -66,4 +71,21 @@ pub fn paint(text: &str, tone: Tone, colored: bool) -> String {
         Tone::Plain => Style::new(),
     };
     if colored { format!("{style}{text}{style:#}") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_on_a_terminal() {
+        let rows =
+            [["rule", "expired", "time"], ["数", "1,234", "-"], ["sessions", "-", "2.0 s"]].map(|row| row.map(str::to_owned));
+        assert_eq!(
+            align(&rows, |column| column > 0),
+            ["rule      expired   time", "数          1,234      -", "sessions        -  2.0 s"]
+        );
+        assert_eq!(align(&rows, |_| false)[1], "数        1,234    -");
+        assert_eq!(align::<2>(&[], |_| true), Vec::<String>::new());
+    }
 }

@@ -1,28 +1,27 @@
-//! The history as a table, JSON, CSV or Markdown.
-
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+//! History as a table, JSON, CSV or Markdown.
 
 use super::{History, RecordedRun, trend};
 use crate::report::csv::{known, lines};
 use crate::report::markdown::escape;
+use crate::report::table::align;
 use crate::report::{Format, json};
 use crate::text::{clean, compact, count, duration, fold, plural};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 
-/// Columns that hold words.
+/// Columns with words instead of numbers.
 const WORDS: [usize; 2] = [0, 2];
 
-/// Runs that a line of letters shows at most, the newest.
-const WIDEST: usize = 60;
+/// Runs in a line of letters at most, the newest.
+const MAX_LETTERS: usize = 60;
 
-/// Shows the history; ends with a newline. `unicode` says whether the table's reader can show blocks.
+/// Renders the history; the text ends with a newline. `unicode` says whether the table's reader can show block characters.
 pub fn render(history: &History, format: Format, unicode: bool) -> String {
     match format {
         Format::Json => json::render(history),
         Format::Csv => csv(history),
         Format::Markdown => markdown(history),
-        // Pages are for reports: `history` refuses to make one.
+        // Only reports have pages: `history` refuses to make one.
         Format::Table | Format::Html => table(history, unicode),
     }
 }
@@ -31,19 +30,8 @@ fn table(history: &History, unicode: bool) -> String {
     if history.runs.is_empty() {
         return format!("no run is recorded in {}\n", clean(&history.collection));
     }
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(COLUMNS);
-    history.runs.iter().for_each(|run| {
-        table.add_row(cells(run));
-    });
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if !WORDS.contains(&index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let lines = table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(history.runs.iter().map(cells));
+    let lines = align(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column));
     let below = summary(history, unicode).into_iter().map(|line| fold(&line, "  "));
     let mut out = format!("runs in {}, the newest first\n\n", clean(&history.collection));
     out.extend(lines.into_iter().chain([String::new()]).chain(below).map(|line| line + "\n"));
@@ -62,7 +50,7 @@ fn markdown(history: &History) -> String {
     lines.join("\n")
 }
 
-/// One row, in the order of [`COLUMNS`].
+/// Returns the cells of a run, in the order of [`COLUMNS`].
 fn cells(run: &RecordedRun) -> [String; 8] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), compact);
     [
@@ -77,12 +65,12 @@ fn cells(run: &RecordedRun) -> [String; 8] {
     ]
 }
 
-/// What the rows together say, and why runs came to no end.
+/// Returns the lines below the table: trend, medians, and the errors of runs without a report.
 fn summary(history: &History, unicode: bool) -> Vec<String> {
     let (Some(latest), Some(median)) = (history.runs.first(), &history.median) else { return Vec::new() };
     let mut lines = Vec::new();
     if history.runs.len() > 1 {
-        let mut deleted: Vec<u64> = history.runs.iter().take(WIDEST).map(|run| run.deleted_count).collect();
+        let mut deleted: Vec<u64> = history.runs.iter().take(MAX_LETTERS).map(|run| run.deleted_count).collect();
         deleted.reverse();
         lines.push(format!("deleted, oldest first: {}", trend::sparkline(&deleted, unicode)));
         let rate = median.deleted_per_second.map(|rate| format!(", {} per second", whole(rate)));
@@ -92,13 +80,13 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
             duration(median.duration_ms as u64),
             rate.unwrap_or_default()
         ));
-        let beside = |value, median| trend::times(value, median).map(|times| format!(" ({times})")).unwrap_or_default();
+        let compared = |value, median| trend::times(value, median).map(|times| format!(" ({times})")).unwrap_or_default();
         lines.push(format!(
             "latest: {} deleted{} in {}{}",
             count(latest.deleted_count),
-            beside(latest.deleted_count as f64, median.deleted_count),
+            compared(latest.deleted_count as f64, median.deleted_count),
             duration(latest.duration_ms),
-            beside(latest.duration_ms as f64, median.duration_ms)
+            compared(latest.duration_ms as f64, median.duration_ms)
         ));
     }
     let bad = history.runs.iter().filter(|run| run.exit_code != 0).count();

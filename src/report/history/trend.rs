@@ -1,13 +1,13 @@
-//! How runs compare with each other.
+//! Comparison of runs: rates, medians, trend.
 
 use super::{Median, RecordedRun};
 
-/// Documents per second, to one decimal.
+/// Returns documents per second, to one decimal.
 pub fn rate(documents: u64, millis: u64) -> f64 {
     (documents as f64 * 10_000.0 / millis as f64).round() / 10.0
 }
 
-/// The middle of each value; `None` where there is no run.
+/// Returns the median of each value; `None` if there is no run.
 pub fn median_of(runs: &[RecordedRun]) -> Option<Median> {
     let of = |value: fn(&RecordedRun) -> Option<f64>| median(runs.iter().filter_map(value).collect());
     Some(Median {
@@ -24,7 +24,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
-/// One letter for each value, in proportion to the largest; only a 0 has the lowest.
+/// Returns one letter for each value, in proportion to the largest; only a 0 has the lowest.
 pub fn sparkline(values: &[u64], unicode: bool) -> String {
     let letters: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -37,7 +37,7 @@ pub fn sparkline(values: &[u64], unicode: bool) -> String {
     values.iter().map(letter).collect()
 }
 
-/// How many times a value is the median: `2.5 times the median`; `None` where there is nothing to compare with.
+/// Returns the ratio of a value and the median: `2.5 times the median`; `None` if one of them is 0.
 pub fn times(value: f64, median: f64) -> Option<String> {
     (median > 0.0 && value > 0.0).then(|| match value / median {
         ratio if ratio >= 10.0 => format!("{ratio:.0} times the median"),

@@ -1,22 +1,21 @@
-//! What an audit adds to a rule of the page: ages, forecast and backlog as charts and as tables, what never expires, examples.
+//! Figures of an audit in the article of a rule: ages, forecast and backlog as charts and tables, documents that never expire, examples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
-use super::RuleReport;
 use super::charts::{self, Bar};
-use super::rule::next_days;
-use super::words::{at, code, id, measured, name, scrolling, unmeasured};
+use super::words::{at, code, id, measured, name, next_days, scrolling, unmeasured};
 use crate::audit::figures::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::report::RuleReport;
 use crate::report::ages::{age, merged};
 use crate::text::{count, plural};
 
-/// A backlog of more months than this is shown by years.
-const MOST_MONTHS: usize = 36;
+/// Months of the longest backlog that is shown by months; a longer one is shown by years.
+const MAX_MONTHS: usize = 36;
 
-/// More samples of one kind than this are left to the JSON report.
-const MOST_SAMPLES: usize = 50;
+/// Samples of one kind that are shown; the JSON report has more.
+const MAX_SAMPLES: usize = 50;
 
 pub fn charts(rule: &RuleReport, audit: &AuditReport) -> Markup {
     if audit.age_histogram.is_none() && audit.forecast.is_none() && audit.backlog.is_none() {
@@ -32,7 +31,7 @@ pub fn charts(rule: &RuleReport, audit: &AuditReport) -> Markup {
     }
 }
 
-/// A chart, what it says, and its numbers in a table; `draw` gives these three.
+/// Shows a chart, its message and its numbers in a table; `draw` returns these three.
 fn figure<T>(title: &str, values: Option<&[T]>, draw: impl Fn(&[T]) -> (Markup, String, Markup)) -> Markup {
     html! {
         figure {
@@ -114,7 +113,7 @@ fn forecast(days: &[ForecastDay]) -> (Markup, String, Markup) {
 
 fn backlog(months: &[BacklogMonth]) -> (Markup, String, Markup) {
     let mut by_period: Vec<(String, u64)> = months.iter().map(|month| (month.month.clone(), month.count)).collect();
-    if months.len() > MOST_MONTHS {
+    if months.len() > MAX_MONTHS {
         let mut years: BTreeMap<&str, u64> = BTreeMap::new();
         for month in months {
             let year = month.month.rsplit_once('-').map_or(month.month.as_str(), |(year, _)| year);
@@ -123,7 +122,7 @@ fn backlog(months: &[BacklogMonth]) -> (Markup, String, Markup) {
         }
         by_period = years.into_iter().map(|(year, sum)| (year.to_owned(), sum)).collect();
     }
-    let by_years = months.len() > MOST_MONTHS;
+    let by_years = months.len() > MAX_MONTHS;
     let bars: Vec<Bar> =
         by_period.iter().map(|(period, number)| Bar { label: period.clone(), expired: *number, kept: 0 }).collect();
     let ends = match (by_period.first(), by_period.last()) {
@@ -145,7 +144,7 @@ fn counts(head: &str, rows: impl Iterator<Item = (Markup, u64)>) -> Markup {
     }
 }
 
-/// The documents that the rule leaves alone for ever, by reason; `full`: with some of their `_id`s.
+/// Shows the documents that the rule keeps for ever, by reason; `full`: with some of their `_id`s.
 pub fn never(rule: &RuleReport, full: bool) -> Markup {
     let Some(reasons) = &rule.never_expires else {
         return html! { @if rule.audit.is_some() { p { strong { "Never expire: " } (unmeasured()) } } };
@@ -171,7 +170,7 @@ pub fn never(rule: &RuleReport, full: bool) -> Markup {
                                 td.wrap { (meaning(reason)) }
                                 td.n { (measured(reasons.get(reason).copied())) }
                                 @if let Some(samples) = samples {
-                                    td { @for value in samples.get(reason).into_iter().flatten().take(MOST_SAMPLES) { div { (id(value)) } } }
+                                    td { @for value in samples.get(reason).into_iter().flatten().take(MAX_SAMPLES) { div { (id(value)) } } }
                                 }
                             }
                         }
@@ -182,7 +181,7 @@ pub fn never(rule: &RuleReport, full: bool) -> Markup {
     }
 }
 
-/// A reason of `neverExpires` in words; one that is not known here speaks for itself.
+/// Returns a reason of `neverExpires` in words; an unknown one has none.
 fn meaning(reason: &str) -> &'static str {
     match reason {
         "missing" => "the field is missing",
@@ -212,14 +211,14 @@ pub fn samples(audit: &AuditReport) -> Markup {
                 table.sortable {
                     thead { tr { th scope="col" { "_id" } th scope="col" { "date that decided" } th scope="col" { "why" } } }
                     tbody {
-                        @for sample in audit.samples.iter().take(MOST_SAMPLES) {
+                        @for sample in audit.samples.iter().take(MAX_SAMPLES) {
                             tr { td { (id(&sample.id)) } td.when { (at(sample.date)) } td.wrap { (name(&sample.why)) } }
                         }
                     }
                 }
             }))
-            @if audit.samples.len() > MOST_SAMPLES {
-                p.muted { (count((audit.samples.len() - MOST_SAMPLES) as u64)) " more are in the JSON report." }
+            @if audit.samples.len() > MAX_SAMPLES {
+                p.muted { (count((audit.samples.len() - MAX_SAMPLES) as u64)) " more are in the JSON report." }
             }
         }
     }

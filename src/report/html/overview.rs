@@ -1,16 +1,16 @@
-//! The beginning of the page: what happened, in how many documents, what needs a person, and all rules in one table.
+//! Beginning of the page: the outcome of the run, its totals, and the rules that need a person.
 
 use maud::{Markup, html};
 
-use super::lines::{last, title as rule_title};
-use super::words::{at, code, measured, name};
-use super::{Command, Report, RuleReport, Status, status};
+use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
+use crate::report::lines::last;
+use crate::report::{Command, Report, RuleReport, Status};
 use crate::text::{bytes, clean, count, duration, plural};
 
-/// More rules than this that need a person are named by their number.
-const MOST_URGENT: usize = 20;
+/// Rules that need a person and are listed; of the others only the number is shown.
+const MAX_URGENT: usize = 20;
 
-/// What would go or what went, in a few words.
+/// Returns the outcome of the run in a few words.
 pub fn verdict(report: &Report) -> String {
     let bad = report.totals.failed + report.totals.refused;
     if report.command == Command::Check {
@@ -38,7 +38,7 @@ pub fn verdict(report: &Report) -> String {
 
 pub fn head(report: &Report, verdict: &str) -> Markup {
     html! {
-        p.kind { (super::title(report)) " " (status(report, report.status)) }
+        p.kind { (title(report)) " " (status(report, report.status)) }
         h1 { (verdict) }
         p.last { (if report.command == Command::Check { checked(report) } else { clean(&last(report).1) }) }
         (tiles(report))
@@ -54,12 +54,12 @@ fn checked(report: &Report) -> String {
     }
 }
 
-/// The totals.
+/// Shows the totals.
 fn tiles(report: &Report) -> Markup {
     let tile = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let looked_at = || report.rules.iter().filter(|rule| rule.status != Status::Skipped);
     let audits: Vec<&RuleReport> = looked_at().filter(|rule| rule.audit.is_some()).collect();
-    let forecast = audits.iter().map(|rule| rule.audit.as_ref().and_then(super::rule::next_days));
+    let forecast = audits.iter().map(|rule| rule.audit.as_ref().and_then(next_days));
     let never = audits.iter().map(|rule| rule.never_expires.as_ref().map(|reasons| reasons.values().sum::<u64>()));
     let hold = looked_at().filter(|rule| rule.expired_count != Some(0));
     html! {
@@ -84,7 +84,7 @@ fn tiles(report: &Report) -> Markup {
     }
 }
 
-/// The sum of what was measured, and of how many rules it says nothing.
+/// Shows the sum of the measured values, and the number of rules without one.
 fn sum(values: impl Iterator<Item = Option<u64>>, show: fn(u64) -> String) -> Markup {
     let values: Vec<Option<u64>> = values.collect();
     let known = values.iter().flatten().count();
@@ -103,12 +103,7 @@ fn is_uncertain(report: &Report) -> bool {
     report.rules.iter().any(|rule| rule.uncertain)
 }
 
-/// What the server said was deleted; a lower bound where a reply was lost.
-pub fn deleted(number: u64, uncertain: bool) -> String {
-    format!("{}{}", if uncertain { "≥ " } else { "" }, count(number))
-}
-
-/// What ran, on what, by which policy.
+/// Shows the run, the deployment and the policy.
 fn run(report: &Report) -> Markup {
     html! {
         dl.facts {
@@ -131,10 +126,10 @@ fn run(report: &Report) -> Markup {
     }
 }
 
-/// The rules that did not run to their end.
+/// Lists the rules that were not run to the end.
 pub fn attention(report: &Report) -> Markup {
     let bad = || report.rules.iter().enumerate().filter(|(_, rule)| rule.status >= Status::Partial);
-    let more = bad().count().saturating_sub(MOST_URGENT);
+    let more = bad().count().saturating_sub(MAX_URGENT);
     let worst_first = [Status::Failed, Status::Refused, Status::Partial];
     let sorted = worst_first.into_iter().flat_map(|status| bad().filter(move |(_, rule)| rule.status == status));
     html! {
@@ -142,34 +137,12 @@ pub fn attention(report: &Report) -> Markup {
             section.attention {
                 h2 { (if report.command == Command::Check { "Would not run" } else { "Not run to the end" }) }
                 ul {
-                    @for (index, rule) in sorted.take(MOST_URGENT) {
+                    @for (index, rule) in sorted.take(MAX_URGENT) {
                         li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }
                     }
                     @if more > 0 { li { (count(more as u64)) " more, in the table below" } }
                 }
             }
         }
-    }
-}
-
-pub fn link(report: &Report, index: usize) -> Markup {
-    html! { a href={"#rule-" (index + 1)} { (rule_name(report, index)) } }
-}
-
-/// The rule's name; with its namespace where others share the name.
-pub fn rule_name(report: &Report, index: usize) -> Markup {
-    html! { bdi { (rule_title(report, &report.rules[index])) } }
-}
-
-pub fn swept(report: &Report) -> bool {
-    report.command == Command::Sweep && !report.dry_run
-}
-
-/// Whether expired documents were counted: a check never does, a sweep only where somebody asks.
-pub fn is_counted(report: &Report) -> bool {
-    match report.command {
-        Command::Check => false,
-        Command::Audit => true,
-        Command::Sweep => report.dry_run || report.rules.iter().any(|rule| rule.expired_count.is_some()),
     }
 }

@@ -1,18 +1,20 @@
-//! One rule of the page: what it is, what was found and done, and what somebody should know.
+//! Article of one rule: its facts, errors and warnings.
 
 use maud::{Markup, html};
 
-use super::overview::{deleted, is_counted, rule_name, swept};
-use super::words::{at, code, measured, name, share, unmeasured};
-use super::{Command, Report, RuleReport, Status, detail, status};
+use super::detail;
+use super::words::{
+    at, code, deleted, found_by, is_counted, measured, name, next_days, rule_name, share, status, swept, unmeasured,
+};
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::report::ages::age;
 use crate::report::lines::pauses;
+use crate::report::{Command, Report, RuleReport, Status};
 use crate::report::{PausedMs, Strategy};
 use crate::text::{bytes, count, duration, plural};
 
-/// The rule with this index; `full`: with its charts, tables and samples.
+/// Shows the rule with this index; `full`: with its charts, tables and samples.
 pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
     let rule = &report.rules[index];
     html! {
@@ -35,24 +37,7 @@ pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup 
     }
 }
 
-/// How many documents expire within the days of the forecast.
-pub fn next_days(audit: &AuditReport) -> Option<u64> {
-    audit.forecast.as_ref().map(|days| days.iter().map(|day| day.count).sum())
-}
-
-/// The index or the way that the expired documents are found by.
-pub fn found_by(rule: &RuleReport) -> Markup {
-    html! {
-        @match (&rule.index, rule.strategy) {
-            (Some(index), _) => { "index " (code(index)) }
-            (None, Some(Strategy::Buckets)) => "whole buckets",
-            (None, Some(Strategy::CollectionScan | Strategy::Index)) => "collection scan",
-            (None, None) => (unmeasured()),
-        }
-    }
-}
-
-/// The error and the warnings.
+/// Shows the error and the warnings.
 fn notes(rule: &RuleReport) -> Markup {
     let tone = match rule.status {
         Status::Failed => "error",

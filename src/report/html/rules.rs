@@ -1,14 +1,14 @@
-//! The rules of the page in one table.
+//! Table of the rules.
 
 use maud::{Markup, html};
 
-use super::overview::{deleted, is_counted, link, rule_name, swept};
-use super::rule::{found_by, next_days};
-use super::words::{about, code, name, number_cell, scrolling, share};
-use super::{Command, Report, RuleReport, Status, status};
+use super::words::{
+    about, code, deleted, found_by, is_counted, link, name, next_days, number_cell, rule_name, scrolling, share, status, swept,
+};
+use crate::report::{Command, Report, RuleReport, Status};
 use crate::text::{duration, plural};
 
-/// All rules in a table; those without anything to say in one of their own, folded.
+/// Shows the rules in a table; those with nothing to say in a second one, folded.
 pub fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
     let folded = plural(quiet.len() as u64, "more rule");
     html! {

@@ -1,15 +1,17 @@
-//! Pieces that several parts of the page are made of: names, numbers and dates, each harmless whatever it holds.
+//! Words of the page that several of its parts use: names, numbers, dates and states, each escaped whatever it holds.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
+use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
+use crate::report::{Command, Report, RuleReport, Status, Strategy, lines};
 use crate::text::{self, clean, count};
 
-/// Longer `_id`s are shown by their beginning.
-const MOST_ID: usize = 160;
+/// Characters of an `_id` that are shown.
+const MAX_ID_CHARS: usize = 160;
 
-/// Text from outside, with a direction of its own.
+/// Shows a text from outside, isolated so that its writing direction changes nothing around it.
 pub fn name(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
@@ -26,31 +28,31 @@ pub fn measured(value: Option<u64>) -> Markup {
     html! { @if let Some(number) = value { (count(number)) } @else { (unmeasured()) } }
 }
 
-/// An instant to the millisecond.
+/// Shows an instant to the millisecond.
 pub fn at(instant: Instant) -> Markup {
     html! { time datetime=(instant) { (instant) } }
 }
 
-/// An instant to the minute.
+/// Shows an instant to the minute.
 pub fn about(instant: Instant) -> Markup {
     html! { time datetime=(instant) title=(instant) { (instant.minute()) } }
 }
 
-/// An `_id`, cut where it is long.
+/// Shows an `_id`, or the beginning of a long one.
 pub fn id(value: &Value) -> Markup {
     let text = text::id(value);
-    match text.char_indices().nth(MOST_ID) {
+    match text.char_indices().nth(MAX_ID_CHARS) {
         Some((end, _)) => html! { code { bdi { (text[..end]) } "…" } },
         None => html! { code { bdi { (text) } } },
     }
 }
 
-/// The cell of a number in a table that can be sorted.
+/// Returns the cell of a number in a table that can be sorted.
 pub fn number_cell(value: Option<u64>) -> Markup {
     html! { td.n data-v=(value.map(|number| number.to_string()).unwrap_or_default()) { (measured(value)) } }
 }
 
-/// A part of a whole as a bar, with its number.
+/// Shows a share as a bar, with its number.
 pub fn share(percent: Option<f64>) -> Markup {
     html! {
         @if let Some(percent) = percent {
@@ -59,9 +61,71 @@ pub fn share(percent: Option<f64>) -> Markup {
     }
 }
 
-/// A table that scrolls on its own where it is too wide, also by keyboard.
+/// Wraps a table so that it scrolls by itself if it is too wide, also by keyboard.
 pub fn scrolling(label: &str, table: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
+}
+
+/// Returns a number of deleted documents; a lower bound if a reply was lost.
+pub fn deleted(number: u64, uncertain: bool) -> String {
+    format!("{}{}", if uncertain { "≥ " } else { "" }, count(number))
+}
+
+/// Links to the article of a rule.
+pub fn link(report: &Report, index: usize) -> Markup {
+    html! { a href={"#rule-" (index + 1)} { (rule_name(report, index)) } }
+}
+
+/// Returns the rule's name, with its namespace if others share the name.
+pub fn rule_name(report: &Report, index: usize) -> Markup {
+    html! { bdi { (lines::title(report, &report.rules[index])) } }
+}
+
+/// Whether documents were to be deleted.
+pub fn swept(report: &Report) -> bool {
+    report.command == Command::Sweep && !report.dry_run
+}
+
+/// Whether expired documents were counted: a check never does, a sweep only where somebody asks.
+pub fn is_counted(report: &Report) -> bool {
+    match report.command {
+        Command::Check => false,
+        Command::Audit => true,
+        Command::Sweep => report.dry_run || report.rules.iter().any(|rule| rule.expired_count.is_some()),
+    }
+}
+
+/// Returns the documents that expire within the days of the forecast.
+pub fn next_days(audit: &AuditReport) -> Option<u64> {
+    audit.forecast.as_ref().map(|days| days.iter().map(|day| day.count).sum())
+}
+
+/// Returns the index, or the other way to find the expired documents.
+pub fn found_by(rule: &RuleReport) -> Markup {
+    html! {
+        @match (&rule.index, rule.strategy) {
+            (Some(index), _) => { "index " (code(index)) }
+            (None, Some(Strategy::Buckets)) => "whole buckets",
+            (None, Some(Strategy::CollectionScan | Strategy::Index)) => "collection scan",
+            (None, None) => (unmeasured()),
+        }
+    }
+}
+
+/// Returns a status; in a check a complete rule is ok.
+pub fn status(report: &Report, status: Status) -> Markup {
+    let is_ok = report.command == Command::Check && status == Status::Complete;
+    html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }
+}
+
+/// Returns the name of the command.
+pub fn title(report: &Report) -> &'static str {
+    match report.command {
+        Command::Check => "sweeper check",
+        Command::Audit => "sweeper audit",
+        Command::Sweep if report.dry_run => "sweeper dry run",
+        Command::Sweep => "sweeper sweep",
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +142,7 @@ mod tests {
     #[test]
     fn a_long_id_is_shown_by_its_beginning() {
         let markup = id(&Value::String("é".repeat(1_000))).0;
-        assert_eq!(markup.matches('é').count(), MOST_ID - 1, "{markup}");
+        assert_eq!(markup.matches('é').count(), MAX_ID_CHARS - 1, "{markup}");
         assert!(markup.contains('…'));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
+use ttl_sweeper::native::report::NativeReport;
 use ttl_sweeper::policy::schema::json_schema;
 use ttl_sweeper::policy::{Policy, parse};
 use ttl_sweeper::report::history::History;
@@ -286,11 +287,13 @@ async fn the_command_prints_the_schemas_and_needs_no_policy() {
     let policy = json_schema();
     let report = schema::of::<Report>();
     let history = schema::of::<History>();
+    let native = schema::of::<NativeReport>();
     for (args, expected) in [
         (&["schema"][..], &policy),
         (&["schema", "policy"], &policy),
         (&["schema", "report"], &report),
         (&["schema", "history"], &history),
+        (&["schema", "native"], &native),
     ] {
         let ran = run(sweeper(args)).await;
         assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (Some(0), expected.as_str(), ""), "{args:?}");
