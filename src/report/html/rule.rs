@@ -11,7 +11,7 @@ use crate::instant::Instant;
 use crate::report::ages::age;
 use crate::report::lines::pauses;
 use crate::report::{Command, Report, RuleReport, Status};
-use crate::report::{PausedMs, Strategy};
+use crate::report::PausedMs;
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; `full`: with its charts, tables and samples.
