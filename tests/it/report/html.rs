@@ -88,8 +88,8 @@ fn charts_have_a_text_and_their_numbers_as_tables() {
     let cells = |index: usize| rows(tables[index], "table");
     assert_eq!(cells(0).iter().map(|row| [row[1].clone(), row[2].clone()]).collect::<Vec<_>>(), ages);
     assert_eq!(cells(0)[0][0], "in the future");
-    assert_eq!(cells(0)[3][0], "1d – 7d");
-    assert_eq!(cells(0)[8][0], "2y and more");
+    assert_eq!(cells(0)[3][0], "1 d – 7 d");
+    assert_eq!(cells(0)[8][0], "2 y and more");
     let forecast: Vec<Vec<String>> = (rule["forecast"].as_array().unwrap().iter())
         .map(|day| vec![day["from"].as_str().unwrap().to_owned(), number(&day["count"])])
         .collect();
