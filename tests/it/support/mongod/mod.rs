@@ -83,8 +83,10 @@ impl Mongod {
         format!("mongodb://127.0.0.1:{}/?directConnection=true{options}", self.port)
     }
 
+    /// Makes a client of the test's own: it waits for a server that a busy machine keeps from answering, where `sweeper` gives up.
     pub async fn client(&self) -> Client {
-        Client::with_uri_str(self.uri()).await.expect("a client")
+        let patient = format!("{}&connectTimeoutMS=60000&serverSelectionTimeoutMS=60000", self.uri());
+        Client::with_uri_str(patient).await.expect("a client")
     }
 
     /// Ends the server at once, as a crash would.
