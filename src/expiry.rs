@@ -1,8 +1,10 @@
-//! Which documents have expired: the whole predicate of a rule, as one filter document. Every delete carries it, and every count asks with it.
+//! The whole predicate of a rule as one filter document: it selects the documents that have expired. Every delete and every count carries it.
 
 pub mod classes;
 mod earliest;
 pub mod shape;
+#[cfg(test)]
+mod tests;
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -12,7 +14,7 @@ use crate::values::last_object_id;
 /// Epoch numbers below this magnitude are seconds, from it on milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
 const SECONDS_OR_MILLIS: i64 = 100_000_000_000;
 
-/// The earliest instant of ECMAScript's dates, in milliseconds: an epoch number before it is no date that anyone stored.
+/// The earliest instant of ECMAScript's dates, in milliseconds: an epoch number before it cannot be meant as a date.
 const EARLIEST_MILLIS: i64 = -8_640_000_000_000_000;
 
 /// Decides which documents of one collection have expired at `as_of`.
@@ -30,7 +32,7 @@ pub struct Expiry {
     pub not_before_1970: bool,
     /// A further predicate, ANDed.
     pub filter: Option<Document>,
-    /// What the run calls now.
+    /// The instant the run calls now.
     pub as_of: DateTime,
 }
 
@@ -40,14 +42,14 @@ impl Expiry {
         threshold(self.as_of, self.expire_after_seconds)
     }
 
-    /// The latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of its own.
+    /// Returns the latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of a document.
     pub fn latest(&self) -> DateTime {
         let own = self.ttl_field.as_ref().map(|_| minus_seconds(self.as_of, 1));
-        // Without either the rule expires nothing; the policy does not allow it.
+        // A rule with neither expires nothing; the policy does not allow one.
         self.threshold().max(own).unwrap_or(DateTime::MIN)
     }
 
-    /// The latest date that can have expired, as a document holds it; a value that no document can hold stands for "none can".
+    /// Returns the latest date that can have expired, as a document holds it; `MinKey`, which no date equals, if none can.
     pub fn latest_key(&self) -> Bson {
         match self.dated(self.latest()).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
             Some(key) => key.clone(),
@@ -55,11 +57,11 @@ impl Expiry {
         }
     }
 
-    /// The whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
+    /// Returns the whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
     pub fn predicate(&self) -> Document {
         let mut all = vec![self.dated(self.latest())];
         if let Some(mut none_of) = self.wrong_unit() {
-            // A Decimal128 is no epoch number here, but would compare as one.
+            // A Decimal128 does not count as an epoch number, but would compare as one.
             none_of.push(doc! { &self.field: { "$type": "decimal" } });
             all.push(doc! { "$nor": none_of });
         }
@@ -82,7 +84,9 @@ impl Expiry {
         }
     }
 
-    /// Documents that would expire by their date, but whose ttl is 0 or a negative other than -1: kept, and worth knowing of.
+    /// Returns a predicate for documents that would expire by their date, but are kept because their ttl is 0, or a negative number other than -1.
+    ///
+    /// `None` if the rule has no `ttlField`.
     pub fn ttl_not_positive(&self) -> Option<Document> {
         let ttl_field = self.ttl_field.as_ref()?;
         let ttl = || Bson::from(format!("${ttl_field}"));
@@ -102,19 +106,20 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Documents with an epoch number that is seconds where the rule says milliseconds, or the reverse: never deleted.
+    /// Returns a predicate for documents that are kept because their epoch number is in seconds although the rule says milliseconds, or the
+    /// reverse. `None` if the rule's dates are no epoch numbers.
     pub fn implausible_epoch(&self) -> Option<Document> {
         let mut all = vec![doc! { "$or": self.wrong_unit()? }];
         all.extend(self.filter.clone());
         Some(doc! { "$and": all })
     }
 
-    /// An aggregation expression for the earliest date of a document in the unit of the format, null where it has none.
+    /// Returns an aggregation expression for the earliest date of a document in the unit of the format, null if it has none.
     pub fn earliest(&self) -> Bson {
         earliest::earliest(&self.field, element_types(self.format), &[])
     }
 
-    /// Reads a value of [`Self::earliest`] as an instant.
+    /// Returns the instant of a value of [`Self::earliest`]; `None` if it is no date.
     pub fn instant(&self, earliest: &Bson) -> Option<DateTime> {
         let number = match earliest {
             Bson::DateTime(date) => return Some(*date),
@@ -125,11 +130,11 @@ impl Expiry {
             _ => return None,
         };
         let millis = if self.format == DateFormat::EpochSeconds { number * 1000.0 } else { number };
-        // A cast from float saturates; NaN does not get here, for it never compares as expired.
+        // A cast from float saturates; NaN does not occur, since it never compares as expired.
         Some(DateTime::from_millis(millis.floor() as i64))
     }
 
-    /// `{field: at or before the instant}`, in the unit of the format. Matches through arrays as an index on the field would hold them.
+    /// Returns `{field: at or before the instant}`, in the unit of the format. Matches through arrays as an index on the field would hold them.
     ///
     /// Never `$expr`: its comparison is not bracketed by type and would take documents without a date at all.
     fn dated(&self, at: DateTime) -> Document {
@@ -150,7 +155,7 @@ impl Expiry {
         doc! { &self.field: condition }
     }
 
-    /// Predicates for epoch numbers that cannot be meant in the rule's unit. In an array one such element is enough: when unsure, the
+    /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. In an array one such element is enough: an uncertain
     /// document is kept.
     fn wrong_unit(&self) -> Option<Vec<Document>> {
         let ranges: [&[(&str, i64)]; 2] = match self.format {
@@ -167,7 +172,7 @@ impl Expiry {
         Some(ranges.into_iter().map(in_range).collect())
     }
 
-    /// Whether a document with a value in its ttl field has expired, as an aggregation expression that cannot fail on any value.
+    /// Returns an aggregation expression that tells whether a document with a value in its ttl field has expired. It fails on no value.
     fn own_ttl_expired(&self, ttl_field: &str) -> Document {
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let (now, per_second, earliest) = match self.format {
@@ -205,13 +210,13 @@ fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
     DateTime::from_millis(instant.timestamp_millis().saturating_sub(i64::from(seconds) * 1000))
 }
 
-/// The value if it is a whole number that fits int32 (int32, int64 or double), else null.
+/// Returns an expression for the value if it is a whole number that fits int32 (int32, int64 or double), else null.
 ///
 /// Source: Azure Cosmos DB for MongoDB, "Time to live": other types are stored but are no meaningful ttl.
 fn whole_int32(value: Bson) -> Bson {
     let is_type = |name: &str| doc! { "$eq": [{ "$type": value.clone() }, name] };
-    // Nested conditions, for the branches of `$cond` alone are sure not to be evaluated: `$trunc` fails on a string. The type that most
-    // have comes first.
+    // Nested conditions, since only the branches of `$cond` are certain not to be evaluated: `$trunc` fails on a string. The most frequent type
+    // comes first.
     let fits = doc! { "$and": [
         { "$gte": [value.clone(), i32::MIN] },
         { "$lte": [value.clone(), i32::MAX] },
@@ -225,7 +230,7 @@ fn whole_int32(value: Bson) -> Bson {
     doc! { "$cond": [is_type("int"), value, other] }.into()
 }
 
-/// The types that count as a date in a format, by their `$type` names.
+/// Returns the types that count as a date in a format, by their `$type` names.
 fn element_types(format: DateFormat) -> &'static [&'static str] {
     match format {
         DateFormat::Date => &["date"],

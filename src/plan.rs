@@ -7,6 +7,8 @@ pub mod guard;
 pub mod index;
 mod native;
 pub mod reason;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -245,8 +247,8 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     }
 }
 
-/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too, or that
-/// a key of the rule has no effect.
+/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too or a
+/// key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen } = target;
     if *seen == Seen::Missing {

@@ -1,32 +1,32 @@
-//! What becomes of every document of a collection, as facets of one aggregation: expired, not expired yet, or never and why.
+//! The class of every document of a collection, as facets of one aggregation: expired, to expire on a day, or never for a reason.
 
 use bson::{Bson, Document, doc};
 
 use super::{Expiry, earliest, element_types, shape, whole_int32};
 use crate::policy::DateFormat;
 
-/// Days that are looked ahead.
+/// Days of the forecast.
 pub const FORECAST_DAYS: u32 = 30;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// The first and the last millisecond of the years 0 to 9999: outside of them no server takes a date apart.
+/// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts.
 const FIRST_MONTH_MS: i64 = -62_167_219_200_000;
 const LAST_MONTH_MS: i64 = 253_402_300_799_999;
 
-/// From here on (the year 5138) a date is more likely one whose milliseconds were taken for seconds.
+/// The instant (in the year 5138) from which on a date is more likely one whose milliseconds were taken for seconds.
 const FAR_MS: i64 = 100_000_000_000_000;
 
 impl Expiry {
-    /// The branches of a `$facet` that put every document that the filter selects into exactly one of up to four lists of groups.
+    /// Returns the branches of a `$facet` that put every document that the filter selects into exactly one of up to four lists of groups.
     ///
     /// `expired`: those that [`Self::predicate`] selects; groups of `_id: {a, m}` with `n`, `oldest`, `newest` (as [`Self::instant`] reads
     /// them) and the sums of `sums`. `wrongUnit` and `decimal`: those that an epoch rule keeps for the magnitude or the type of a number.
     /// `rest`: all others; groups of `_id: {r, a, d, f}`.
     ///
-    /// `a` is the place of the age of the deciding date among `age_bounds` (milliseconds, ascending): how many of them are at or below it.
-    /// `m` is the month, 12 * year + month - 1. `r` says why the documents never expire, null where they will; `d` is the day after now, from 1
-    /// on, on which they do, null where that is not within [`FORECAST_DAYS`]; `f` whether their date is in the year 5138 or later. Groups of documents
+    /// `a` is the place of the age of the deciding date among `age_bounds` (milliseconds, ascending): the number of bounds at or below it.
+    /// `m` is the month, 12 * year + month - 1. `r` is the reason for which the documents never expire, or null; `d` is the day after now, from 1
+    /// on, on which they expire, null if that is not within [`FORECAST_DAYS`]; `f` tells whether their date is in the year 5138 or later. Groups of documents
     /// that never expire have some of their `_id`s in `first`, `last`, `least` and `greatest`.
     pub fn classes(&self, filter: Option<&Document>, age_bounds: &[i64], sums: &Document) -> Document {
         let matching = |condition: Document| {
@@ -51,8 +51,8 @@ impl Expiry {
         facets
     }
 
-    /// Documents that were expired by their own ttl or by the rule's, some of them, with what decided: `date` as [`Self::instant`] reads it,
-    /// `dates` that there were, and the document's own valid `ttl` or null.
+    /// Returns the stages for some expired documents, with the values that decided: `date` as [`Self::instant`] reads it, the number of `dates`,
+    /// and the document's own valid `ttl` or null.
     pub fn samples(&self, limit: i64) -> Vec<Document> {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         vec![
@@ -104,7 +104,7 @@ impl Expiry {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let undated = doc! { "$cond": [{ "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null] };
-        // One value, so that nothing of the document's own can be in the way of a name.
+        // One value, so that no field of the document can collide with a name.
         let seen = doc! { "$let": {
             "vars": { "e": self.earliest() },
             "in": { "e": "$$e", "ttl": ttl, "r": undated },
@@ -146,24 +146,24 @@ impl Expiry {
         ]
     }
 
-    /// The age of a date in `$ms`, in milliseconds, as a double.
+    /// Returns the age of a date in `$ms`, in milliseconds, as a double.
     fn age(&self) -> Document {
         doc! { "$subtract": [self.as_of.timestamp_millis() as f64, "$ms"] }
     }
 
-    /// A date of the format as milliseconds since 1970, a double: of dates more than 285,000 years away the last digits are lost, and none of
-    /// them matters. Null of null.
+    /// Returns a date of the format as milliseconds since 1970, a double; null for null. Dates more than 285,000 years away lose their last
+    /// digits, which do not matter.
     fn millis(&self, date: &str) -> Document {
         match self.format {
             DateFormat::Date | DateFormat::EpochMillis => doc! { "$toDouble": date },
-            // Seconds with a fraction are whole milliseconds but for what the multiplication adds.
+            // Seconds with a fraction are whole milliseconds, except for the error of the multiplication.
             DateFormat::EpochSeconds => doc! { "$round": [{ "$multiply": [date, 1000.0] }, 2] },
             DateFormat::ObjectId => doc! { "$toDouble": { "$toDate": date } },
         }
     }
 }
 
-/// Counts by a key; where `named` holds, with some `_id`s.
+/// Returns a stage that counts by a key; if `named` holds, with some `_id`s.
 fn grouped(key: Bson, named: Bson) -> Document {
     let id = doc! { "$cond": [named, "$_id", "$$REMOVE"] };
     doc! { "$group": {
@@ -176,7 +176,7 @@ fn grouped(key: Bson, named: Bson) -> Document {
     } }
 }
 
-/// How many of the bounds, which ascend, are at or below the value: found by halving.
+/// Returns an expression for the number of ascending bounds that are at or below the value, by binary search.
 fn place(value: &Document, bounds: &[i64]) -> Bson {
     fn among(value: &str, bounds: &[i64], below: i32) -> Bson {
         if bounds.is_empty() {

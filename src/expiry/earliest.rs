@@ -6,7 +6,7 @@
 
 use bson::{Bson, Document, doc};
 
-/// Gives the least element of one of `types` at `path`, or null.
+/// Returns an expression for the least element of one of `types` at `path`, or null.
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end gives its elements, but not when it was reached by a position.
@@ -14,7 +14,7 @@ pub fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
     Walk { types, bounds, gather: "$min" }.whole(path)
 }
 
-/// Gives how many values of one of `types` there are at `path`.
+/// Returns an expression for the number of values of one of `types` at `path`.
 pub fn count(path: &str, types: &[&str]) -> Bson {
     Walk { types, bounds: &[], gather: "$sum" }.whole(path)
 }
@@ -23,7 +23,7 @@ struct Walk<'a> {
     types: &'a [&'a str],
     /// A further condition on the value, by comparison operator.
     bounds: &'a [(&'a str, i64)],
-    /// What becomes of several values: `$min` of them, or with `$sum` their number.
+    /// The operator that combines several values: `$min`, or `$sum` for their number.
     gather: &'a str,
 }
 
@@ -33,7 +33,7 @@ impl Walk<'_> {
         self.value(format!("${}", names[0]).into(), &names[1..])
     }
 
-    /// The earliest date below a value that was reached by name.
+    /// Returns the earliest date below a value that was reached by name.
     fn value(&self, value: Bson, rest: &[&str]) -> Bson {
         if !rest.is_empty() {
             return self.inside(value, rest);
@@ -47,7 +47,7 @@ impl Walk<'_> {
         let_v(value, doc! { "$cond": [{ "$isArray": ["$$v"] }, of_elements, self.single()] })
     }
 
-    /// The earliest date below a value of which the path goes on.
+    /// Returns the earliest date below a value behind which the path continues.
     fn inside(&self, value: Bson, rest: &[&str]) -> Bson {
         let (name, below) = (rest[0], &rest[1..]);
         let documents = doc! { "$filter": { "input": "$$v", "as": "e", "cond": is_type("$$e", "object") } };
@@ -71,7 +71,7 @@ impl Walk<'_> {
         )
     }
 
-    /// The earliest date below a value that was reached by its position in an array.
+    /// Returns the earliest date below a value that was reached by its position in an array.
     fn at(&self, value: Bson, rest: &[&str]) -> Bson {
         if rest.is_empty() { let_v(value, self.single()) } else { self.inside(value, rest) }
     }
@@ -80,12 +80,12 @@ impl Walk<'_> {
         self.gather == "$sum"
     }
 
-    /// What stands for no date at all.
+    /// Returns the value that stands for no date at all.
     fn nothing(&self) -> Bson {
         if self.counts() { 0.into() } else { Bson::Null }
     }
 
-    /// What stands for `$$v`, which is no array.
+    /// Returns the expression for `$$v`, which is no array.
     fn single(&self) -> Document {
         let one = if self.counts() { Bson::from(1) } else { "$$v".into() };
         doc! { "$cond": [self.is_date("$$v"), one, self.nothing()] }

@@ -1,4 +1,4 @@
-//! Why a value holds no date: one word for whatever is at a field path, as an aggregation expression.
+//! The reason for which a value holds no date: an aggregation expression with one word for the value at a field path.
 
 use bson::{Bson, Document, doc};
 
@@ -8,12 +8,13 @@ use crate::policy::DateFormat;
 /// A number under a date rule that is a plausible date as epoch seconds: 1973 to 5138.
 pub const NUMBER_SECONDS: &str = "numberSeconds";
 
-/// The same as epoch milliseconds.
+/// A number under a date rule that is a plausible date as epoch milliseconds.
 pub const NUMBER_MILLIS: &str = "numberMillis";
 
-/// Names what is at `path`, where no date of the format is. Gives a reason of `neverExpires`, or one of the two above for `number`.
+/// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of the two above
+/// for `number`.
 ///
-/// The words are for people: they only tell apart documents that never expire, and decide about none.
+/// The words are for people: they only distinguish documents that never expire, and decide nothing.
 pub fn shape(path: &str, format: DateFormat) -> Bson {
     let names: Vec<&str> = path.split('.').collect();
     value(format!("${}", names[0]).into(), &names[1..], format)
@@ -42,7 +43,7 @@ fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
     )
 }
 
-/// Names `$$v`.
+/// Returns an expression that names `$$v`.
 fn leaf(format: DateFormat) -> Document {
     // Not `$in` with a list, which Azure Cosmos DB does not take in an expression.
     let is = |names: &[&str]| doc! { "$or": names.iter().map(|name| is_type("$$v", name)).collect::<Vec<_>>() };

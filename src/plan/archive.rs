@@ -1,4 +1,4 @@
-//! Whether what a rule deletes can be archived first. That asks for a delete that compares whole documents, byte by byte.
+//! The guard of rules with `archive`: archiving needs a delete that compares whole documents, byte by byte.
 
 use bson::{Bson, Document};
 
@@ -7,7 +7,7 @@ use crate::facts::{Collection, Kind};
 use crate::flavor::Capabilities;
 use crate::policy::Rule;
 
-/// Why a rule with `archive` cannot run; `None` where it can, or has none.
+/// Returns the refusal of a rule with `archive` that cannot archive; `None` if it can, or has no `archive`.
 pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
     rule.archive.as_ref()?;
     let refuse = |detail: &str| Some(Refusal::new(Guard::Archive, format!("`archive`: {detail}")));
@@ -30,7 +30,7 @@ pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities
     }
 }
 
-/// The default collation, which compares byte by byte.
+/// Whether a collation is the default one, which compares byte by byte.
 fn is_simple(collation: Option<&Document>) -> bool {
     collation.is_none_or(|collation| collation.get("locale") == Some(&Bson::from("simple")))
 }

@@ -1,4 +1,4 @@
-//! Which index a sweep goes along.
+//! The choice of the index that a sweep walks.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ pub struct IndexChoice {
     pub name: String,
     /// Whether walking the index forward meets the oldest date first.
     pub oldest_first: bool,
-    /// Whether the rule's date or filter bounds the walk: a hinted index may serve neither, and is then gone through as a whole.
+    /// Whether the rule's date or filter bounds the walk. A hinted index may serve neither, and is then walked as a whole.
     pub bounded: bool,
 }
 
-/// Chooses the index for the rule's field, or none. The policy's `hint` stands above the choice.
+/// Chooses the index for the rule's field, or none. The policy's `hint` overrides the choice.
 ///
-/// Errors: why the hinted index cannot serve.
+/// Errors: the reason for which the hinted index cannot serve.
 pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Option<IndexChoice>, String> {
     let indexes = &collection.indexes;
     let collation = rule.collation.as_ref().or(collection.collation.as_ref());
@@ -56,7 +56,7 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
             && !index.hidden
             && covers_rule(index, rule, collation)
     });
-    // Ascending first, for a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
+    // Ascending first, since a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
     Ok(usable
         .map(|index| (choice(index, rule, field), index.key.len()))
         .min_by_key(|(choice, length)| (!choice.oldest_first, *length))
@@ -71,14 +71,14 @@ fn choice(index: &IndexFacts, rule: &Rule, field: &str) -> IndexChoice {
     IndexChoice { name: index.name.clone(), oldest_first: first.is_some_and(ascending), bounded: first.is_some_and(asked_for) }
 }
 
-/// Whether a document with a date can be outside of the index for its kind alone.
+/// Whether the kind of an index can leave out a document with a date.
 fn leaves_out(index: &IndexFacts, field: &str) -> bool {
     let names: Vec<&str> = index.key.iter().map(|(name, _)| name.as_str()).collect();
     names.iter().any(|name| name.ends_with("$**")) || (index.sparse && !names.contains(&field))
 }
 
-/// Whether every document that the rule selects is in the index: a partial one must have each of its terms in the rule's filter, read
-/// under the same collation.
+/// Whether the index has every document that the rule selects: each term of a partial index must be in the rule's filter, read under the same
+/// collation.
 fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) -> bool {
     let Some(partial) = &index.partial else { return true };
     let Some(filter) = &rule.filter else {
@@ -89,7 +89,7 @@ fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) ->
         && partial.iter().all(|(key, value)| terms.iter().any(|(k, v)| *k == key && *v == value))
 }
 
-/// The terms of a filter that all must hold: those at its top and those in a top-level `$and`.
+/// Returns the terms of a filter that all must hold: those at its top and those in a top-level `$and`.
 fn terms(filter: &Document) -> Vec<(&String, &Bson)> {
     let nested = filter.get_array("$and").ok().into_iter().flatten().filter_map(Bson::as_document).flat_map(terms);
     filter.iter().chain(nested).collect()
@@ -100,7 +100,7 @@ pub fn is_same_collation(a: Option<&Document>, b: Option<&Document>) -> bool {
     spelled_out(a) == spelled_out(b)
 }
 
-/// A collation with its defaults filled in, as listIndexes shows one; `None` is the simple one.
+/// Returns a collation with its defaults filled in, as listIndexes shows one; `None` is the simple one.
 fn spelled_out(collation: Option<&Document>) -> Option<Document> {
     let given = collation.filter(|collation| !matches!(collation.get_str("locale"), Ok("simple")))?;
     let mut all = doc! {

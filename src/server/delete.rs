@@ -77,8 +77,8 @@ impl DeleteError {
 
 /// Deletes the documents that the restriction names and that match the whole predicate of their rule.
 ///
-/// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has moved since it was found survives, and a
-/// document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
+/// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has moved since it was found
+/// survives, and a document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
 pub async fn delete(
     deployment: &Deployment,
     selection: &Selection,

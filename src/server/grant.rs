@@ -1,16 +1,16 @@
 //! The rights to delete and to record, as values.
 
-/// Without this value no document can be deleted: [`super::delete`] asks for it, and only a sweep that is no dry run, confirmed where
-/// somebody could be asked, can make one.
+/// The right to delete. [`super::delete`] demands it, and only a sweep that is no dry run, and that a person at a terminal has confirmed, can make
+/// one.
 pub struct DeleteGrant(());
 
-/// Why a sweep may go on to delete, or has nothing to; without a yes of whoever is at the terminal it ends before.
+/// The answer to the question before a sweep deletes. A sweep that is refused ends before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// `--yes`, or nobody to ask.
+    /// `--yes`, or no person at a terminal to ask.
     NotAsked,
     Given,
-    /// There was nothing to ask about, so there is nothing to delete either.
+    /// Nothing had expired, so there was no question, and there is nothing to delete.
     NothingToDelete,
 }
 
@@ -20,7 +20,7 @@ impl DeleteGrant {
     }
 }
 
-/// Without this value no run is recorded: [`super::history`] asks for it, and a dry run cannot make one.
+/// The right to record a run. [`super::history`] demands it, and a dry run cannot make one.
 pub struct RecordGrant(());
 
 impl RecordGrant {

@@ -1,0 +1,143 @@
+use bson::Bson;
+
+use super::*;
+use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology};
+use crate::flavor::Flavor;
+use crate::policy::parse::parse;
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn server(clock_skew_ms: i64) -> ServerFacts {
+    ServerFacts {
+        flavor: Flavor::MongoDb,
+        recognised_by: String::new(),
+        capabilities: Flavor::MongoDb.capabilities(17),
+        version: "6.0.5".into(),
+        wire_version: 17,
+        topology: Topology::Standalone,
+        set_name: None,
+        hosts: vec!["h:27017".into()],
+        local_time: DateTime::from_millis(NOW),
+        clock_skew_ms,
+    }
+}
+
+fn namespace() -> Namespace {
+    Namespace { database: "d".into(), collection: "c".into() }
+}
+
+fn seen(kind: Kind, indexes: Vec<IndexFacts>, document_count: u64) -> Seen {
+    let collection = Collection { indexes, ..Collection::new(namespace(), kind) };
+    Seen::Collection(Box::new(collection), Figures { document_count, ..Figures::default() })
+}
+
+fn index(field: &str) -> IndexFacts {
+    IndexFacts {
+        name: format!("{field}_1"),
+        key: vec![(field.into(), Bson::Int32(1))],
+        partial: None,
+        hidden: false,
+        sparse: false,
+        collation: None,
+        expire_after_seconds: None,
+    }
+}
+
+fn series() -> TimeSeries {
+    TimeSeries { time_field: "t".into(), meta_field: None, bucket_max_span_seconds: None, shows_buckets: true }
+}
+
+/// Plans one rule with these keys over one namespace.
+fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
+    let text = format!("version: 1\ncollections: [{{namespace: d.c, expireAfter: 1h{keys}}}]\n");
+    let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
+    let run =
+        RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(NOW), allow_clock_skew: false };
+    plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules.remove(0)
+}
+
+/// Returns the decision in short: its kind, the guard, and whether the documents can be counted.
+fn short(decision: &Decision) -> String {
+    match decision {
+        Decision::Sweep(_) => "sweep".into(),
+        Decision::Skip(reason) => format!("skip: {reason}"),
+        Decision::Fail(error) => format!("fail: {error}"),
+        Decision::Refuse { refusal, countable } => format!("{}, countable: {}", refusal.guard, countable.is_some()),
+    }
+}
+
+#[test]
+fn every_kind_of_namespace_has_its_decision() {
+    let (at, field) = (|| vec![index("at")], ", field: at");
+    for (keys, seen, expected) in [
+        (field, Seen::NotLookedFor, "skip: disabled in the policy"),
+        (field, Seen::Missing, "skip: no such namespace"),
+        (field, Seen::Unreadable { error: "why".into() }, "fail: why"),
+        (field, seen(Kind::View, vec![], 0), "view, countable: false"),
+        (field, seen(Kind::Capped, at(), 1), "capped, countable: false"),
+        (field, seen(Kind::Plain, at(), 1), "sweep"),
+        (field, seen(Kind::Clustered, at(), 1), "sweep"),
+        ("", seen(Kind::Plain, at(), 1), "field, countable: false"),
+        ("", seen(Kind::TimeSeries(series()), vec![], 1), "sweep"),
+        (field, seen(Kind::TimeSeries(series()), vec![], 1), "timeSeries, countable: false"),
+        (", field: at, hint: gone_1", seen(Kind::Plain, at(), 1), "hint, countable: true"),
+        (field, seen(Kind::Plain, vec![], 1_000_000), "sweep"),
+        (field, seen(Kind::Plain, vec![], 1_000_001), "collectionScan, countable: true"),
+        (field, seen(Kind::Plain, at(), 1_000_001), "sweep"),
+    ] {
+        assert_eq!(short(&planned(&server(0), keys, seen.clone()).decision), expected, "{keys} {seen:?}");
+    }
+}
+
+#[test]
+fn the_guard_of_the_run_comes_after_the_hint_and_before_the_scan() {
+    let skewed = server(300_001);
+    for (keys, kind, documents, expected) in [
+        (", field: at", Kind::Plain, 1, "clock, countable: true"),
+        (", field: at", Kind::Plain, 1_000_001, "clock, countable: true"),
+        (", field: at, hint: gone_1", Kind::Plain, 1, "hint, countable: true"),
+        (", field: at", Kind::View, 1, "view, countable: false"),
+        ("", Kind::TimeSeries(series()), 1, "clock, countable: true"),
+    ] {
+        assert_eq!(short(&planned(&skewed, keys, seen(kind, vec![], documents)).decision), expected, "{keys} {documents}");
+    }
+    assert_eq!(short(&planned(&skewed, ", field: at", Seen::Missing).decision), "skip: no such namespace");
+}
+
+#[test]
+fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
+    let keys = ", field: at, maxDeletes: 7, batchSize: 50, filter: {kind: x}";
+    let planned = planned(&server(0), keys, seen(Kind::Plain, vec![index("other"), index("at")], 9));
+    let threshold = DateTime::from_millis(NOW - 3_600_000);
+    assert_eq!((planned.threshold, planned.field.as_deref()), (Some(threshold), Some("at")));
+    let sweep = planned.decision.countable().unwrap();
+    assert_eq!(sweep.selection.predicate, bson::doc! { "$and": [{ "at": { "$lte": threshold } }, { "kind": "x" }] });
+    assert_eq!(sweep.selection.index.as_ref().map(|index| index.name.as_str()), Some("at_1"));
+    assert_eq!((sweep.limits.max_deletes, sweep.limits.batch_size, sweep.selection.document_count), (Some(7), 50, 9));
+    assert_eq!((sweep.approved, &sweep.namespace, &sweep.selection.namespace), (None, &namespace(), &namespace()));
+}
+
+#[test]
+fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
+    use crate::policy::DateFormat::{Date, ObjectId};
+    for (kind, wire_version, format, not_before_1970) in
+        [(Kind::Plain, 21, ObjectId, false), (Kind::Clustered, 17, Date, false), (Kind::Clustered, 18, Date, true)]
+    {
+        let server = ServerFacts { wire_version, ..server(0) };
+        let planned = planned(&server, ", field: _id", seen(kind, vec![], 1));
+        let expiry = &planned.decision.countable().unwrap().expiry;
+        assert_eq!((expiry.format, expiry.not_before_1970), (format, not_before_1970), "{wire_version}");
+    }
+}
+
+#[test]
+fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
+    let warnings = |keys, seen| planned(&server(0), keys, seen).warnings;
+    assert_eq!(warnings(", field: at", Seen::Missing), ["no such namespace: `d.c`"]);
+    assert!(warnings(", field: at", seen(Kind::Plain, vec![index("at")], 1)).is_empty());
+    let unused = warnings(", field: at, maxRequestUnits: 400", seen(Kind::Plain, vec![index("at")], 1));
+    assert!(unused.len() == 1 && unused[0].contains("`maxRequestUnits`"), "{unused:?}");
+    let native = IndexFacts { expire_after_seconds: Some(Bson::Int32(60)), ..index("at") };
+    let twice = warnings(", field: at", seen(Kind::Plain, vec![native], 1));
+    assert!(twice.len() == 1 && twice[0].contains("at_1"), "{twice:?}");
+}
