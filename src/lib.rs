@@ -40,3 +40,6 @@ pub mod stop;
 pub mod sweep;
 pub mod text;
 pub mod values;
+
+#[cfg(test)]
+mod floors;

@@ -1,0 +1,222 @@
+//! Holds the floors that the crate documentation describes: reads the source and follows every path into this crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// The floors from the ground up, each with its modules at the root of the crate. A module may use its own floor and those below.
+const FLOORS: [(&str, &[&str]); 4] = [
+    ("ground", &["exit", "failure", "instant", "log", "output", "progress", "stop", "text", "values"]),
+    (
+        "core",
+        &["approval", "audit", "expiry", "facts", "flavor", "init", "native", "pace", "plan", "policy", "report", "schedule"],
+    ),
+    ("shell", &["archive", "lock", "server", "sweep"]),
+    ("commands", &["cli", "commands"]),
+];
+
+/// The only files that name a type of the driver.
+const DRIVER_FILES: [&str; 3] = ["server::connect", "server::driver", "server::driver_error"];
+
+/// Paths that bring a clock, a file, a task or chance: values in, values out do without.
+const IMPURE: [&[&str]; 7] =
+    [&["fastrand"], &["mongodb"], &["std", "env"], &["std", "fs"], &["std", "io"], &["tokio"], &["tracing"]];
+
+/// Returns the modules of the crate, each with the tokens of its file without those that are compiled only for tests.
+fn modules() -> BTreeMap<String, Vec<TokenTree>> {
+    let mut found = BTreeMap::new();
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    collect(&src, "", &mut found);
+    found
+}
+
+fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, Vec<TokenTree>>) {
+    for entry in fs::read_dir(dir).expect("a folder of the source").flatten() {
+        let path = entry.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("names in UTF-8").to_owned();
+        let name = if prefix.is_empty() { stem.clone() } else { format!("{prefix}::{stem}") };
+        if path.is_dir() {
+            collect(&path, &name, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !["main", "lib", "floors"].contains(&stem.as_str())
+        {
+            let tokens: TokenStream = fs::read_to_string(&path).expect("a source file").parse().expect("Rust");
+            found.insert(name, without_tests(tokens));
+        }
+    }
+}
+
+/// Leaves out every item under `#[cfg(test)]`.
+fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
+    let mut kept = Vec::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_test = matches!((&token, tokens.peek()), (TokenTree::Punct(hash), Some(TokenTree::Group(attribute)))
+            if hash.as_char() == '#' && attribute.stream().to_string().replace(' ', "") == "cfg(test)");
+        if !is_test {
+            kept.push(token);
+            continue;
+        }
+        for skipped in tokens.by_ref() {
+            let ends = match &skipped {
+                TokenTree::Punct(punct) => punct.as_char() == ';',
+                TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                _ => false,
+            };
+            if ends {
+                break;
+            }
+        }
+    }
+    kept
+}
+
+/// Returns the paths that a file spells out: those of this crate from its root, all others below the module itself.
+fn paths(module: &str, tokens: &[TokenTree]) -> BTreeSet<Vec<String>> {
+    let mut found = BTreeSet::new();
+    walk(module, tokens, &mut found);
+    found
+}
+
+fn walk(module: &str, tokens: &[TokenTree], found: &mut BTreeSet<Vec<String>>) {
+    let own: Vec<String> = module.split("::").map(str::to_owned).collect();
+    for (index, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Group(group) => walk(module, &group.stream().into_iter().collect::<Vec<_>>(), found),
+            TokenTree::Ident(ident) => {
+                let base = match ident.to_string().as_str() {
+                    "crate" => Vec::new(),
+                    "super" => own[..own.len() - 1].to_vec(),
+                    "self" => own.clone(),
+                    // A path that begins with a child module, such as `pub use child::Thing`.
+                    name => [own.as_slice(), &[name.to_owned()]].concat(),
+                };
+                follow(base, &tokens[index + 1..], found);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Follows `::name::{a, b::c}` from a base.
+fn follow(mut base: Vec<String>, mut rest: &[TokenTree], found: &mut BTreeSet<Vec<String>>) {
+    while let [TokenTree::Punct(first), TokenTree::Punct(second), next, further @ ..] = rest
+        && (first.as_char(), second.as_char()) == (':', ':')
+    {
+        match next {
+            TokenTree::Ident(name) if name == "super" => drop(base.pop()),
+            TokenTree::Ident(name) => base.push(name.to_string()),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
+                let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                for part in inner.split(|token| matches!(token, TokenTree::Punct(comma) if comma.as_char() == ',')) {
+                    if let [TokenTree::Ident(name), after @ ..] = part {
+                        let base = if name == "self" { base.clone() } else { [base.as_slice(), &[name.to_string()]].concat() };
+                        follow(base, after, found);
+                    }
+                }
+                return;
+            }
+            _ => break,
+        }
+        rest = further;
+    }
+    found.insert(base);
+}
+
+/// Returns the modules that each module uses: the longest known beginning of each of its paths.
+fn uses(modules: &BTreeMap<String, Vec<TokenTree>>) -> BTreeMap<&str, BTreeSet<&str>> {
+    let resolve = |path: &[String]| {
+        (1..=path.len()).rev().find_map(|length| modules.get_key_value(&path[..length].join("::")).map(|(name, _)| name.as_str()))
+    };
+    let of = |(module, tokens): (&'_ String, &Vec<TokenTree>)| -> BTreeSet<&str> {
+        paths(module, tokens).iter().filter_map(|path| resolve(path)).filter(|used| used != module).collect()
+    };
+    modules.iter().map(|(module, tokens)| (module.as_str(), of((module, tokens)))).collect()
+}
+
+fn floor(module: &str) -> usize {
+    let root = module.split("::").next().unwrap_or_default();
+    let known = FLOORS.iter().position(|(_, modules)| modules.contains(&root));
+    known.unwrap_or_else(|| panic!("`{root}` is on no floor: add it to FLOORS and to the crate documentation"))
+}
+
+#[test]
+fn no_import_points_up() {
+    let modules = modules();
+    let up: Vec<String> = uses(&modules)
+        .iter()
+        .flat_map(|(module, used)| used.iter().map(move |used| (*module, *used)))
+        .filter(|(module, used)| floor(used) > floor(module))
+        .map(|(module, used)| format!("{module} ({}) -> {used} ({})", FLOORS[floor(module)].0, FLOORS[floor(used)].0))
+        .collect();
+    assert!(up.is_empty(), "imports that point up:\n{}", up.join("\n"));
+}
+
+/// A module and the files of its own folder are one room: only circles between rooms count.
+#[test]
+fn no_two_files_import_each_other() {
+    let modules = modules();
+    let uses = uses(&modules);
+    let is_own = |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
+    let next = |module: &str| uses[module].iter().copied().filter(|used| !is_own(module, used)).collect::<Vec<_>>();
+    let in_circle: Vec<&str> = uses.keys().copied().filter(|module| reaches(module, module, &next)).collect();
+    let lines: Vec<String> = in_circle
+        .iter()
+        .flat_map(|module| next(module).into_iter().map(move |used| (*module, used)))
+        .filter(|(module, used)| reaches(used, module, &next))
+        .map(|(module, used)| format!("{module} -> {used}"))
+        .collect();
+    assert!(lines.is_empty(), "files that import each other:\n{}", lines.join("\n"));
+}
+
+/// Whether a walk along `next` comes from one module to another.
+fn reaches<'a>(from: &'a str, to: &str, next: &impl Fn(&str) -> Vec<&'a str>) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = next(from);
+    while let Some(module) = open.pop() {
+        if module == to {
+            return true;
+        }
+        if seen.insert(module) {
+            open.extend(next(module));
+        }
+    }
+    false
+}
+
+#[test]
+fn only_the_server_names_the_driver() {
+    let driver = ["mongodb".to_owned()];
+    let named: Vec<String> = modules()
+        .into_iter()
+        .filter(|(module, tokens)| !DRIVER_FILES.contains(&module.as_str()) && spells(module, tokens, &driver))
+        .map(|(module, _)| module)
+        .collect();
+    assert!(named.is_empty(), "files that name the driver: {named:?}");
+}
+
+#[test]
+fn the_core_has_no_clock_no_files_and_no_driver() {
+    let core = modules().into_iter().filter(|(module, _)| FLOORS[floor(module)].0 == "core");
+    let impure: Vec<String> = core
+        .flat_map(|(module, tokens)| {
+            let paths = paths(&module, &tokens);
+            let named = IMPURE.iter().map(|path| path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            let named: Vec<String> = named.filter(|path| spells(&module, &tokens, path)).map(|path| path.join("::")).collect();
+            // A type that tells the time, such as `Instant::now`; a variable may well be called `now`.
+            let is_type = |name: &str| name.starts_with(char::is_uppercase);
+            let clocks = paths.iter().filter(|path| matches!(path.as_slice(), [.., of, now] if now == "now" && is_type(of)));
+            let clocks: Vec<String> = clocks.map(|path| path[path.len() - 2..].join("::")).collect();
+            named.into_iter().chain(clocks).map(move |name| format!("{module}: {name}")).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(impure.is_empty(), "values in, values out, but for:\n{}", impure.join("\n"));
+}
+
+/// Whether a file spells out a path that begins with these names in another crate.
+fn spells(module: &str, tokens: &[TokenTree], names: &[String]) -> bool {
+    let depth = module.split("::").count();
+    paths(module, tokens).iter().any(|path| path.len() > depth + names.len() && path[depth..].starts_with(names))
+}
