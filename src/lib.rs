@@ -1,17 +1,125 @@
-//! Deletes expired documents from MongoDB as a TTL index would, where a person wants to see, cap, pace and account for what goes.
+//! Deletes expired documents from MongoDB as a TTL index would, for people who want to see, cap, pace and account for what goes.
 //!
-//! One way for the data:
+//! This page is the map of the house: the way of the data, the floors, the words, and the places to change for what is changed most often.
+//!
+//! # The way of the data
 //!
 //! ```text
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
 //! ```
 //!
-//! Values in, values out are [`policy`], [`expiry`], [`facts`], [`flavor`], [`plan`], [`approval`], [`pace`], [`schedule`],
-//! [`native`], [`audit`], [`init`], [`instant`] and [`report`].
+//! A [`policy`] is read and validated as a whole before anything is contacted. The server is asked for [`facts`]: its version and clock, and each
+//! collection with its indexes and native TTL settings. From both, [`plan`] decides for each rule in each namespace: sweep, skip, refuse or fail.
+//! A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole predicate of the rule. The counts
+//! before, the outcome of the sweep and the count after become one [`report`], whoever asks for it and in whichever format.
 //!
-//! Around them: [`cli`] reads the command line, and [`commands`] leads each command, with one file of its name. It goes through [`server`], which alone
-//! talks to MongoDB, [`sweep`], which deletes, [`archive`], which keeps what is deleted, and [`lock`] and [`stop`], which keep runs apart and end
-//! them. [`output`], [`log`] and [`progress`] are what others see of a run; [`failure`] and [`exit`] are how it ends.
+//! One instant, `asOf`, is read from the server once per run. [`expiry`] does all arithmetic with it; no other module knows a threshold.
+//!
+//! # The floors
+//!
+//! | floor | modules | never |
+//! |---|---|---|
+//! | commands | [`cli`], [`commands`] | |
+//! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only its driver file names a type of the driver. |
+//! | core | [`policy`], [`facts`], [`flavor`], [`expiry`], [`pace`], [`schedule`], [`plan`], [`approval`], [`native`], [`audit`], [`init`], [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
+//! | ground | [`text`], [`values`], [`instant`], [`exit`], [`failure`], [`log`], [`output`], [`progress`], [`stop`] | |
+//!
+//! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
+//! the source and hold this.
+//!
+//! # Safety
+//!
+//! - A delete needs a `DeleteGrant`, which only a sweep can make: a dry run has no way to write.
+//! - Every delete command repeats the whole predicate of its rule next to the restriction that names the batch. A document whose date, ttl or
+//!   filter field has moved since it was found stays. Sending a command twice is harmless.
+//! - Nothing starts as "complete": a report is made of values that say what happened.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | policy | the YAML document that a person writes |
+//! | rule | one entry of its `collections`: a namespace pattern, a field and `expireAfterSeconds` |
+//! | flavor | the product behind a connection string: MongoDB, Cosmos DB (RU) or the DocumentDB engine; code asks for its capabilities |
+//! | selection | how the expired documents of a rule in one namespace are found: predicate, filter, collation, index, storage |
+//! | plan | the decisions for all rules and namespaces, made before the first document is counted |
+//! | approval | a saved audit or dry run that limits a sweep to what a person has seen (`--plan`) |
+//! | run | one execution of a command, with an id, one `asOf` and one report |
+//! | sweep | a run that deletes; also the deleting of one rule within it |
+//! | batch | the documents that one delete command may remove |
+//! | lease | the lock on a namespace that a run holds in the database, for a limited time |
+//! | uncertain | a count that is a lower bound, because a reply was lost |
+//! | unconfirmed | deleted on the primary, but not yet known to a majority: a rollback may restore the documents |
+//!
+//! # Recipes
+//!
+//! - **A policy key**: a line in `policy/keys.rs` (name, kind, bounds, sentence) and a field in [`policy::Rule`]. Reader, defaults, JSON Schema and
+//!   `docs/policy-keys.md` follow from the table; a test prints what the page should say.
+//! - **A report field**: a field with a doc comment in [`report::RuleReport`], filled in `RuleReport::of`. The compiler then names the places of
+//!   the other formats; the JSON Schema follows from the type.
+//! - **A command**: a variant in `cli/args.rs`, a file in `commands/` with one function, and a line in the dispatcher of [`commands`]. The README
+//!   has a table of the commands; a test compares it.
+//! - **A flavor**: a variant of [`flavor::Flavor`], how it is recognised, and its capabilities. A proxy under `tests/it/support/proxy` plays what
+//!   its vendor documents.
+//!
+//! # In code
+//!
+//! A policy exists only if it is valid; all problems of a text are reported at once:
+//!
+//! ```
+//! use ttl_sweeper::policy::parse::parse;
+//!
+//! let text = "
+//! version: 1
+//! collections:
+//!   - namespace: app.sessions
+//!     field: lastModified
+//!     expireAfter: 1h
+//! ";
+//! let policy = parse("sweeper.yaml", text, &|_| None, true).unwrap();
+//! assert_eq!(policy.rules[0].expire_after_seconds, Some(3600));
+//!
+//! let problems = parse("sweeper.yaml", "version: 1\ncollections: []\n", &|_| None, true).unwrap_err();
+//! assert!(problems.to_string().contains("sweeper.yaml"));
+//! ```
+//!
+//! A plan follows from a policy and from facts, which can be made up:
+//!
+//! ```
+//! use bson::{DateTime, doc};
+//! use ttl_sweeper::facts::{Collection, Figures, Kind, Seen, ServerFacts, Target, Topology};
+//! use ttl_sweeper::flavor::Flavor;
+//! use ttl_sweeper::plan::{Decision, RunFacts, plan};
+//! use ttl_sweeper::policy::namespace::Namespace;
+//! use ttl_sweeper::policy::{Expect, parse::parse};
+//!
+//! let text = "{version: 1, collections: [{namespace: app.sessions, field: lastModified, expireAfterSeconds: 3600}]}";
+//! let policy = parse("sweeper.yaml", text, &|_| None, true).unwrap();
+//! let namespace = Namespace { database: "app".into(), collection: "sessions".into() };
+//! let server = ServerFacts {
+//!     version: "6.0.5".into(),
+//!     flavor: Flavor::MongoDb,
+//!     recognised_by: "an example".into(),
+//!     capabilities: Flavor::MongoDb.capabilities(17),
+//!     wire_version: 17,
+//!     topology: Topology::Standalone,
+//!     set_name: None,
+//!     hosts: vec!["localhost:27017".into()],
+//!     local_time: DateTime::from_millis(7_200_000),
+//!     clock_skew_ms: 0,
+//! };
+//! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false };
+//! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), Kind::Plain)), Figures::default());
+//! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen }]);
+//!
+//! let Decision::Sweep(rule) = &planned.rules[0].decision else { panic!("{planned:?}") };
+//! assert_eq!(rule.selection.predicate, doc! { "lastModified": { "$lte": DateTime::from_millis(3_600_000) } });
+//! ```
+//!
+//! # Comments
+//!
+//! A doc comment begins with a third-person verb (functions) or a noun (types, fields, constants), and with `Whether` only on a bool. Comments
+//! give reasons. Rules that come from a server or a document name their source.
 
 pub mod approval;
 pub mod archive;
