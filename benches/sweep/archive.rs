@@ -1,4 +1,4 @@
-//! Archive and delete: sweeper beside a dump of what has expired, written and fsynced, followed by one `deleteMany`.
+//! Archiving and deleting: sweeper compared with a dump of the expired documents, written and fsynced, and one `deleteMany` after it.
 //!
 //! The dump is what `mongodump --query` does for one collection: one cursor, its documents as they come, into one file. Both compress with
 //! zstd at its first level.
@@ -11,9 +11,10 @@ use mongodb::bson::RawDocumentBuf;
 use rand::RngExt;
 
 use crate::Args;
+use crate::deletion::{Deletion, Usage};
 use crate::fill::{Expected, fill};
 use crate::layout::{Layout, SMALL};
-use crate::peer::{Deletion, delete_many};
+use crate::peer::delete_many;
 use crate::runs::{median, most, rotated};
 use crate::server::Server;
 use crate::sweeper;
@@ -56,8 +57,7 @@ pub async fn run(args: &Args) {
         [("", 20), ("dump and delete s", 17), ("sweeper s", 9), ("speed / dump", 15), ("peak MB", 7), ("client CPU %", 12)];
     let table = Table::begin(&title, &columns);
     let speed = seconds(&dumps).zip(seconds(&sweeps)).map(|(dump, sweep)| dump / sweep);
-    let usage =
-        |of: fn(&crate::peer::Usage) -> f64| sweeps.iter().filter_map(|run| run.usage.as_ref()).map(of).collect::<Vec<_>>();
+    let usage = |of: fn(&Usage) -> f64| sweeps.iter().filter_map(|run| run.usage.as_ref()).map(of).collect::<Vec<_>>();
     table.row([
         KILOBYTE.name.to_owned(),
         figure(seconds(&dumps), 2),

@@ -14,7 +14,7 @@ const COLLECTIONS: usize = 2000;
 /// Seconds of wall time of a dry run over all of them.
 const DRY_RUN: Goal = Goal::AtMost(2.0);
 
-/// Where the n-th collection is.
+/// Returns the namespace of the n-th collection.
 type Place = fn(usize) -> (String, String);
 
 pub async fn run(args: &Args) {

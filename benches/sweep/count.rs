@@ -1,4 +1,4 @@
-//! A dry run beside one `countDocuments` on the index.
+//! A dry run compared with one `countDocuments` on the index.
 
 use std::time::Instant;
 

@@ -12,7 +12,7 @@ use crate::server::Server;
 /// Documents of one insert.
 const BATCH: i64 = 10_000;
 
-/// Makes the collection anew, with the same documents in the same order each time.
+/// Drops the collection and fills it again, with the same documents in the same order each time.
 pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> Collection<Document> {
     let c = server.collection();
     c.drop().await.expect("a drop");
@@ -37,7 +37,7 @@ pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> C
     c
 }
 
-/// What a run is to delete and to leave.
+/// The documents that a run must delete, and those it must leave.
 pub struct Expected {
     pub expired: u64,
     live: u64,

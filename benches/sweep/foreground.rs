@@ -1,4 +1,4 @@
-//! What others feel: the latency of a client that works on live documents of the collection while the expired ones are deleted.
+//! The cost to others: the latency of a client that works on live documents of the collection while the expired ones are deleted.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,19 @@ use mongodb::options::ClientOptions;
 use mongodb::{Client, Collection};
 
 use crate::Args;
+use crate::deletion::Deletion;
 use crate::fill::{Expected, fill};
 use crate::layout::NUMBERED;
 use crate::load::Load;
-use crate::peer::{Deletion, Peer};
+use crate::peer::Peer;
 use crate::runs::{median, most, percentile, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 
-/// How long the foreground has the server to itself in a round.
+/// Time in a round during which the foreground has the server to itself.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How long the foreground runs before the deleting begins: its connections are open by then.
+/// Time that the foreground runs before the deleting begins: its connections are open by then.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// Sweeper's p99 over that of the TTL monitor.
@@ -33,7 +34,7 @@ const BESIDE_IDLE: Goal = Goal::AtMost(1.3);
 /// The percentiles that are shown; the last is the longest wait.
 const SHARES: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
 
-/// What goes on beside the foreground.
+/// The work that goes on during the foreground.
 #[derive(Clone, Copy, PartialEq)]
 enum Beside {
     Nothing,
@@ -51,7 +52,7 @@ const BESIDE: [(&str, Beside); 5] = [
     ("sweeper, half the rate", Beside::HalfRate),
 ];
 
-/// What one run showed.
+/// The figures of one run.
 struct Felt {
     /// Documents deleted per second; `None` where nothing was.
     rate: Option<f64>,
@@ -82,7 +83,7 @@ pub async fn run(args: &Args) {
     show(args, &felt);
 }
 
-/// Runs the foreground beside a peer, or beside nothing.
+/// Runs the foreground while a peer deletes, or while nothing else happens.
 async fn feel(server: &Server, args: &Args, peer: Option<Peer>) -> Felt {
     let documents = args.foreground_documents * 2;
     let c = fill(server, &NUMBERED, documents).await;

@@ -9,7 +9,7 @@ use crate::server::date;
 /// No document expires so many seconds after now: the clock of the TTL monitor goes on while it works.
 const MARGIN: i64 = 7200;
 
-/// How a collection is filled and what has expired in it.
+/// The contents of a collection and the part of it that has expired.
 pub struct Layout {
     pub name: &'static str,
     /// The n-th of so many documents.
@@ -21,12 +21,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What one `deleteMany` of the expired documents takes as its filter.
+    /// The filter by which one `deleteMany` finds the expired documents.
     pub fn expired(&self) -> Document {
         if !self.own_ttl {
             return doc! { "at": { "$lte": date(0) } };
         }
-        // As people write it by hand: safe on every type, 3600 s where the document says nothing, and bounded on the index.
+        // The filter that people write by hand: safe on every type, 3600 s if the document has no ttl, and bounded on the index.
         let ttl = doc! { "$cond": [{ "$in": [{ "$type": "$ttl" }, ["int", "long"]] }, "$ttl", 3600] };
         doc! { "at": { "$lte": date(-1) }, "$expr": { "$and": [
             { "$eq": [{ "$type": "$at" }, "date"] },

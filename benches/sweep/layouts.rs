@@ -1,4 +1,4 @@
-//! Wall time over the layouts of a collection: sweeper beside one `deleteMany`, the TTL monitor and the script everyone writes.
+//! Wall time over the layouts of a collection: sweeper compared with one `deleteMany`, the TTL monitor and the script everyone writes.
 
 use crate::Args;
 use crate::layout::{self, Layout};
@@ -10,7 +10,7 @@ use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 /// A layout, who is measured on it, and what sweeper is to reach there.
 struct Case {
     layout: Layout,
-    /// How many times the documents asked for it has.
+    /// Multiple of the requested number of documents that it has.
     times: i64,
     peers: &'static [Peer],
     /// Wall time over that of one `deleteMany`.
@@ -41,7 +41,7 @@ const fn ordered(layout: Layout) -> Case {
     Case { ttl_monitor: None, ..random(layout) }
 }
 
-/// What only `deleteMany` does as well, within so many times its wall time.
+/// The layouts that only `deleteMany` handles as well, each with the allowed multiple of its wall time.
 const fn other(layout: Layout, delete_many: f64) -> Case {
     Case {
         peers: &[Peer::DeleteMany, Peer::Sweeper],

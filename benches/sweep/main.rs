@@ -1,4 +1,4 @@
-//! How long deleting takes and what it costs: sweeper beside what else people use, as ratios of one run.
+//! The time and the cost of deleting: sweeper compared with what people use otherwise, as ratios within one run.
 //!
 //! `cargo bench --bench sweep` runs every section; `-- --only layouts --case random --documents 100000 --rounds 1` a part of one. Each
 //! section has a fresh mongod to itself. Figures are reported, not asserted; asserted is that every run left exactly the right documents.
@@ -13,6 +13,7 @@ mod replica_set;
 mod archive;
 mod collections;
 mod count;
+mod deletion;
 mod fill;
 mod foreground;
 mod layout;
@@ -58,7 +59,7 @@ struct Args {
     /// Documents of 1 kB to archive and delete in the section archive, of twice as many
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(i64).range(1..))]
     archive_documents: i64,
-    /// What `cargo bench` passes to every benchmark
+    /// Accepted because `cargo bench` passes it to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -67,15 +68,15 @@ struct Args {
 enum Section {
     /// Wall time over the layouts of a collection
     Layouts,
-    /// A dry run beside one count
+    /// A dry run compared with one count
     Count,
     /// Wall time over the size of the collection
     Scale,
     /// Many empty collections behind a glob
     Collections,
-    /// What others feel while documents are being deleted
+    /// The latency of others while documents are being deleted
     Foreground,
-    /// Archiving and deleting beside writing a dump and one delete
+    /// Archiving and deleting compared with a dump and one delete
     Archive,
 }
 

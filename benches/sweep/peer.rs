@@ -7,6 +7,7 @@ use mongodb::Collection;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::options::WriteConcern;
 
+use crate::deletion::Deletion;
 use crate::fill::{Expected, fill};
 use crate::layout::Layout;
 use crate::server::{Server, date};
@@ -17,46 +18,11 @@ pub enum Peer {
     /// One `deleteMany`.
     DeleteMany,
     TtlMonitor,
-    /// Finds 1000 ids, deletes them with the date beside, and again.
+    /// Finds 1000 ids, deletes them by id and date, and repeats.
     Script,
     Sweeper,
     /// Sweeper, held to so many documents per second.
     PacedSweeper(u32),
-}
-
-/// One run of a peer.
-pub struct Deletion {
-    pub begun: Instant,
-    pub ended: Instant,
-    /// Only of a process of its own.
-    pub usage: Option<Usage>,
-}
-
-/// What the process of a peer used.
-pub struct Usage {
-    /// Most bytes that were resident at a time.
-    pub peak: u64,
-    pub client_cpu: Duration,
-    /// Processor time of the server over the same time.
-    pub server_cpu: Duration,
-}
-
-impl Usage {
-    /// Most megabytes that were resident at a time.
-    pub fn megabytes(&self) -> f64 {
-        self.peak as f64 / 1e6
-    }
-
-    /// The client's processor time as a percentage of the server's.
-    pub fn client_percent(&self) -> f64 {
-        100.0 * self.client_cpu.as_secs_f64() / self.server_cpu.as_secs_f64()
-    }
-}
-
-impl Deletion {
-    pub fn wall(&self) -> Duration {
-        self.ended - self.begun
-    }
 }
 
 impl Peer {

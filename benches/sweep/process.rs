@@ -1,4 +1,4 @@
-//! What processes use, as Linux accounts for it.
+//! Resources that processes use, as Linux accounts for them.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};

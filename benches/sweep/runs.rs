@@ -1,8 +1,9 @@
-//! What several rounds came to: medians of times, and peaks.
+//! Results of several rounds: medians of times, and peaks.
 
 use std::time::Duration;
 
-use crate::peer::{Deletion, Peer};
+use crate::deletion::Deletion;
+use crate::peer::Peer;
 
 /// The items in an order that begins with another one each round, so that none always goes first.
 pub fn rotated<T: Copy>(items: &[T], round: u32) -> Vec<T> {

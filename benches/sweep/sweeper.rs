@@ -4,11 +4,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::peer::{Deletion, Usage};
+use crate::deletion::{Deletion, Usage};
 use crate::process;
 use crate::server::{NOW, Server};
 
-/// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping; gives its JSON report as well.
+/// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping, and returns its JSON report as well.
 ///
 /// Panics where it does not end with exit code 0.
 pub async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Deletion, Value) {

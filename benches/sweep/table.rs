@@ -1,6 +1,6 @@
 //! Tables that grow on stdout while the benchmark runs.
 
-/// What a figure is to reach.
+/// The goal of a figure.
 #[derive(Clone, Copy)]
 pub enum Goal {
     AtMost(f64),

@@ -1,0 +1,38 @@
+//! One measured deletion: its times and the resources of its process.
+
+use std::time::{Duration, Instant};
+
+/// One run of a peer.
+pub struct Deletion {
+    pub begun: Instant,
+    pub ended: Instant,
+    /// Only of a process of its own.
+    pub usage: Option<Usage>,
+}
+
+/// Resources that the process of a peer used.
+pub struct Usage {
+    /// Most bytes that were resident at a time.
+    pub peak: u64,
+    pub client_cpu: Duration,
+    /// Processor time of the server over the same time.
+    pub server_cpu: Duration,
+}
+
+impl Usage {
+    /// Most megabytes that were resident at a time.
+    pub fn megabytes(&self) -> f64 {
+        self.peak as f64 / 1e6
+    }
+
+    /// The client's processor time as a percentage of the server's.
+    pub fn client_percent(&self) -> f64 {
+        100.0 * self.client_cpu.as_secs_f64() / self.server_cpu.as_secs_f64()
+    }
+}
+
+impl Deletion {
+    pub fn wall(&self) -> Duration {
+        self.ended - self.begun
+    }
+}
