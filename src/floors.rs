@@ -18,7 +18,7 @@ const FLOORS: [(&str, &[&str]); 4] = [
 ];
 
 /// The only files that name a type of the driver.
-const DRIVER_FILES: [&str; 3] = ["server::connect", "server::driver", "server::driver_error"];
+const DRIVER_FILES: [&str; 3] = ["server::connect", "server::driver", "server::driver::errors"];
 
 /// Paths that bring a clock, a file, a task or chance: values in, values out do without.
 const IMPURE: [&[&str]; 7] =

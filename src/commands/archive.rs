@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::rules::Ready;
 use super::session::Session;
 use crate::archive::directory;
 use crate::archive::manifest::RuleTotals;
@@ -60,20 +59,19 @@ impl Archives {
     }
 
     /// Writes the manifests when all rules have ended. If one cannot be written, the first rule of its archive is warned.
-    pub fn end(self, rules: &[Ready], outcomes: &mut [RuleOutcome]) {
+    ///
+    /// `rules` are those that were ready to be swept, each with its place among the outcomes.
+    pub fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
         for (directory, archive) in self.0 {
-            let rules = || rules.iter().filter(|ready| ready.rule.archive.as_ref().is_some_and(|to| to.directory == directory));
-            let totals = rules().map(|ready| totals(ready.rule, &outcomes[ready.index])).collect();
+            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));
+            let totals = rules().map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
             let Err(cause) = archive.end(totals) else { continue };
             let why = format!(
                 "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
                 archive.path().display()
             );
             warn!("{why}");
-            let swept = rules().find_map(|ready| match &outcomes[ready.index] {
-                RuleOutcome::Swept(_) => Some(ready.index),
-                _ => None,
-            });
+            let swept = rules().map(|(index, _)| *index).find(|index| outcomes[*index].swept().is_some());
             if let Some(RuleOutcome::Swept(swept)) = swept.map(|index| &mut outcomes[index]) {
                 swept.warnings.push(why);
             }

@@ -89,17 +89,18 @@ pub async fn sweep(
     for (index, outcome) in ended {
         outcomes[index] = outcome;
     }
-    sweeping.archives.end(&ready, &mut outcomes);
+    let swept: Vec<_> = ready.iter().map(|ready| (ready.index, ready.rule)).collect();
+    sweeping.archives.end(&swept, &mut outcomes);
     outcomes
 }
 
 /// A rule that nothing keeps from being swept.
-pub struct Ready<'a> {
+struct Ready<'a> {
     /// Place of the rule in the plan.
-    pub index: usize,
-    pub planned: &'a PlannedRule,
-    pub rule: &'a SweepRule,
-    pub counts: &'a Counts,
+    index: usize,
+    planned: &'a PlannedRule,
+    rule: &'a SweepRule,
+    counts: &'a Counts,
 }
 
 impl Ready<'_> {
