@@ -79,12 +79,10 @@ impl<'a> Entry<'a> {
     /// Unwraps the result of a parser, or reports its message.
     pub fn accept<T>(&self, result: Result<T, String>) -> Option<T> {
         result
-            .or_else(|message| {
+            .map_err(|message| match self.node {
                 // A parser quotes its input, and the value of an environment variable may be secret.
-                Err(match self.node {
-                    Node::Str(raw) if raw.contains("${") => format!("what `{raw}` stands for is not valid here"),
-                    _ => message,
-                })
+                Node::Str(raw) if raw.contains("${") => format!("what `{raw}` stands for is not valid here"),
+                _ => message,
             })
             .map_or_else(|message: String| self.problem(message), Some)
     }

@@ -103,8 +103,10 @@ fn whole(value: f64) -> String {
     compact(value.round() as u64)
 }
 
-/// Columns of the CSV: name, and cell of a run.
-const CSV: [(&str, fn(&RecordedRun) -> String); 10] = [
+/// Name of a column of the CSV, and the cell of a run in it.
+type Column = (&'static str, fn(&RecordedRun) -> String);
+
+const CSV: [Column; 10] = [
     ("runId", |run| run.run_id.clone()),
     ("startedAt", |run| run.started_at.to_string()),
     ("durationMs", |run| run.duration_ms.to_string()),
