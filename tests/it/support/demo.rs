@@ -3,7 +3,7 @@
 
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/it/support/mongod/mod.rs"]
+#[path = "mongod/mod.rs"]
 mod mongod;
 
 use clap::Parser;
