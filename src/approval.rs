@@ -277,7 +277,7 @@ mod tests {
             ("\"schemaVersion\":1", "\"schemaVersion\":2", "a report of schema 2; expected"),
             ("\"dryRun\":true", "\"dryRun\":false", "the report of a run that was no dry run; expected"),
             ("\"command\":\"audit\"", "\"command\":\"check\"", "the report of a run that was no dry run; expected"),
-            ("\"asOf\":\"2", "\"asOf\":\"x2", "is no RFC 3339 instant"),
+            ("\"asOf\":\"2", "\"asOf\":\"x2", "is not an RFC 3339 instant"),
         ] {
             assert!(text.contains(from), "{text}");
             let error = Approval::read(&text.replace(from, to)).unwrap_err();

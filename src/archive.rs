@@ -8,8 +8,8 @@
 //!     app/sessions.metadata.json           options and indexes as mongodump writes them
 //! ```
 //!
-//! A segment counts as written when it is on the disk under its name; only then are its documents deleted. If a file has two states of one
-//! document, the later one was deleted last.
+//! A segment counts as written once it is on disk under its name; only then are its documents deleted. If a file has two states
+//! of one document, the later one was deleted last.
 
 pub mod directory;
 pub mod frame;

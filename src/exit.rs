@@ -1,6 +1,6 @@
 //! The exit codes: a public contract.
 //!
-//! When several apply, a failed rule comes before a refused one, that before a limit, and that before a lock.
+//! If several apply, a failed rule takes precedence over a refused one, a refused rule over a limit, and a limit over a lock.
 
 /// One exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

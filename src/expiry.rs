@@ -1,4 +1,5 @@
-//! The whole predicate of a rule as one filter document: it selects the documents that have expired. Every delete and every count carries it.
+//! The complete predicate of a rule as one filter document, which selects the expired documents. Every delete and every count
+//! carries it.
 
 pub mod classes;
 mod earliest;
@@ -11,7 +12,7 @@ use bson::{Bson, DateTime, Document, doc};
 use crate::policy::DateFormat;
 use crate::values::last_object_id;
 
-/// Epoch numbers below this magnitude are seconds, from it on milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
+/// Magnitude that separates epoch seconds (below it) from epoch milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
 const SECONDS_OR_MILLIS: i64 = 100_000_000_000;
 
 /// The earliest instant of ECMAScript's dates, in milliseconds: an epoch number before it cannot be meant as a date.
@@ -19,20 +20,21 @@ const EARLIEST_MILLIS: i64 = -8_640_000_000_000_000;
 
 /// Decides which documents of one collection have expired at `as_of`.
 ///
-/// Date rule: as mongod's TTL monitor, `src/mongo/db/ttl`: any BSON Date that an index on `field` would hold and that is at or
-/// before the threshold. Per-document rule: as Azure Cosmos DB reads `ttl`, with the date in `field` in place of `_ts`.
+/// Date rules follow mongod's TTL monitor (`src/mongo/db/ttl`): any BSON Date expires that an index on `field` would hold and
+/// that is at or before the threshold. Per-document rules follow Azure Cosmos DB's reading of `ttl`, with the date in `field` in
+/// place of `_ts`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expiry {
     pub field: String,
     pub format: DateFormat,
-    /// `None`: only documents with a ttl of their own expire.
+    /// `None` if only documents with a ttl of their own expire.
     pub expire_after_seconds: Option<u32>,
     pub ttl_field: Option<String>,
     /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
     pub not_before_1970: bool,
     /// A further predicate, ANDed.
     pub filter: Option<Document>,
-    /// The instant the run calls now.
+    /// The instant that the run takes for now.
     pub as_of: DateTime,
 }
 
@@ -94,7 +96,7 @@ impl Expiry {
             self.dated(self.latest()),
             doc! { "$expr": { "$let": {
                 "vars": { "ttl": whole_int32(ttl()) },
-                // A null ttl compares below every number: the type is asked for as well.
+                // A null ttl compares below every number, so its type is checked as well.
                 "in": { "$and": [
                     { "$ne": ["$$ttl", Bson::Null] },
                     { "$lte": ["$$ttl", 0] },
@@ -106,8 +108,8 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Returns a predicate for documents that are kept because their epoch number is in seconds although the rule says milliseconds, or the
-    /// reverse. `None` if the rule's dates are no epoch numbers.
+    /// Returns a predicate for documents that are kept because their epoch number is in seconds although the rule says
+    /// milliseconds, or the reverse. `None` if the rule's dates are not epoch numbers.
     pub fn implausible_epoch(&self) -> Option<Document> {
         let mut all = vec![doc! { "$or": self.wrong_unit()? }];
         all.extend(self.filter.clone());
@@ -119,7 +121,7 @@ impl Expiry {
         earliest::earliest(&self.field, element_types(self.format), &[])
     }
 
-    /// Returns the instant of a value of [`Self::earliest`]; `None` if it is no date.
+    /// Returns the instant of a value of [`Self::earliest`]; `None` if it is not a date.
     pub fn instant(&self, earliest: &Bson) -> Option<DateTime> {
         let number = match earliest {
             Bson::DateTime(date) => return Some(*date),
@@ -134,9 +136,10 @@ impl Expiry {
         Some(DateTime::from_millis(millis.floor() as i64))
     }
 
-    /// Returns `{field: at or before the instant}`, in the unit of the format. Matches through arrays as an index on the field would hold them.
+    /// Returns `{field: at or before the instant}`, in the unit of the format. Matches those array elements that an index on the
+    /// field would hold.
     ///
-    /// Never `$expr`: its comparison is not bracketed by type and would take documents without a date at all.
+    /// Never uses `$expr`, whose comparisons are not bracketed by type and would match documents without any date.
     fn dated(&self, at: DateTime) -> Document {
         let millis = at.timestamp_millis();
         let condition = match self.format {
@@ -155,15 +158,16 @@ impl Expiry {
         doc! { &self.field: condition }
     }
 
-    /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. In an array one such element is enough: an uncertain
-    /// document is kept.
+    /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. One such element of an array is enough: if
+    /// in doubt, a document is kept.
     fn wrong_unit(&self) -> Option<Vec<Document>> {
         let ranges: [&[(&str, i64)]; 2] = match self.format {
             DateFormat::EpochSeconds => [&[("$gte", SECONDS_OR_MILLIS)], &[("$lte", -SECONDS_OR_MILLIS)]],
             DateFormat::EpochMillis => [&[("$gt", -SECONDS_OR_MILLIS), ("$lt", SECONDS_OR_MILLIS)], &[("$lt", EARLIEST_MILLIS)]],
             DateFormat::Date | DateFormat::ObjectId => return None,
         };
-        // Two comparisons on one path may each be met by another element of a list: the expression asks for one element that meets both.
+        // Two comparisons on one path may be met by different elements of an array; the expression requires one element that
+        // meets both.
         let in_range = |range: &[(&str, i64)]| {
             let bounds: Document = range.iter().map(|(operator, bound)| ((*operator).to_owned(), Bson::from(*bound))).collect();
             let element = earliest::earliest(&self.field, element_types(self.format), range);
@@ -172,7 +176,8 @@ impl Expiry {
         Some(ranges.into_iter().map(in_range).collect())
     }
 
-    /// Returns an aggregation expression that tells whether a document with a value in its ttl field has expired. It fails on no value.
+    /// Returns an aggregation expression that tells whether a document with a value in its ttl field has expired. The expression
+    /// fails on no value.
     fn own_ttl_expired(&self, ttl_field: &str) -> Document {
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let (now, per_second, earliest) = match self.format {
@@ -191,7 +196,8 @@ impl Expiry {
                     ],
                     "default": Bson::Null,
                 } } },
-                // Null on the right, for a document that never expires, is above no date; on the left it would be below all of them.
+                // On the right, null (the document never expires) is not above any date; on the left, it would be below all of
+                // them.
                 "in": { "$lte": [
                     { "$ifNull": ["$$earliest", Bson::MaxKey] },
                     { "$subtract": [now, { "$multiply": ["$$after", per_second] }] },
@@ -212,11 +218,11 @@ fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
 
 /// Returns an expression for the value if it is a whole number that fits int32 (int32, int64 or double), else null.
 ///
-/// Source: Azure Cosmos DB for MongoDB, "Time to live": other types are stored but are no meaningful ttl.
+/// Source: Azure Cosmos DB for MongoDB, "Time to live": values of other types are stored but are not meaningful.
 fn whole_int32(value: Bson) -> Bson {
     let is_type = |name: &str| doc! { "$eq": [{ "$type": value.clone() }, name] };
-    // Nested conditions, since only the branches of `$cond` are certain not to be evaluated: `$trunc` fails on a string. The most frequent type
-    // comes first.
+    // The conditions are nested because `$trunc` fails on a string and only a branch of `$cond` is certain not to be evaluated.
+    // The most frequent type comes first.
     let fits = doc! { "$and": [
         { "$gte": [value.clone(), i32::MIN] },
         { "$lte": [value.clone(), i32::MAX] },

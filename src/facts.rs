@@ -28,7 +28,7 @@ pub struct ServerFacts {
     pub set_name: Option<String>,
     /// `host:port` of the members that the deployment names, or of the seeds of the connection string if it names none.
     pub hosts: Vec<String>,
-    /// `hello.localTime`: the server's clock at the begin of the run.
+    /// `hello.localTime`: the server's clock at the beginning of the run.
     pub local_time: DateTime,
     /// The client's clock minus the server's, in milliseconds, give or take the round trip.
     pub clock_skew_ms: i64,
@@ -58,7 +58,7 @@ impl ServerFacts {
         self.wire_version > 17
     }
 
-    /// Returns a sentence on the first expectation of the policy that the deployment does not meet; `None` if it meets all.
+    /// Returns a sentence about the first expectation of the policy that the deployment does not meet; `None` if it meets all.
     pub fn unexpected(&self, expect: &Expect) -> Option<String> {
         if let Some(expected) = &expect.replica_set
             && self.set_name.as_ref() != Some(expected)
@@ -71,7 +71,7 @@ impl ServerFacts {
     }
 }
 
-/// A rule in one namespace that it stands for, with what the namespace turned out to be.
+/// A rule in one of its namespaces, with the result of looking at that namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub rule: Rule,
@@ -79,7 +79,7 @@ pub struct Target {
     pub seen: Seen,
 }
 
-/// Outcome of looking at a namespace.
+/// The result of looking at a namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// The namespace was not looked for because the rule is disabled.

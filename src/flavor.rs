@@ -8,12 +8,12 @@ pub enum Flavor {
     MongoDb,
     /// Azure Cosmos DB for MongoDB, billed by request units.
     CosmosRu,
-    /// Azure Cosmos DB for MongoDB vCore, Azure DocumentDB, and whatever else runs the DocumentDB engine.
+    /// Azure Cosmos DB for MongoDB vCore, Azure DocumentDB, and other services on the DocumentDB engine.
     DocumentDb,
 }
 
 impl Flavor {
-    /// Returns the name by which the policy and the report call it.
+    /// Returns the name that the policy and the report use.
     pub fn name(self) -> &'static str {
         match self {
             Flavor::MongoDb => "mongodb",
@@ -75,7 +75,8 @@ impl Flavor {
                 first_batch: 500,
                 largest_batch: 100_000,
             },
-            // Hints, collations, `$expr` and comments in deletes are not documented, sorts fail on most fields, cursors end without notice.
+            // Not documented: hints, collations, `$expr` and comments in deletes. Sorts fail on most fields, and cursors end
+            // without notice.
             Flavor::CosmosRu => Capabilities {
                 read_hints: false,
                 delete_hints: false,
@@ -93,14 +94,14 @@ impl Flavor {
                 first_batch: 100,
                 largest_batch: 1000,
             },
-            // `pg_documentdb`, `delete.c`: hints are passed over, collations refused, and one command is one transaction; sorts are done
-            // in memory.
+            // `pg_documentdb`, `delete.c`: hints are ignored, collations refused, and one command is one transaction; sorts are
+            // done in memory.
             Flavor::DocumentDb => Capabilities {
                 read_hints: false,
                 delete_hints: false,
                 comments: true,
                 collations: false,
-                // A condition that it does not know fails the command: nothing is deleted then.
+                // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
                 sample_rate: false,
@@ -120,7 +121,7 @@ impl Flavor {
 /// The abilities of a deployment that a sweep depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Reads follow `hint`, and `explain` shows what came of it.
+    /// Reads follow `hint`, and `explain` shows the resulting plan.
     pub read_hints: bool,
     /// Delete statements follow `hint`.
     pub delete_hints: bool,
@@ -130,30 +131,31 @@ pub struct Capabilities {
     pub collations: bool,
     /// Deletes compare whole documents with constants: `$expr` with `$$ROOT` and `$bsonSize`.
     pub exact_states: bool,
-    /// A sort on an indexed field is served by the index. Without it there are no stretches of an index.
+    /// A sort on an indexed field is served by the index. Without it the index cannot be read in ranges.
     pub sorts: bool,
     /// `$sampleRate` draws documents evenly.
     pub sample_rate: bool,
     /// A cursor stays open between batches. Without it the collection is paged by `_id`.
     pub cursors: bool,
-    /// `replSetGetStatus` says how the members are.
+    /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
-    /// `getLastRequestStatistics` says what a request cost.
+    /// `getLastRequestStatistics` shows the cost of a request.
     pub request_charge: bool,
     pub shard_keys: ShardKeys,
     /// Native TTL counts from `_ts`, the time of a document's last change.
     pub ttl_by_last_change: bool,
-    /// Delete commands in flight where the policy does not say.
+    /// Delete commands in flight unless the policy sets a number.
     pub concurrency: u32,
     /// Documents of the first delete command.
     pub first_batch: u32,
-    /// Documents of any delete command.
+    /// Maximum number of documents of a delete command.
     pub largest_batch: u32,
 }
 
-/// Where the shard key of a collection can be read.
+/// The place where the shard key of a collection can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShardKeys {
+    /// The service does not show it.
     Unseen,
     /// In the database `config`, through mongos.
     InConfig,

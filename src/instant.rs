@@ -1,4 +1,4 @@
-//! Instants and lengths of time as they are written wherever another run reads them: reports, archives, locks and the history.
+//! Instants and lengths of time in the form in which other runs read them: in reports, archives, locks and the history.
 
 use std::fmt;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Serialize for Instant {
 impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is no RFC 3339 instant")))
+        parse(&text).map(Self).ok_or_else(|| D::Error::custom(format!("`{text}` is not an RFC 3339 instant")))
     }
 }
 

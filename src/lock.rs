@@ -56,6 +56,6 @@ pub struct Occupant {
 impl Occupant {
     /// Formats the holder, or a placeholder if the lock does not name one.
     pub fn name(&self) -> String {
-        self.holder.as_ref().map_or_else(|| "a run that does not say who it is".to_owned(), Holder::to_string)
+        self.holder.as_ref().map_or_else(|| "an unidentified run".to_owned(), Holder::to_string)
     }
 }

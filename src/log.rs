@@ -16,8 +16,8 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-/// Target of the lines about the beginning and the end of rules and runs. As text they are shown with `-v` only, because the report says
-/// the same; as JSON always.
+/// Target of the lines about the beginning and the end of rules and runs. The text format shows them only with `-v`, because the
+/// report says the same; the JSON format always shows them.
 pub const RUN: &str = "sweeper::run";
 
 /// Target of the lines about the progress of a run.
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Returns what is written while `events` logs.
+    /// Returns the text written while `events` logs.
     fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
         let all = Written::default();
         let writer = all.clone();

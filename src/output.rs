@@ -19,7 +19,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Finds the place, and checks that it can be written without changing it. `-` is standard output.
+    /// Opens a place and checks, without changing it, that it can be written. `-` is standard output.
     ///
     /// Errors: the operating system's, if the directory or the file cannot be written.
     pub fn open(path: &Path) -> io::Result<Self> {
@@ -43,7 +43,7 @@ impl Target {
 
     /// Does the same as [`Target::open`] for a file that must not exist yet.
     ///
-    /// Errors: the operating system's; `AlreadyExists` for a file or a link, also for a link to nothing.
+    /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
     pub fn create(path: &Path) -> io::Result<Self> {
         if !is_stdout(path) && path.symlink_metadata().is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -54,7 +54,7 @@ impl Target {
         })
     }
 
-    /// Writes the text. A closed reader of standard output is no error.
+    /// Writes the text. A closed reader of standard output is not an error.
     pub fn write(self, text: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(text),
@@ -93,7 +93,8 @@ fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns the canonical path of a file, also of one that does not exist yet: two paths with the same canonical path name one file.
+/// Returns the canonical path of a file, even if the file does not exist yet. Two paths with the same canonical path name one
+/// file.
 pub fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
@@ -110,7 +111,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the target of a symbolic link, also if it does not exist yet. The target is replaced, not the link.
+/// Returns the target of a symbolic link, even if the target does not exist yet. The target is replaced, not the link.
 fn behind_link(path: &Path) -> io::Result<PathBuf> {
     if path.exists() {
         // A pipe behind `/dev/stdout` has no name of its own.
@@ -122,7 +123,7 @@ fn behind_link(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Creates a temporary file next to another, with the same permissions, or with those of any new file if the other does not exist.
+/// Creates a temporary file next to a file, with its permissions, or with those of any new file if it does not exist.
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let directory = directory(path);
     if !directory.is_dir() {
@@ -143,7 +144,7 @@ fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile>
     Ok(temporary)
 }
 
-/// Writes to standard output. A closed reader is no error.
+/// Writes to standard output. A closed reader is not an error.
 pub fn to_stdout(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -11,10 +11,11 @@ const MAX_DELAY: Duration = Duration::from_millis(100);
 /// Batches per second under a rate: enough to be smooth, and one batch more or less is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
-/// Maximum batches per second, if that leaves each of them [`ENOUGH`] documents: other users of the server wait less for a small batch to end.
+/// Maximum batches per second, as long as each of them has [`ENOUGH`] documents: other users of the server wait less for a small
+/// batch to end.
 const MAX_BATCHES_PER_SECOND: u32 = 100;
 
-/// Documents of a batch compared with which the command itself costs little.
+/// Number of documents in a batch for which the cost of the command itself is negligible.
 const ENOUGH: u32 = 100;
 
 /// The size of batches and the rest between them, adjusted so that the latency of a delete command stays near a target.
@@ -28,7 +29,7 @@ pub struct Pace {
     careful: bool,
 }
 
-/// The course of a batch, as far as the pace depends on it.
+/// The measurements of a batch that the pace depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTiming {
     /// Documents that the batch asked for.
@@ -40,8 +41,8 @@ pub struct BatchTiming {
 }
 
 impl Pace {
-    /// `first` is the size to begin with, while the speed of the server is unknown; `max` is never exceeded; `target` is the latency of one
-    /// delete command to come close to.
+    /// Creates a pace. `first` is the size of the first batch, while the speed of the server is unknown; `max` is never exceeded;
+    /// `target` is the desired latency of one delete command.
     pub fn new(first: u32, max: u32, target: Duration) -> Self {
         Self { size: first.min(max).max(1), max, target, rest: Duration::ZERO, careful: false }
     }
@@ -51,12 +52,12 @@ impl Pace {
         self.size
     }
 
-    /// Returns the time to leave the server alone before the next batch: the time that the last one took beyond the target.
+    /// Returns the time to leave the server alone before the next batch: the time by which the last one exceeded the target.
     pub fn rest(&self) -> Duration {
         self.rest
     }
 
-    /// Adjusts size and rest to a batch that has ended.
+    /// Adjusts size and rest after a batch.
     pub fn record(&mut self, batch: &BatchTiming) {
         let saturated = |documents: u64| u32::try_from(documents).unwrap_or(u32::MAX);
         match (batch.overloaded_after, batch.latency) {
@@ -88,10 +89,10 @@ impl Pace {
     }
 }
 
-/// Returns the wait before a command is repeated that an overloaded server has refused without naming a wait. Each wait is half as long again
-/// as the one before.
+/// Returns the wait before repeating a command that an overloaded server refused without naming a wait. Each wait is half as long
+/// again as the one before.
 ///
-/// `attempt` counts from 0; `jitter` is from 0 to 1 and keeps many clients from coming back at once.
+/// `attempt` counts from 0; `jitter` is from 0 to 1 and keeps many clients from returning at the same moment.
 pub fn back_off(attempt: u32, jitter: f64) -> Duration {
     const FIRST: f64 = 0.25;
     const MAX: f64 = 5.0;
@@ -108,7 +109,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// `rate` is in documents per second.
+    /// Creates a limit of `rate` documents per second.
     pub fn new(rate: u32) -> Self {
         Self { rate, free_at: Duration::ZERO }
     }
@@ -124,7 +125,7 @@ impl RateLimit {
         self.free_at.saturating_sub(now)
     }
 
-    /// Uses up the time of these documents; the batches after them wait for it.
+    /// Charges documents to the rate; later batches wait until their time has passed.
     pub fn take(&mut self, documents: u64, now: Duration) {
         // Unused time is not saved up, except for the delay of a timer: no burst follows a pause.
         self.free_at = self.free_at.max(now.saturating_sub(MAX_DELAY)) + self.cost(documents);

@@ -1,4 +1,5 @@
-//! Turns facts into decisions: for each rule and namespace, to sweep it or why not. Sweep, dry run, audit and check share one plan.
+//! Turns facts into decisions: whether each rule may sweep each of its namespaces, and why not. Sweep, dry run, audit and check
+//! share one plan.
 
 mod archive;
 pub mod buckets;
@@ -29,7 +30,7 @@ use index::IndexChoice;
 /// All decisions of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The instant the run calls now.
+    /// The instant that the run takes for now.
     pub as_of: DateTime,
     pub rules: Vec<PlannedRule>,
 }
@@ -41,12 +42,12 @@ pub struct PlannedRule {
     pub namespace: Namespace,
     /// The collection as it was seen; `None` if it was not looked for, is missing or could not be read.
     pub collection: Option<Box<Collection>>,
-    /// The field with the date; `None` if the rule leaves it to a time-series collection, and none was seen.
+    /// The field with the date; `None` if the rule relies on the collection being a time-series collection, and none was seen.
     pub field: Option<String>,
     /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
     pub threshold: Option<DateTime>,
     pub decision: Decision,
-    /// Remarks for a person that do not keep the rule from running.
+    /// Remarks for people that do not keep the rule from running.
     pub warnings: Vec<String>,
 }
 
@@ -55,11 +56,11 @@ pub struct PlannedRule {
 pub enum Decision {
     /// The rule may delete.
     Sweep(SweepRule),
-    /// Nothing to do here.
+    /// The rule has nothing to do here.
     Skip(SkipReason),
     /// A guard forbids the sweep. A dry run still counts a `countable` namespace.
     Refuse { refusal: Refusal, countable: Option<SweepRule> },
-    /// The namespace could not be examined; says why.
+    /// The namespace could not be examined, for this reason.
     Fail(String),
 }
 
@@ -79,14 +80,14 @@ impl Decision {
 pub struct SweepRule {
     /// The rule's name in the policy.
     pub name: String,
-    /// The namespace as the policy names it; the documents lie in that of the selection.
+    /// The namespace as the policy names it; that of the selection holds the documents.
     pub namespace: Namespace,
     pub selection: Selection,
     pub expiry: Expiry,
     pub limits: RuleLimits,
     /// The destination of documents before they are deleted; `None` if they are not archived.
     pub archive: Option<ArchiveTo>,
-    /// The allowance of a saved plan; `None` if no saved plan approves the run.
+    /// The approval of a saved plan; `None` if the run does not follow one.
     pub approved: Option<Approved>,
 }
 
@@ -104,22 +105,22 @@ impl SweepRule {
     }
 }
 
-/// The limits of one rule in one namespace; `None` is no limit.
+/// The limits of one rule in one namespace; `None` means no limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleLimits {
-    /// Documents per delete command at most.
+    /// Maximum number of documents per delete command.
     pub batch_size: u32,
-    /// The latency of a delete command that batches grow and shrink towards.
+    /// The target latency of a delete command, to which the size of batches adapts.
     pub target_batch: Duration,
-    /// Delete commands in flight at most; `None` is the default of the deployment's flavor.
+    /// Maximum number of delete commands in flight; `None` for the default of the deployment's flavor.
     pub concurrency: Option<u32>,
-    /// Documents per second at most.
+    /// Maximum number of documents per second.
     pub rate: Option<u32>,
-    /// Request units per second at most, on services that bill them.
+    /// Maximum number of request units per second, on services that bill them.
     pub max_request_units: Option<u32>,
     /// The replication lag above which the sweep pauses.
     pub max_lag: Option<Duration>,
-    /// Deletes at most: the rule's own limit, or the approved number if that is less.
+    /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
     pub max_deletes: Option<u64>,
     /// The share of the collection in percent above which the rule is refused.
     pub max_delete_percent: Option<f64>,
@@ -147,12 +148,12 @@ impl RuleLimits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     pub predicate: Document,
-    /// The rule's filter: the part of the predicate that says which documents the rule is about, expired or not.
+    /// The rule's filter: the part of the predicate that selects documents whether they have expired or not.
     pub filter: Option<Document>,
     pub collation: Option<Document>,
-    /// Whether that collation differs from the collection's own, so that it would loosen comparisons of string `_id`s.
+    /// Whether the collation differs from the collection's own, so that it would loosen comparisons of string `_id`s.
     pub folds_ids: bool,
-    /// `None`: every document of the collection is looked at, once.
+    /// The index to walk; `None` if the whole collection is examined, once.
     pub index: Option<IndexChoice>,
     /// The namespace with the documents: the rule's own, or the buckets behind it.
     pub namespace: Namespace,
@@ -217,7 +218,8 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
     }
 }
 
-/// Decides on one namespace. What holds no documents of its own is not even counted; otherwise the first guard that objects decides.
+/// Decides on one namespace. A namespace without documents of its own is not even counted; otherwise the first guard that objects
+/// decides.
 fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
     let Target { rule, namespace, seen } = target;
     let (collection, figures) = match seen {
@@ -263,7 +265,7 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     unused(rule, &run.server.capabilities).into_iter().chain(native).collect()
 }
 
-/// Warns of the keys of a rule that have no effect on this deployment.
+/// Returns warnings about keys of a rule that have no effect on this deployment.
 fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     let mut unused = Vec::new();
     if rule.max_request_units.is_some() && !capabilities.request_charge {

@@ -45,7 +45,7 @@ struct State {
     rules: usize,
     ended: usize,
     deleted: u64,
-    /// Expired documents of all rules together, if each rule counted them before.
+    /// Expired documents of all rules together, if each rule counted them beforehand.
     expected: Option<u64>,
     begun: Instant,
     /// Instant of the last line, and the deletes up to then.
@@ -62,7 +62,7 @@ struct Running {
     waits: Waits,
 }
 
-/// Reason of a wait, and its beginning.
+/// The reason for a wait, and its beginning.
 type Waits = Arc<Mutex<Option<(String, Instant)>>>;
 
 /// Progress of one rule; ends when dropped.
@@ -191,7 +191,7 @@ impl RuleProgress<'_> {
         }
     }
 
-    /// Notes the reason for which the rule waits, or with `None` the end of the wait.
+    /// Notes the reason why the rule waits, or with `None` the end of the wait.
     pub fn waits(&self, why: Option<&str>) {
         if let Some(running) = self.progress.state.lock().running.get(&self.id) {
             let mut waits = running.waits.lock();

@@ -13,13 +13,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Makes a schedule. `random`, from 0 to 1, decides the jitter.
+    /// Creates a schedule. `random`, from 0 to 1, decides the jitter.
     pub fn new(every: Duration, random: f64) -> Self {
         let (share, max) = MAX_JITTER;
         Self { every, jitter: every.mul_f64(share).min(max).mul_f64(random) }
     }
 
-    /// Returns the first start after an instant, both as times since 1970. Starts that were missed meanwhile are skipped.
+    /// Returns the first start after `now`, both as times since 1970. Starts that were missed meanwhile are skipped.
     pub fn next(&self, now: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
         let since = now.saturating_sub(self.jitter).as_nanos() % every;

@@ -49,7 +49,8 @@ impl Stop {
         Ok(Self { signals, file: None })
     }
 
-    /// Returns the same signals together with a stop file. Once the file was seen the run is asked to stop, even if it is removed again.
+    /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
+    /// removed again.
     pub fn with_file(&self, path: Option<&PathBuf>) -> Self {
         Self { signals: self.signals.clone(), file: path.cloned().map(watch_file) }
     }
@@ -88,8 +89,8 @@ impl Stop {
         }
     }
 
-    /// Does some work that can be dropped at any time, up to a request to stop. `nothing` names what was not done by then, such as
-    /// `nothing was read`.
+    /// Runs some work until it is done or the run is asked to stop; the work may be dropped at any time. `nothing` names what was
+    /// not done, such as `nothing was read`.
     ///
     /// Errors: the work's, or [`Stop::failure`].
     pub async fn or_fail<T, E: From<Failure>>(&self, nothing: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
@@ -110,12 +111,12 @@ impl Stop {
     }
 }
 
-/// Returns why the stop file keeps a run from going on: it exists, or its existence cannot be determined.
+/// Returns the reason why the stop file stops a run: it exists, or its existence cannot be determined.
 pub fn find_file(path: &Path) -> Option<String> {
     match path.symlink_metadata() {
-        Ok(_) => Some(format!("the stop file `{}` is there", path.display())),
+        Ok(_) => Some(format!("the stop file `{}` exists", path.display())),
         Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(cause) => Some(format!("whether the stop file `{}` is there cannot be told: {cause}", path.display())),
+        Err(cause) => Some(format!("cannot tell whether the stop file `{}` exists: {cause}", path.display())),
     }
 }
 
@@ -188,9 +189,9 @@ mod tests {
         assert_eq!(find_file(&path), None);
         assert_eq!(find_file(&path.join("below")), None);
         std::os::unix::fs::symlink("nowhere", &path).unwrap();
-        assert!(find_file(&path).unwrap().ends_with("stop` is there"));
+        assert!(find_file(&path).unwrap().ends_with("stop` exists"));
         std::fs::write(dir.path().join("plain"), "").unwrap();
         assert_eq!(find_file(&dir.path().join("plain/below")), None);
-        assert!(find_file(Path::new(&"x".repeat(5000))).unwrap().contains("cannot be told"));
+        assert!(find_file(Path::new(&"x".repeat(5000))).unwrap().contains("cannot tell"));
     }
 }

@@ -5,19 +5,19 @@ use indicatif::{BinaryBytes, HumanCount};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Groups digits: `1,234,567`.
+/// Formats a number with grouped digits: `1,234,567`.
 pub fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }
 
-/// As [`count`] up to six digits, above that three figures and a prefix: `1.23 M`.
+/// Formats a number like [`count`] up to six digits, and above that with three figures and a prefix: `1.23 M`.
 pub fn compact(number: u64) -> String {
     if number < 1_000_000 {
         return count(number);
     }
     let prefixes = [(1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
     let value = number as f64;
-    // What would be rounded to 1000 has the next prefix.
+    // A value that would be rounded to 1000 takes the next prefix.
     let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| value / unit < 999.5).unwrap_or((1e18, "E"));
     let value = value / unit;
     match value {
@@ -27,12 +27,12 @@ pub fn compact(number: u64) -> String {
     }
 }
 
-/// A size in binary units: `1.50 GiB`.
+/// Formats a size in binary units: `1.50 GiB`.
 pub fn bytes(number: u64) -> String {
     BinaryBytes(number).to_string()
 }
 
-/// A duration: `840 ms`, `12.3 s`, `5m 10s`, `2h 03m`.
+/// Formats a duration: `840 ms`, `12.3 s`, `5m 10s`, `2h 03m`.
 pub fn duration(millis: u64) -> String {
     let seconds = millis / 1000;
     match seconds {
@@ -43,12 +43,12 @@ pub fn duration(millis: u64) -> String {
     }
 }
 
-/// A count with its noun: `1 rule`, `2 rules`.
+/// Formats a count with its noun: `1 rule`, `2 rules`.
 pub fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Makes a name from outside safe to print: control and direction characters are shown as escapes.
+/// Makes a name from outside safe to print: shows control and direction characters as escapes.
 pub fn clean(name: &str) -> String {
     let unsafe_char = |c: char| {
         c.is_control()
@@ -64,7 +64,8 @@ pub fn clean(name: &str) -> String {
     })
 }
 
-/// Breaks a line where a mail or an 80-column terminal would, and begins the further ones with `indent`; names and instants stay whole.
+/// Wraps a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names and instants stay
+/// whole.
 pub fn fold(text: &str, indent: &str) -> String {
     let options = textwrap::Options::new(80)
         .subsequent_indent(indent)
@@ -74,7 +75,8 @@ pub fn fold(text: &str, indent: &str) -> String {
     textwrap::fill(text, options)
 }
 
-/// An `_id` from a report, safe to print: as a person reads it in mongosh where it has one of the usual types, else as Extended JSON.
+/// Formats an `_id` from a report, safe to print: as mongosh shows it if it has one of the usual types, otherwise as Extended
+/// JSON.
 pub fn id(canonical: &Value) -> String {
     let text = match Bson::try_from(canonical.clone()) {
         Ok(Bson::ObjectId(id)) => format!("ObjectId(\"{id}\")"),

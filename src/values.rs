@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
 
-/// Returns a number without its fraction, whichever numeric type it has; `None` for NaN, Decimal128 and what is not a number.
+/// Returns a number of any numeric type without its fraction; `None` for NaN, Decimal128 and anything that is not a number.
 pub fn integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(n) => Some(i64::from(*n)),
@@ -15,7 +15,7 @@ pub fn integer(value: &Bson) -> Option<i64> {
     }
 }
 
-/// Returns a number as a float; `None` for Decimal128 and what is not a number.
+/// Returns a number as a float; `None` for Decimal128 and anything that is not a number.
 pub fn float(value: &Bson) -> Option<f64> {
     match value {
         Bson::Int32(n) => Some(f64::from(*n)),
@@ -30,12 +30,13 @@ pub fn integer_in(document: &Document, key: &str) -> Option<i64> {
     document.get(key).and_then(integer)
 }
 
-/// Reads the number under a key where it cannot be negative, such as a count.
+/// Reads the number under a key that cannot be negative, such as a count.
 pub fn count_in(document: &Document, key: &str) -> Option<u64> {
     integer_in(document, key).and_then(|n| u64::try_from(n).ok())
 }
 
-/// Finds the value at a dotted path that leads only through documents. Where a list is on the way the server means several values: `None`.
+/// Finds the value at a dotted path that leads only through documents; `None` if an array is on the way, where the server means
+/// several values.
 pub fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
     match path.split_once('.') {
         None => document.get(path),
@@ -51,7 +52,7 @@ pub fn at_raw<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a
     }
 }
 
-/// Returns the greatest ObjectId made in a second, counted from 1970.
+/// Returns the greatest ObjectId made in a second, which is counted from 1970.
 pub fn last_object_id(seconds: u32) -> ObjectId {
     let mut bytes = [0xff; 12];
     bytes[..4].copy_from_slice(&seconds.to_be_bytes());

@@ -18,15 +18,15 @@ pub const JOURNAL: &str = "journal.jsonl";
 /// Name of the manifest in the directory of a run.
 pub const MANIFEST: &str = "manifest.json";
 
-/// Length of an escaped name that leaves room for `.metadata.json.gz` in a file name of 255 bytes.
+/// Maximum length of an escaped name: leaves room for `.metadata.json.gz` in a file name of 255 bytes.
 const MAX_NAME_BYTES: usize = 238;
 
-/// Characters that are kept of a longer name; `%24` and [`DIGEST`] characters follow.
+/// Characters kept of a longer name; `%24` and [`DIGEST`] characters follow.
 const CUT: usize = 208;
-/// Characters of the digest of the full name.
+/// Characters kept of the digest of the full name.
 const DIGEST: usize = 27;
 
-/// Returns the name of the directory of a run. The order of the names is that of the starts.
+/// Returns the name of the directory of a run. Names sort in the order in which the runs started.
 pub fn run_name(started_at: DateTime, run_id: &str) -> String {
     let at = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(started_at.timestamp_millis()).unwrap_or_default();
     let short: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
@@ -38,7 +38,7 @@ pub fn collection_files(namespace: &Namespace, compression: Compression) -> (Str
     let Namespace { database, collection } = namespace;
     let stem = format!("{database}/{}", escape(collection));
     match compression {
-        // The name of a compressed metadata file could become one byte too long.
+        // `.metadata.json.zst` could be one byte too long for a file name.
         Compression::Zstd => (format!("{stem}.bson.zst"), format!("{stem}.metadata.json")),
         Compression::Gzip => (format!("{stem}.bson.gz"), format!("{stem}.metadata.json.gz")),
     }
@@ -65,7 +65,7 @@ fn escape(collection: &str) -> String {
 
 /// Checks that a directory exists and can be written.
 ///
-/// Errors: the reason why not, and what to do.
+/// Errors: the reason why it cannot be used, with a remedy.
 pub fn probe(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let metadata = fs::metadata(directory)
@@ -82,7 +82,7 @@ fn plain(cause: &io::Error) -> String {
     cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
 }
 
-/// Returns the archives of runs that were cut off, in the order of time. Archives that another process is writing are left out.
+/// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
 pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut leftovers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| was_cut_off(path)).collect();
@@ -92,12 +92,12 @@ pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
 
 /// Opens a file of an archive for reading.
 ///
-/// Errors: those of opening, or it is not a regular file: reading a pipe would wait.
+/// Errors: the file cannot be opened, or is not a regular file (reading a pipe would block).
 pub fn open(path: &Path) -> io::Result<File> {
     if fs::metadata(path)?.is_file() { File::open(path) } else { Err(io::Error::other("not a regular file")) }
 }
 
-/// Whether a run ended without a manifest of a complete archive and no process is writing to it.
+/// Whether a run has a journal but no manifest of a complete archive, and no process is writing to it.
 fn was_cut_off(run: &Path) -> bool {
     let Ok(journal) = open(&run.join(JOURNAL)) else { return false };
     let is_in_use = matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock));

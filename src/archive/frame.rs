@@ -1,4 +1,5 @@
-//! Segments: documents, compressed as a zstd frame or gzip member of their own, so that a file that was cut off loses only its last segment.
+//! Segments: groups of documents, each compressed as a zstd frame or gzip member of its own, so that a file that is cut off loses
+//! only its last segment.
 
 use std::io::{self, Read, Write};
 
@@ -13,7 +14,8 @@ use crate::policy::Compression;
 /// The fastest level: archives are rarely read, and a sweep waits for their compression.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Decompressed bytes of a segment that are read. A writer puts in less: one document of at most 16 MB, or several smaller ones.
+/// Maximum decompressed size of a segment in bytes. A writer stays below it: a segment is one document of at most 16 MB, or
+/// several smaller ones.
 const MAX_SEGMENT: usize = 64 * 1024 * 1024;
 
 /// Compresses one segment, with the checksum of the format.
@@ -34,7 +36,8 @@ pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8
     }
 }
 
-/// Decompresses the first segment in some bytes; returns its compressed length and its content. `None` if it is cut off or damaged.
+/// Decompresses the first segment of `bytes`. Returns its compressed length and its content, or `None` if it is cut off or
+/// damaged.
 pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)> {
     match compression {
         Compression::Zstd => {
@@ -63,11 +66,12 @@ pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
         let length = content.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
         let length = length.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= content.len());
         let number = documents.len() + 1;
-        let Some(length) = length else { return Err(format!("document {number} has a length that cannot be")) };
+        let Some(length) = length else { return Err(format!("document {number} has an impossible length")) };
         let (document, rest) = content.split_at(length);
-        let document = RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| format!("document {number} is no BSON"))?;
+        let document =
+            RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| format!("document {number} is not valid BSON"))?;
         if document.iter().any(|element| element.is_err()) {
-            return Err(format!("document {number} is no BSON"));
+            return Err(format!("document {number} is not valid BSON"));
         }
         documents.push(document);
         content = rest;

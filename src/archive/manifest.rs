@@ -1,11 +1,11 @@
-//! Records of an archive: the journal, with a line for each step of the writing, and the manifest, written at the end of the run.
+//! Records of an archive: the journal, with one line for each step, and the manifest, written at the end of the run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
 
-/// Version of the format; a new one is needed when older programs cannot read what newer ones write.
+/// Version of the format, to be increased when older versions of the program cannot read newer archives.
 pub const FORMAT: u32 = 1;
 
 /// One line of the journal.
@@ -14,7 +14,7 @@ pub const FORMAT: u32 = 1;
 pub enum Line {
     /// First line of a journal.
     Run { format: u32, run_id: String, started_at: String },
-    /// The writing of a file began.
+    /// A file was begun.
     File(FileRecord),
     /// A segment is on the disk.
     Segment(Segment),
@@ -24,7 +24,7 @@ pub enum Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileRecord {
-    /// Path relative to the directory of the run, as that of `metadata`.
+    /// Path relative to the directory of the run, like `metadata`.
     pub file: String,
     pub metadata: String,
     pub database: String,
@@ -43,7 +43,7 @@ impl FileRecord {
     }
 }
 
-/// A part of a file that is complete in itself.
+/// A part of a file that can be decompressed on its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Segment {
@@ -55,7 +55,7 @@ pub struct Segment {
     /// Compressed bytes of the segment.
     pub length: u64,
     pub documents: u64,
-    /// Bytes of the documents.
+    /// Bytes of the documents before compression.
     pub bytes: u64,
     /// Checksum of the compressed bytes.
     pub sha256: String,
@@ -82,7 +82,7 @@ pub struct FileTotals {
     pub record: FileRecord,
     pub segments: u64,
     pub documents: u64,
-    /// Bytes of the documents.
+    /// Bytes of the documents before compression.
     pub bytes: u64,
     pub compressed_bytes: u64,
     /// Checksum of the compressed bytes.

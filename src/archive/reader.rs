@@ -16,7 +16,7 @@ use crate::policy::Compression;
 use crate::policy::namespace::{Namespace, why_never_swept};
 use crate::text::{self, plural};
 
-/// Bytes that are read at a time: more than any segment has.
+/// Maximum number of bytes read at a time; no segment is longer.
 const MAX_READ: u64 = 64 * 1024 * 1024;
 
 /// An archive as its journal and manifest describe it.
@@ -29,11 +29,13 @@ pub struct Stored {
     pub files: Vec<StoredFile>,
 }
 
+/// A file of an archive that is not verified yet.
 #[derive(Debug)]
 pub struct StoredFile {
     pub namespace: Namespace,
     path: PathBuf,
     compression: Compression,
+    /// Segments that the journal lists.
     journal: Vec<Segment>,
     /// Totals from the manifest of a complete archive.
     totals: Option<FileTotals>,
@@ -44,9 +46,10 @@ pub struct StoredFile {
 pub struct Verified {
     pub namespace: Namespace,
     pub documents: u64,
-    /// Bytes at the end that belong to no whole segment, or are missing, in an archive that is not complete.
+    /// Bytes at the end that are missing or do not form a whole segment; 0 for a complete archive.
     pub cut: u64,
-    /// Documents missing at the end although they were written, and may have been deleted.
+    /// Documents that the journal lists but that are missing at the end of the file. They may have been deleted from the
+    /// collection.
     pub missing: u64,
     pub segments: Vec<Place>,
     path: PathBuf,
@@ -81,7 +84,7 @@ pub fn open(path: &Path) -> Result<Stored, String> {
     let (run_id, started_at) = match lines.next().transpose()? {
         Some(Line::Run { format, run_id, started_at }) if format <= FORMAT => (run_id, started_at),
         Some(Line::Run { format, .. }) => return Err(format!("it has the format {format}; this version reads up to {FORMAT}")),
-        _ => return Err(format!("`{}` does not begin as a journal does", JOURNAL)),
+        _ => return Err(format!("`{}` does not begin like a journal", JOURNAL)),
     };
     let mut files: Vec<(FileRecord, Vec<Segment>)> = Vec::new();
     for line in lines {
@@ -102,7 +105,8 @@ pub fn open(path: &Path) -> Result<Stored, String> {
         .map(|(record, journal)| {
             let totals = totals.remove(&record.file);
             let inside = Path::new(&record.file).components().all(|part| matches!(part, Component::Normal(_)));
-            // No archive has collections that are never swept: such a journal is forged, to write to the server's own collections.
+            // Collections that are never swept are never archived: a journal that names one was forged to write to the server's
+            // own collections.
             let swept = why_never_swept(&record.database, &record.collection).is_none();
             match record.compression() {
                 Some(compression) if inside && swept && (totals.is_some() || !complete) => {
@@ -180,15 +184,16 @@ impl StoredFile {
             return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
         }
         if verified.documents != totals.documents || text::hex(&whole.finalize()) != totals.sha256 {
-            return Err(damaged(&format!("it is not what `{}` says", MANIFEST)));
+            return Err(damaged(&format!("it does not match `{}`", MANIFEST)));
         }
         Ok(verified)
     }
 }
 
 impl Verified {
-    /// Adds the whole segments after the last one in the journal. There may be many, for the journal is not synced with each segment, and a crash
-    /// of the machine loses its last lines. Bytes from `end` on are not read, for a run may be writing there.
+    /// Adds the whole segments after the last one in the journal. There may be many, because the journal is not synced with each
+    /// segment and a crash of the machine loses its last lines. Bytes from `end` on are not read, because a run may be writing
+    /// there.
     fn take_rest(&mut self, file: &File, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
         loop {
             let begin = offset;

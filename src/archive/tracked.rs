@@ -20,7 +20,7 @@ impl Tracked {
         Ok(Self { path, file, length: 0 })
     }
 
-    /// Writes bytes that count at once.
+    /// Appends bytes that count as written immediately.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write(bytes)?;
         self.check(self.length + bytes.len() as u64)?;
@@ -28,13 +28,14 @@ impl Tracked {
         Ok(())
     }
 
-    /// Writes bytes that do not count yet, so that [`Tracked::cut`] removes them.
+    /// Appends bytes that do not count as written yet; [`Tracked::cut`] removes them.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.check_length(self.file.metadata()?.len(), self.length)?;
         self.file.write_all(bytes)
     }
 
-    /// Checks that the path still leads to the file, and that the file has this length. Writes to a file that was removed succeed, and are lost.
+    /// Checks that the path still leads to this file and that the file has this length. Writes to a removed file succeed but are
+    /// lost.
     pub fn check(&self, length: u64) -> io::Result<()> {
         let (open, named) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
         if (open.dev(), open.ino()) != (named.dev(), named.ino()) || open.nlink() == 0 {
@@ -50,7 +51,7 @@ impl Tracked {
         Err(io::Error::other(format!("it has {found} bytes, {expected} were written: something else writes to it")))
     }
 
-    /// Removes the bytes that do not count.
+    /// Removes the bytes that do not count as written.
     pub fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.length)
     }
@@ -63,7 +64,7 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
     sync_directory(parent)
 }
 
-/// Brings the entries of a directory to the disk.
+/// Syncs the entries of a directory to the disk.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -19,7 +19,7 @@ use crate::policy::namespace::Namespace;
 use crate::policy::{ArchiveTo, Compression};
 use crate::text;
 
-/// The archive of one run in one directory of the policy. It is created with its first document.
+/// The archive of one run in one directory of the policy. Its directory is created with its first document.
 pub struct Archive {
     /// The directory of the run.
     path: PathBuf,
@@ -30,7 +30,8 @@ pub struct Archive {
 
 struct Begun {
     journal: Arc<Mutex<Journal>>,
-    /// One file for each namespace, shared by all rules: the order in the file tells which of two states of a document is the later one.
+    /// One file for each namespace, shared by all rules: the position in the file tells which of two states of a document is the
+    /// later one.
     files: BTreeMap<Namespace, SharedFile>,
 }
 
@@ -39,7 +40,7 @@ struct Begun {
 pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 
 impl Archive {
-    /// Names the archive of a run; creates nothing.
+    /// Returns the archive of a run. Nothing is created on the disk yet.
     pub fn new(directory: &Path, run_id: &str, started_at: DateTime) -> Self {
         let path = directory.join(directory::run_name(started_at, run_id));
         Self { path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
@@ -74,7 +75,7 @@ impl Archive {
     fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
         create_directory(&self.path)?;
         let file = Tracked::create(self.path.join(JOURNAL))?;
-        // The lock tells other runs that this one was not cut off. Another run holds it only for the moment of its own check.
+        // The lock tells other runs that this one was not cut off. Another run holds it only while it checks that.
         file.file.lock()?;
         let mut journal = Journal(file);
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
@@ -177,15 +178,15 @@ impl ArchiveFile {
         })
     }
 
-    /// Writes documents that one rule is about to delete. When this returns, they are on the disk, in a file that still has its name.
+    /// Writes documents that one rule is about to delete. On return they are on the disk, in a file that still has its name.
     ///
-    /// Errors: the failure in words. Then the documents must not be deleted, and nothing more can be written.
+    /// Errors: the failure in words. The documents must then not be deleted, and nothing more can be written.
     pub fn append<'a>(&mut self, rule: &str, documents: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
         if let Some(why) = &self.broken {
             return Err(why.clone());
         }
         self.try_append(rule, documents).map_err(|cause| {
-            // It is unknown which bytes a failed fsync has lost, so the file is not written to again.
+            // A failed fsync may have lost any of the bytes, so the file is not written to again.
             self.has_rest = self.file.cut().is_err();
             let why = format!("archiving to `{}`: {cause}", self.file.path.display());
             self.broken.insert(why).clone()
@@ -230,7 +231,7 @@ impl ArchiveFile {
     }
 }
 
-/// The journal. It is not synced with each line, for a line can be recovered from its segment.
+/// The journal. It is not synced after each line, because a line can be recovered from its segment.
 struct Journal(Tracked);
 
 impl Journal {
@@ -238,7 +239,7 @@ impl Journal {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.0.append(&text).inspect_err(|_| {
-            // The rest of an unfinished line would damage the next one.
+            // The beginning of an unfinished line would damage the next one.
             let _ = self.0.cut();
         })
     }

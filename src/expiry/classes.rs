@@ -1,4 +1,5 @@
-//! The class of every document of a collection, as facets of one aggregation: expired, to expire on a day, or never for a reason.
+//! The class of each document of a collection, as facets of one aggregation: expired, due to expire on a certain day, or never
+//! expiring for some reason.
 
 use bson::{Bson, Document, doc};
 
@@ -14,20 +15,22 @@ const DAY_MS: i64 = 86_400_000;
 const FIRST_MONTH_MS: i64 = -62_167_219_200_000;
 const LAST_MONTH_MS: i64 = 253_402_300_799_999;
 
-/// The instant (in the year 5138) from which on a date is more likely one whose milliseconds were taken for seconds.
+/// The instant (in the year 5138) from which on a date is more likely one whose milliseconds were mistaken for seconds.
 const FAR_MS: i64 = 100_000_000_000_000;
 
 impl Expiry {
-    /// Returns the branches of a `$facet` that put every document that the filter selects into exactly one of up to four lists of groups.
+    /// Returns the branches of a `$facet` that put each document selected by the filter into exactly one of up to four lists of
+    /// groups.
     ///
     /// `expired`: those that [`Self::predicate`] selects; groups of `_id: {a, m}` with `n`, `oldest`, `newest` (as [`Self::instant`] reads
     /// them) and the sums of `sums`. `wrongUnit` and `decimal`: those that an epoch rule keeps for the magnitude or the type of a number.
     /// `rest`: all others; groups of `_id: {r, a, d, f}`.
     ///
-    /// `a` is the place of the age of the deciding date among `age_bounds` (milliseconds, ascending): the number of bounds at or below it.
-    /// `m` is the month, 12 * year + month - 1. `r` is the reason for which the documents never expire, or null; `d` is the day after now, from 1
-    /// on, on which they expire, null if that is not within [`FORECAST_DAYS`]; `f` tells whether their date is in the year 5138 or later. Groups of documents
-    /// that never expire have some of their `_id`s in `first`, `last`, `least` and `greatest`.
+    /// `a` is the position of the deciding date's age among `age_bounds` (milliseconds, ascending): the number of bounds at or
+    /// below it. `m` is the month, 12 * year + month - 1. `r` is the reason why the documents never expire, or null. `d` is the
+    /// day on which they expire, counted from 1 for the first day after now, or null if that is not within [`FORECAST_DAYS`]. `f`
+    /// tells whether their date is in the year 5138 or later. Groups of documents that never expire have some of their `_id`s in
+    /// `first`, `last`, `least` and `greatest`.
     pub fn classes(&self, filter: Option<&Document>, age_bounds: &[i64], sums: &Document) -> Document {
         let matching = |condition: Document| {
             let all: Vec<Document> = filter.cloned().into_iter().chain([condition]).collect();
@@ -51,8 +54,8 @@ impl Expiry {
         facets
     }
 
-    /// Returns the stages for some expired documents, with the values that decided: `date` as [`Self::instant`] reads it, the number of `dates`,
-    /// and the document's own valid `ttl` or null.
+    /// Returns the stages that read some expired documents with the values that decided: `date` as [`Self::instant`] reads it,
+    /// the number of `dates`, and the document's own valid `ttl` or null.
     pub fn samples(&self, limit: i64) -> Vec<Document> {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         vec![
@@ -62,7 +65,7 @@ impl Expiry {
                 "_id": 1,
                 "date": self.earliest(),
                 "dates": earliest::count(&self.field, element_types(self.format)),
-                // A bare null is no projection.
+                // `$project` does not accept a bare null.
                 "ttl": { "$ifNull": [ttl, Bson::Null] },
             } },
         ]
@@ -118,7 +121,7 @@ impl Expiry {
             let none = doc! { "$eq": [&after, Bson::Null] };
             reasons.push(doc! { "case": none, "then": "noTtl" });
             reasons.push(doc! { "case": { "$eq": ["$s.ttl", -1] }, "then": "ttlNever" });
-            // Null is below every number, and not a ttl.
+            // Null is below every number, but is not a ttl.
             let not_positive = doc! { "$and": [{ "$ne": ["$s.ttl", Bson::Null] }, { "$lte": ["$s.ttl", 0] }] };
             reasons.push(doc! { "case": not_positive, "then": "ttlNotPositive" });
         }
@@ -163,7 +166,7 @@ impl Expiry {
     }
 }
 
-/// Returns a stage that counts by a key; if `named` holds, with some `_id`s.
+/// Returns a stage that counts documents by a key and, for documents for which `named` is true, collects some `_id`s.
 fn grouped(key: Bson, named: Bson) -> Document {
     let id = doc! { "$cond": [named, "$_id", "$$REMOVE"] };
     doc! { "$group": {

@@ -1,15 +1,16 @@
-//! The earliest date at a field path, or the number of dates there, as an aggregation expression, reached exactly as an index on the path
-//! reaches its keys.
+//! The earliest date at a field path, or the number of dates there, as an aggregation expression that reaches the same values as
+//! an index on the path.
 //!
-//! Aggregation paths (`$a.b`) cannot be used as they are: they flatten arrays in arrays, which an index does not, and they know no
+//! Aggregation paths (`$a.b`) cannot be used directly: they flatten nested arrays, which an index does not, and do not know
 //! positions (`a.0`). So the path is walked one name at a time.
 
 use bson::{Bson, Document, doc};
 
-/// Returns an expression for the least element of one of `types` at `path`, or null.
+/// Returns an expression for the least value of one of `types`, within `bounds`, at `path`; null if there is none.
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
-/// numeric name is also a position in an array; an array at the end gives its elements, but not when it was reached by a position.
+/// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a
+/// position.
 pub fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
     Walk { types, bounds, gather: "$min" }.whole(path)
 }
@@ -21,7 +22,7 @@ pub fn count(path: &str, types: &[&str]) -> Bson {
 
 struct Walk<'a> {
     types: &'a [&'a str],
-    /// A further condition on the value, by comparison operator.
+    /// Further comparisons that a number has to meet, as operator and operand.
     bounds: &'a [(&'a str, i64)],
     /// The operator that combines several values: `$min`, or `$sum` for their number.
     gather: &'a str,
@@ -33,7 +34,7 @@ impl Walk<'_> {
         self.value(format!("${}", names[0]).into(), &names[1..])
     }
 
-    /// Returns the earliest date below a value that was reached by name.
+    /// Returns the earliest date, or the number of dates, below a value that was reached by name.
     fn value(&self, value: Bson, rest: &[&str]) -> Bson {
         if !rest.is_empty() {
             return self.inside(value, rest);
@@ -47,7 +48,7 @@ impl Walk<'_> {
         let_v(value, doc! { "$cond": [{ "$isArray": ["$$v"] }, of_elements, self.single()] })
     }
 
-    /// Returns the earliest date below a value behind which the path continues.
+    /// Returns the same for a value if the path continues with at least one more name.
     fn inside(&self, value: Bson, rest: &[&str]) -> Bson {
         let (name, below) = (rest[0], &rest[1..]);
         let documents = doc! { "$filter": { "input": "$$v", "as": "e", "cond": is_type("$$e", "object") } };
@@ -71,7 +72,7 @@ impl Walk<'_> {
         )
     }
 
-    /// Returns the earliest date below a value that was reached by its position in an array.
+    /// Returns the same for a value that was reached by its position in an array.
     fn at(&self, value: Bson, rest: &[&str]) -> Bson {
         if rest.is_empty() { let_v(value, self.single()) } else { self.inside(value, rest) }
     }
@@ -80,12 +81,12 @@ impl Walk<'_> {
         self.gather == "$sum"
     }
 
-    /// Returns the value that stands for no date at all.
+    /// Returns the result for a value without any date.
     fn nothing(&self) -> Bson {
         if self.counts() { 0.into() } else { Bson::Null }
     }
 
-    /// Returns the expression for `$$v`, which is no array.
+    /// Returns the expression for `$$v` if it is not an array.
     fn single(&self) -> Document {
         let one = if self.counts() { Bson::from(1) } else { "$$v".into() };
         doc! { "$cond": [self.is_date("$$v"), one, self.nothing()] }
@@ -112,7 +113,7 @@ pub fn let_v(value: Bson, body: Document) -> Bson {
     doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
 }
 
-/// A name that MongoDB also takes as a position: decimal digits without a leading zero.
+/// Returns the array position that MongoDB also takes a name for: decimal digits without a leading zero. `None` for other names.
 pub fn position(name: &str) -> Option<i32> {
     let plain = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
     if plain { name.parse().ok() } else { None }

@@ -1,4 +1,4 @@
-//! The reason for which a value holds no date: an aggregation expression with one word for the value at a field path.
+//! The reason why a value is not a date, as an aggregation expression that yields one word for the value at a field path.
 
 use bson::{Bson, Document, doc};
 
@@ -11,10 +11,10 @@ pub const NUMBER_SECONDS: &str = "numberSeconds";
 /// A number under a date rule that is a plausible date as epoch milliseconds.
 pub const NUMBER_MILLIS: &str = "numberMillis";
 
-/// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of the two above
-/// for `number`.
+/// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of
+/// the two constants above in place of `number`.
 ///
-/// The words are for people: they only distinguish documents that never expire, and decide nothing.
+/// The words are for people: they tell apart documents that never expire, and decide nothing.
 pub fn shape(path: &str, format: DateFormat) -> Bson {
     let names: Vec<&str> = path.split('.').collect();
     value(format!("${}", names[0]).into(), &names[1..], format)
@@ -22,7 +22,7 @@ pub fn shape(path: &str, format: DateFormat) -> Bson {
 
 fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
     let Some((name, below)) = rest.split_first() else { return let_v(value_of, leaf(format)) };
-    // Through an array the path may lead to several values, or to none.
+    // A path through an array may lead to several values or to none.
     let found = doc! { "$cond": [{ "$eq": [{ "$size": format!("$$v.{}", rest.join(".")) }, 0] }, "missing", "arrayWithoutDate"] };
     let array = match position(name) {
         Some(index) => {
@@ -43,9 +43,9 @@ fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
     )
 }
 
-/// Returns an expression that names `$$v`.
+/// Returns an expression for the word that describes `$$v`.
 fn leaf(format: DateFormat) -> Document {
-    // Not `$in` with a list, which Azure Cosmos DB does not take in an expression.
+    // `$in` with a list is not used, because Azure Cosmos DB does not support it in expressions.
     let is = |names: &[&str]| doc! { "$or": names.iter().map(|name| is_type("$$v", name)).collect::<Vec<_>>() };
     let nested = doc! { "$anyElementTrue": [{ "$map": { "input": "$$v", "as": "x", "in": { "$isArray": ["$$x"] } } }] };
     let array = doc! { "$cond": [

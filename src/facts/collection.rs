@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use super::native_ttl::{LAST_CHANGE, NativeTtl, Scope, date_field};
 use crate::policy::namespace::Namespace;
 
-/// The collections that some patterns stand for.
+/// The collections that match some patterns.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Catalog {
     /// Ordered by namespace. Includes views; collections of the server itself are left out.
@@ -44,7 +44,7 @@ pub enum Kind {
 pub struct TimeSeries {
     pub time_field: String,
     pub meta_field: Option<String>,
-    /// Time after `expireAfterSeconds` during which the server still keeps a bucket, counted from its first measurement.
+    /// Seconds after `expireAfterSeconds` during which the server still keeps a bucket, counted from its first measurement.
     pub bucket_max_span_seconds: Option<i64>,
     /// Whether the deployment shows the collection of the buckets.
     pub shows_buckets: bool,

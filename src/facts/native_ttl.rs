@@ -1,4 +1,4 @@
-//! Native TTL settings: what makes the server itself delete documents.
+//! Native TTL settings, by which the server itself deletes documents.
 
 use bson::{Bson, Document};
 use schemars::JsonSchema;
@@ -10,7 +10,8 @@ use crate::values::integer;
 /// MongoDB.
 pub const LAST_CHANGE: &str = "_ts";
 
-/// The value to which the server repaired invalid ones, and which it calls inactive. Source: mongod, `kExpireAfterSecondsForInactiveTTLIndex`.
+/// The value with which the server replaced invalid ones, and which it calls inactive. Source: mongod,
+/// `kExpireAfterSecondsForInactiveTTLIndex`.
 const INACTIVE: i64 = 2_147_483_647;
 
 /// The thing that a TTL setting belongs to.
@@ -64,7 +65,7 @@ impl NativeTtl {
         self.key.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the value as a whole number; `None` if it is NaN or no number.
+    /// Returns the value as a whole number; `None` if it is NaN or not a number.
     pub fn value(&self) -> Option<i64> {
         integer(&self.expire_after_seconds)
     }
@@ -78,11 +79,11 @@ impl NativeTtl {
         };
         let shown = match &self.expire_after_seconds {
             Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) => &self.expire_after_seconds,
-            _ => return Err("its expireAfterSeconds is no number".to_owned()),
+            _ => return Err("its expireAfterSeconds is not a number".to_owned()),
         };
         match self.value() {
             Some(seconds) if seconds >= INACTIVE => {
-                Err(format!("its expireAfterSeconds is {shown}, by which the server says that it is inactive"))
+                Err(format!("its expireAfterSeconds is {shown}, which marks it as inactive"))
             }
             Some(seconds) if seconds >= 0 => {
                 u32::try_from(seconds).map(|seconds| (field, seconds)).map_err(|_| format!("its expireAfterSeconds is {shown}"))
@@ -126,12 +127,12 @@ mod tests {
             (Bson::Double(1.9), Ok(1)),
             (Bson::Double(-0.5), Ok(0)),
             (Bson::Int32(2_147_483_646), Ok(2_147_483_646)),
-            (Bson::Int32(i32::MAX), Err("its expireAfterSeconds is 2147483647, by which the server says that it is inactive")),
+            (Bson::Int32(i32::MAX), Err("its expireAfterSeconds is 2147483647, which marks it as inactive")),
             (Bson::Double(1e300), Err("inactive")),
             (Bson::Double(f64::NAN), Err("its expireAfterSeconds is NaN: the server deletes nothing by it")),
             (Bson::Int32(-1), Err("its expireAfterSeconds is -1: the server deletes nothing by it")),
-            (Bson::Null, Err("its expireAfterSeconds is no number")),
-            ("60".into(), Err("its expireAfterSeconds is no number")),
+            (Bson::Null, Err("its expireAfterSeconds is not a number")),
+            ("60".into(), Err("its expireAfterSeconds is not a number")),
         ] {
             match (index(doc! { "at": -1 }, value.clone()).deletes_after(), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, ("at", expected), "{value}"),

@@ -28,7 +28,7 @@ pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>> {
     for _ in 0..MAX_DELETED {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         match file.try_lock() {
             Ok(()) => {}
@@ -42,17 +42,17 @@ pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>> {
             continue;
         }
         if read(&mut file)?.is_none() {
-            return Err(io::Error::other("it holds something else; expected an empty file, one of a lock, or none"));
+            return Err(io::Error::other("it holds something else; expected a lock file, an empty file or none"));
         }
         let mut line = serde_json::to_vec(me)?;
         line.push(b'\n');
-        // Written before it is cut: a reader never finds the file empty.
+        // The file is cut only after it was written, so that a reader never finds it empty.
         file.rewind()?;
         file.write_all(&line)?;
         file.set_len(line.len() as u64)?;
         return Ok(Attempt::Taken(FileLock { _file: file }));
     }
-    Err(io::Error::other("others delete it again and again"))
+    Err(io::Error::other("other processes keep deleting it"))
 }
 
 /// Whether the path still names this file, which may have been deleted since it was opened.
@@ -69,7 +69,7 @@ fn read(file: &mut File) -> io::Result<Option<Option<Holder>>> {
     if bytes.trim_ascii().is_empty() {
         return Ok(Some(None));
     }
-    // The rest of a longer line, of an earlier holder, may not be cut off yet.
+    // The end of a longer line, of an earlier holder, may not be cut off yet.
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     Ok(serde_json::from_slice(first).ok().map(Some))
 }

@@ -5,9 +5,9 @@
 //! with upsert whose filter matches an expired document only: if the lease has not expired, the insert fails because the `_id` exists. No
 //! TTL index is needed, and nothing is ever deleted: a released lease has no `runId` and has expired.
 //!
-//! Times are the server's, read by `hello` before each command and compared by plain operators. This works on every service, while `$$NOW`
-//! in an update needs pipelines. The reading is older than the command, which is the safe direction: the lease of another run looks longer
-//! than it is, and one's own is written shorter.
+//! Times are the server's, read by `hello` before each command and compared by plain operators. This works on every service,
+//! while `$$NOW` in an update needs pipelines. The reading is older than the command, which is the safe direction: another run's
+//! lease appears to last longer than it does, and this run's own is written shorter.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -22,14 +22,14 @@ use crate::policy::namespace::Namespace;
 /// Duration of a lease that is not renewed.
 pub static LEASE: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(lease_seconds()));
 
-/// Duration for which its holder relies on it: less, so that commands that were sent just before arrive in time, and the clocks of a set's
-/// members may differ by the rest.
+/// Duration for which its holder relies on a lease. The rest is a margin for commands that are sent just before the end, and for
+/// differences between the clocks of a set's members.
 static RELIED_ON: LazyLock<Duration> = LazyLock::new(|| *LEASE * 5 / 6);
 
 /// Time between two renewals.
 pub static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
 
-/// Returns the seconds of a lease: a minute, or in debug builds what a test that waits for the end of one asks for.
+/// Returns the seconds of a lease: a minute or, in debug builds, a value set by a test that waits for the end of a lease.
 fn lease_seconds() -> u64 {
     #[cfg(debug_assertions)]
     if let Some(seconds) = std::env::var("SWEEPER_TEST_LEASE_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
@@ -41,8 +41,8 @@ fn lease_seconds() -> u64 {
 /// Interval between two looks at the clocks while waiting for the end of a lease.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// An instant on both clocks of this machine. The monotonic one is not affected when the time is set, the wall clock goes on while the
-/// machine sleeps.
+/// An instant on both clocks of this machine. The monotonic clock is not affected when the time is set; the wall clock continues
+/// while the machine sleeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Moment {
     monotonic: Instant,
@@ -54,7 +54,7 @@ impl Moment {
         Self { monotonic: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// Returns the time since then, by the clock that shows more.
+    /// Returns the time since this moment, by the clock that shows more.
     pub fn elapsed(self) -> Duration {
         self.until(Self::now())
     }
@@ -84,8 +84,8 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns the filter and the update that take a lease, to be sent with upsert. They match an expired lease, or one's own after a lost
-/// reply.
+/// Returns the filter and the update that take a lease, to be sent with upsert. They match an expired lease or, after a lost
+/// reply, the one that this run has already taken.
 pub fn taking(namespace: &Namespace, me: &Holder, time: &ServerTime) -> (Document, Document) {
     let free = [doc! { "expiresAt": { "$lte": time.now } }, doc! { "runId": &me.run_id }];
     let filter = doc! { "_id": namespace.to_string(), "$or": free };
@@ -135,17 +135,17 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// `renewed` is a moment just before the last renewal was sent; `None` once another run holds the lease.
+    /// Creates a lease. `renewed` holds a moment just before the last renewal was sent, or `None` once another run has the lease.
     pub fn new(renewed: watch::Receiver<Option<Moment>>) -> Self {
         Self { renewed }
     }
 
-    /// Whether another run may hold it by now. Checked before each delete command.
+    /// Whether another run may hold the lease by now. Checked before each delete command.
     pub fn is_over(&self) -> bool {
         self.left().is_zero()
     }
 
-    /// Waits until another run may hold it.
+    /// Waits until another run may hold the lease.
     pub async fn over(&self) {
         while !self.is_over() {
             tokio::time::sleep(self.left().min(LOOK_EVERY)).await;
@@ -196,7 +196,7 @@ impl Leases {
         }
     }
 
-    /// Returns why a lease is over.
+    /// Returns the reason why a lease is over.
     pub fn why_over(&self, namespace: &Namespace) -> String {
         let why = self.of(namespace).map(Lease::why_over).unwrap_or_default();
         format!("the lease on `{namespace}` was lost: {why}")

@@ -7,13 +7,13 @@ use crate::facts::{Collection, Kind};
 use crate::flavor::Capabilities;
 use crate::policy::Rule;
 
-/// Returns the refusal of a rule with `archive` that cannot archive; `None` if it can, or has no `archive`.
+/// Returns the refusal of a rule with `archive` whose documents cannot be archived; `None` for any other rule.
 pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
     rule.archive.as_ref()?;
     let refuse = |detail: &str| Some(Refusal::new(Guard::Archive, format!("`archive`: {detail}")));
     if !capabilities.exact_states {
         return refuse(
-            "deletes cannot compare whole documents on this service, so that one that changes after it was archived would be lost",
+            "deletes cannot compare whole documents on this service, so a document that changes after it was archived would be lost",
         );
     }
     match &collection.kind {
@@ -21,16 +21,16 @@ pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities
             refuse("the buckets of time-series collections cannot be archived by this version; leave it out here")
         }
         _ if !is_simple(collection.collation.as_ref()) => refuse(
-            "the collection's collation takes different texts for equal, so that a change could not be told; leave it out here",
+            "the collection's collation treats different texts as equal, so a change could go unnoticed; leave `archive` out here",
         ),
         _ if !is_simple(rule.collation.as_ref()) => {
-            refuse("with `collation` different texts count as equal, so that a change could not be told; leave one of them out")
+            refuse("with `collation` different texts count as equal, so a change could go unnoticed; leave one of them out")
         }
         _ => None,
     }
 }
 
-/// Whether a collation is the default one, which compares byte by byte.
+/// Whether a collation is the simple one, which is the default and compares byte by byte.
 fn is_simple(collation: Option<&Document>) -> bool {
     collation.is_none_or(|collation| collation.get("locale") == Some(&Bson::from("simple")))
 }

@@ -16,7 +16,7 @@ use crate::values::last_object_id;
 
 /// Returns the expiry of a rule in a time-series collection, and the selection of its buckets.
 ///
-/// Errors: the key of the rule that has no meaning for time-series collections, or that the buckets are not visible.
+/// Errors: a key of the rule has no meaning for time-series collections, or the buckets are not visible.
 pub fn select(
     rule: &Rule,
     namespace: &Namespace,
@@ -32,7 +32,7 @@ pub fn select(
         ));
     }
     if let Some(ttl_field) = &rule.ttl_field {
-        return refuse(format!("`ttlField: {ttl_field}`: measurements go by whole buckets and have no ttl of their own"));
+        return refuse(format!("`ttlField: {ttl_field}`: measurements are deleted in whole buckets and have no ttl of their own"));
     }
     if rule.date_format.is_some_and(|format| format != DateFormat::Date) {
         return refuse("`dateFormat`: the timeField holds dates; leave it out".into());
@@ -49,7 +49,7 @@ pub fn select(
     }
     let mut terms = doc! {
         "_id": { "$lte": latest_id(as_of, rule.expire_after_seconds) },
-        // Servers disagree on what happens before 1970, where the seconds in an `_id` wrap: kept.
+        // Servers disagree on buckets from before 1970, where the seconds in an `_id` wrap, so they are kept.
         format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
     };
     let of_meta = |filter| of_meta(filter, series.meta_field.as_deref()).map_err(|why| Refusal::new(Guard::TimeSeries, why));

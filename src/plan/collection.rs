@@ -6,9 +6,9 @@ use crate::expiry::Expiry;
 use crate::facts::{Collection, Figures, Kind};
 use crate::policy::{DateFormat, Rule};
 
-/// Returns the rule bound to a collection, and the first guard that forbids to sweep it, if one does.
+/// Returns the rule bound to a collection, and the first guard that forbids sweeping it, if one does.
 ///
-/// Errors: the collection, or the rule in it, does not even allow to count.
+/// Errors: the refusal of a rule whose documents cannot even be counted.
 pub fn bind(
     run: &RunFacts,
     rule: &Rule,
@@ -32,14 +32,14 @@ pub fn bind(
 
 /// Returns the expiry of a rule in a collection.
 ///
-/// Errors: the guard that refuses a key in general, whatever the documents are.
+/// Errors: the refusal of one of the rule's keys, whatever the documents are.
 fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry, Refusal> {
     let Some(field) = &rule.field else {
         let detail = "only time-series collections have a field of their own for the date; name it with `field`";
         return Err(Refusal::new(Guard::Field, detail));
     };
     if rule.collation.is_some() && !run.server.capabilities.collations {
-        return Err(Refusal::new(Guard::Collation, "deletes compare by no collation on this service; leave `collation` out"));
+        return Err(Refusal::new(Guard::Collation, "deletes cannot use a collation on this service; leave `collation` out"));
     }
     let is_id = field == "_id";
     let is_clustered = collection.kind == Kind::Clustered;

@@ -11,10 +11,10 @@ use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 use crate::text::{count, percent};
 
-/// Documents of the largest collection that is searched without an index and without the rule's permission.
+/// Maximum number of documents in a collection that is searched without an index and without the rule's permission.
 pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
 
-/// Largest difference between the clocks of client and server that a sweep tolerates, in milliseconds.
+/// Maximum difference between the clocks of client and server, in milliseconds.
 pub const CLOCK_SKEW_GUARD_MS: i64 = 300_000;
 
 /// Excess over the approved count that a sweep tolerates, in percent of that count, rounded up. At a fixed asOf the count can only grow by
@@ -80,7 +80,7 @@ impl Refusal {
 pub struct Approved {
     /// Documents that had expired when the plan was saved.
     pub count: u64,
-    /// Documents that may be deleted, tolerance included.
+    /// Maximum number of documents to delete, tolerance included.
     pub most: u64,
 }
 
@@ -95,7 +95,7 @@ impl Approved {
             Refusal::new(
                 Guard::Plan,
                 format!(
-                    "{} documents have expired, {} were approved, and {TOLERANCE_PERCENT} % more may be; {AGAIN}",
+                    "{} documents have expired, {} were approved, and {TOLERANCE_PERCENT} % more is tolerated; {AGAIN}",
                     count(expired_count),
                     count(self.count),
                 ),
@@ -104,7 +104,7 @@ impl Approved {
     }
 }
 
-/// Remedy for a plan that does not hold any more.
+/// Remedy for a plan that no longer holds.
 pub const AGAIN: &str = "look at a new audit, and save it as the plan";
 
 /// Refuses all rules of a run: on an unexpected deployment, at an instant in the future, or with clocks too far apart.
@@ -148,7 +148,7 @@ pub fn scan(
     Some(Refusal::new(
         Guard::CollectionScan,
         format!(
-            "no index serves `{field}`, and the collection has {document_count} documents; at most {SCAN_GUARD_DOCUMENTS} are gone through without one; \
+            "no index serves `{field}`, and the collection has {document_count} documents; at most {SCAN_GUARD_DOCUMENTS} are searched without one; \
              create it: {create}, or set `allowCollectionScan: true`",
             create = create_index(namespace, field),
         ),
@@ -157,7 +157,7 @@ pub fn scan(
 
 /// Refuses a rule if its expired documents are a larger share of the collection than `maxDeletePercent`.
 ///
-/// `document_count` is the collection's own count; an expired count above it makes the share 100 %.
+/// `document_count` is the collection's own count. If it is less than the expired count, the share is 100 %.
 pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64) -> Option<Refusal> {
     let limit = max_delete_percent?;
     let percent = percent(expired_count, document_count)?;
@@ -186,7 +186,7 @@ mod tests {
             (Some(0.1), 1, 1000, false),
             (Some(0.1), 2, 1000, true),
             (Some(100.0), 1000, 1000, false),
-            // The collection's own count may be behind: more than all of it is all of it.
+            // The collection's own count may lag behind: the share is then 100 %.
             (Some(100.0), 1001, 1000, false),
             (Some(99.9), 1001, 1000, true),
             (Some(1.0), 0, 0, false),
@@ -209,7 +209,7 @@ mod tests {
         }
         let refusal = Approved::of(100).refusal(102).expect("a refusal");
         assert_eq!(refusal.guard, Guard::Plan);
-        assert!(refusal.detail.starts_with("102 documents have expired, 100 were approved, and 1 % more may be"), "{refusal:?}");
+        assert!(refusal.detail.starts_with("102 documents have expired, 100 were approved, and 1 % more is tolerated"), "{refusal:?}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct IndexChoice {
 
 /// Chooses the index for the rule's field, or none. The policy's `hint` overrides the choice.
 ///
-/// Errors: the reason for which the hinted index cannot serve.
+/// Errors: the reason why the hinted index cannot serve.
 pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Option<IndexChoice>, String> {
     let indexes = &collection.indexes;
     let collation = rule.collation.as_ref().or(collection.collation.as_ref());
@@ -30,22 +30,22 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
             return Err(format!("the hinted index `{hint}` does not exist; found {}", names.join(", ")));
         };
         if index.hidden {
-            return Err(format!("the hinted index `{hint}` is hidden; the server takes no hidden index as a hint"));
+            return Err(format!("the hinted index `{hint}` is hidden; the server accepts no hidden index as a hint"));
         }
         if let Some(kind) = index.key.iter().find_map(|(_, direction)| direction.as_str()) {
-            return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which serves no range of dates"));
+            return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which cannot serve a range of dates"));
         }
         if leaves_out(index, field) {
             return Err(format!(
                 "the hinted index `{hint}` is sparse or a wildcard and does not hold every document that has `{}`: \
-                 expired documents outside of the index would be left out in silence",
+                 expired documents outside of the index would silently be left out",
                 field
             ));
         }
         if !covers_rule(index, rule, collation) {
             return Err(format!(
                 "the hinted index `{hint}` is partial and the rule's `filter` does not repeat its partialFilterExpression: \
-                 expired documents outside of the index would be left out in silence"
+                 expired documents outside of the index would silently be left out"
             ));
         }
         return Ok(Some(choice(index, rule, field)));
@@ -77,8 +77,8 @@ fn leaves_out(index: &IndexFacts, field: &str) -> bool {
     names.iter().any(|name| name.ends_with("$**")) || (index.sparse && !names.contains(&field))
 }
 
-/// Whether the index has every document that the rule selects: each term of a partial index must be in the rule's filter, read under the same
-/// collation.
+/// Whether the index holds every document that the rule selects: each term of a partial index must be in the rule's filter, and
+/// be read under the same collation.
 fn covers_rule(index: &IndexFacts, rule: &Rule, collation: Option<&Document>) -> bool {
     let Some(partial) = &index.partial else { return true };
     let Some(filter) = &rule.filter else {

@@ -1,4 +1,4 @@
-//! Reasons for which a rule is skipped, refused or stopped, each with its word in reports.
+//! Reasons why a rule is skipped, refused or stopped, each with its word in reports.
 
 use std::fmt;
 

@@ -128,7 +128,7 @@ async fn a_dry_run_neither_waits_nor_keeps_others_waiting() {
     assert_eq!(dry.code, Some(0), "{dry:?}");
     let sweep = run(locked(&case, &lock, &[])).await;
     assert_eq!(sweep.code, Some(6), "{sweep:?}");
-    assert!(sweep.stderr.contains("a run that does not say who it is"), "{sweep:?}");
+    assert!(sweep.stderr.contains("an unidentified run"), "{sweep:?}");
     drop(held);
     std::fs::remove_file(&lock).unwrap();
     let dry = run(locked(&case, &lock, &["--dry-run"])).await;

@@ -392,7 +392,7 @@ async fn a_dry_run_takes_no_lease_and_waits_for_none() {
     assert_eq!((dry.ran.code, dry.rule(0, "expiredCount")), (Some(0), &3.into()), "{dry:?}");
     let swept = site.report(&server.uri("root", "root-password"), &rules, &[]).await;
     assert_eq!(swept.ran.code, Some(6), "{swept:?}");
-    assert!(swept.rule(0, "error").as_str().unwrap().contains("does not say who it is"), "{swept:?}");
+    assert!(swept.rule(0, "error").as_str().unwrap().contains("an unidentified run"), "{swept:?}");
 }
 
 #[tokio::test]

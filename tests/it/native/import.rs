@@ -180,7 +180,7 @@ async fn the_policy_says_where_each_rule_comes_from_and_what_was_left_out() {
     let comments: Vec<&str> = ran.stdout.lines().map(str::trim).filter(|line| line.starts_with('#')).collect();
     let host = case.uri.split('?').next().unwrap().trim_end_matches('/');
     assert!(comments[0].ends_with(&format!("from {host}: MongoDB 6.0.5.")), "{}", comments[0]);
-    let inactive = "its expireAfterSeconds is 2147483647, by which the server says that it is inactive";
+    let inactive = "its expireAfterSeconds is 2147483647, which marks it as inactive";
     assert_eq!(
         comments[5..],
         [

@@ -215,7 +215,7 @@ async fn the_services_own_ttl_is_named() {
     let on_ts = |seconds: i32| serde_json::json!([{ "index": "_ts_1", "field": "_ts", "expireAfterSeconds": seconds }]);
     for (ttl, part, reported) in [
         (Some(TtlOnTs::Seconds(-1)), Some("by their own `ttl` as well"), on_ts(-1)),
-        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after they were last changed"), on_ts(7200)),
+        (Some(TtlOnTs::Seconds(7200)), Some("7200 s after their last change"), on_ts(7200)),
         (Some(TtlOnTs::Off), None, serde_json::json!([])),
         (None, None, serde_json::json!([])),
     ] {
