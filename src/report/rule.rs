@@ -418,11 +418,11 @@ mod tests {
         for (outcome, status, why) in [
             (sweep(swept(3, Complete)), Status::Complete, ""),
             (sweep(swept(3, Partial(StopReason::MaxDeletes))), Status::Partial, "maxDeletes"),
-            (sweep(swept(1, Failed("no".into()))), Status::Failed, "deleting: no; 1 document deleted before"),
+            (sweep(swept(1, Failed("no".into()))), Status::Failed, "deleting: no; 1 document was deleted before"),
             (
                 sweep(lost(swept(1234, Partial(StopReason::LockLost)))),
                 Status::Failed,
-                "lockLost: the lease was lost; 1,234 documents deleted before",
+                "lockLost: the lease was lost; 1,234 documents were deleted before",
             ),
             (
                 RuleOutcome::NotBegun(Stopped { reason: StopReason::Interrupted, lease_lost: None }),
@@ -437,7 +437,7 @@ mod tests {
         let mut uncertain = swept(7, Failed("no reply".into()));
         uncertain.outcome.uncertain = true;
         let report = of(&planned("", 200), &counted(9), sweep(uncertain));
-        assert_eq!(report.error.as_deref(), Some("deleting: no reply; at least 7 documents deleted before"));
+        assert_eq!(report.error.as_deref(), Some("deleting: no reply; at least 7 documents were deleted before"));
         assert_eq!(report.remaining_count, None, "what a lost reply deleted is unknown");
     }
 

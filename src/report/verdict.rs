@@ -36,28 +36,26 @@ impl Verdict {
     pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> Self {
         Self::before(planned, counts).unwrap_or_else(|| match outcome {
             RuleOutcome::NotSwept { .. } => Self::complete(),
-            RuleOutcome::NotBegun(stopped) => Self::stopped(stopped.reason, stopped.lease_lost.as_deref(), "", 0),
+            RuleOutcome::NotBegun(stopped) => {
+                Self::stopped(stopped.reason, stopped.lease_lost.as_deref(), &deleted_before(0, false))
+            }
             RuleOutcome::Unreachable(why) => Self::failed(not_begun(why)),
             RuleOutcome::Swept(swept) => Self::swept(swept),
         })
     }
 
     fn swept(swept: &Swept) -> Self {
-        let deleted = swept.outcome.deleted;
-        let least = if swept.outcome.uncertain { "at least " } else { "" };
+        let deleted = deleted_before(swept.outcome.deleted, swept.outcome.uncertain);
         match &swept.outcome.end {
             End::Complete => Self::complete(),
-            End::Partial(reason) => Self::stopped(*reason, swept.lease_lost.as_deref(), least, deleted),
-            End::Failed(why) => Self::failed(format!("deleting: {why}; {least}{} deleted before", plural(deleted, "document"))),
+            End::Partial(reason) => Self::stopped(*reason, swept.lease_lost.as_deref(), &deleted),
+            End::Failed(why) => Self::failed(format!("deleting: {why}; {deleted}")),
         }
     }
 
-    fn stopped(reason: StopReason, lease_lost: Option<&str>, least: &str, deleted: u64) -> Self {
+    fn stopped(reason: StopReason, lease_lost: Option<&str>, deleted: &str) -> Self {
         match lease_lost {
-            Some(why) => Self {
-                reason: Some(Reason::Stop(reason)),
-                ..Self::failed(format!("{why}; {least}{} deleted before", plural(deleted, "document")))
-            },
+            Some(why) => Self { reason: Some(Reason::Stop(reason)), ..Self::failed(format!("{why}; {deleted}")) },
             None => Self::partial(reason),
         }
     }
@@ -77,6 +75,12 @@ impl Verdict {
     fn failed(error: String) -> Self {
         Self { status: Status::Failed, reason: None, error: Some(error) }
     }
+}
+
+/// Says how much was deleted before a rule failed; at least so much if a reply was lost.
+fn deleted_before(deleted: u64, uncertain: bool) -> String {
+    let least = if uncertain { "at least " } else { "" };
+    format!("{least}{} {} deleted before", plural(deleted, "document"), if deleted == 1 { "was" } else { "were" })
 }
 
 /// Returns the error of a rule that was not tried because the deployment cannot be reached.
