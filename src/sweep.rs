@@ -17,13 +17,14 @@
 //! wait for the batches in flight, and return the outcome
 //! ```
 //!
-//! What holds at every step:
+//! Invariants of every step:
 //!
-//! - A document is deleted only by a statement with the whole predicate of its rule. One that has changed since it was found survives, and
-//!   sending the same batch twice is harmless.
-//! - No more documents are asked for than are reserved. What turns out not to be deleted is refunded, but not after a lost reply.
+//! - A document is deleted only by a statement with the whole predicate of its rule. A document that has changed since it was
+//!   found survives, and sending the same batch twice is harmless.
+//! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
+//!   lost reply.
 //! - Nothing is sent under a lease that is over, and nothing is sent again once the sweep has ended.
-//! - The counts come from the server's replies. Where a reply was lost they are a lower bound, and the outcome says so.
+//! - The counts come from the server's replies. After a lost reply they are a lower bound, and the outcome says so.
 
 mod archived;
 mod attempts;
@@ -74,7 +75,7 @@ pub struct RuleSweep {
     lease: Option<Lease>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
-    /// True once the sweep has ended: nothing is sent again then.
+    /// True once the sweep has ended, after which nothing is sent again.
     ended: watch::Sender<bool>,
 }
 
@@ -125,7 +126,7 @@ pub struct RunContext<'a> {
 enum NextBatch {
     Batch {
         restriction: Box<Restriction>,
-        /// Documents in it, at most, when it was made.
+        /// Maximum number of its documents at the time it was made.
         documents: u64,
     },
     /// No document is left.
@@ -139,14 +140,14 @@ pub fn asked_reason(stop: &Stop) -> StopReason {
     if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
 }
 
-/// Sweeps a rule in one pass. `permit` is for the opening of the source; each batch acquires one of its own, so that rules take turns.
+/// Sweeps a rule in one pass. `permit` is for opening the source; each batch acquires one of its own, so that rules take turns.
 ///
 /// Never fails as a whole: the outcome also counts what was deleted before an error.
 pub async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
     Engine::new(sweep, run).run(permit).await
 }
 
-/// Returns the reason for which a rule may not begin or go on now; `None` if it may.
+/// Returns the reason why a rule may not begin or go on now; `None` if it may.
 pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
     if budget.leases().is_over(&rule.namespace) {
         Some(StopReason::LockLost)
@@ -161,10 +162,10 @@ pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<
     }
 }
 
-/// Resolves with the reason when the rule may not go on.
+/// Resolves with the reason once the rule may not go on.
 pub async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
-        // The clock may be set, and the machine may sleep, so one long sleep would not do.
+        // The clock may be set, and the machine may sleep, so one long sleep would not end at the right time.
         while !is_window_closed(rule) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

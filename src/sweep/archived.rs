@@ -20,10 +20,12 @@ use crate::server::document_match::{DocumentState, IndexRange};
 use crate::server::metadata;
 use crate::server::restriction::Restriction;
 
-/// Bytes of documents that are read, written and synced at a time: compared with them an fsync costs little, and they need little memory.
+/// Size of the parts that are read, written and synced, in bytes: large enough for an fsync to cost little in comparison, and
+/// small enough for the memory.
 const PART_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum bytes of one part. Documents larger than the collection's average are read in smaller parts beyond it.
+/// Maximum size of a part in bytes. If its documents are larger than the collection's average, so that it exceeds this, it is
+/// divided further.
 const MAX_PART_BYTES: usize = 2 * PART_BYTES;
 
 /// The archive of one rule.
@@ -34,13 +36,15 @@ pub struct RuleArchive {
     pub rule: String,
 }
 
-/// Returns the number of documents to archive at a time at most, by their average size: a range with more of them would be read twice.
+/// Returns the maximum number of documents to archive at a time, by their average size: a range with more of them would be read
+/// twice.
 pub fn batch_limit(selection: &Selection) -> Option<u64> {
     // A cast from float saturates.
     selection.average_bytes.map(|average| ((PART_BYTES as f64 / average.max(1.0)) as u64).max(1))
 }
 
-/// Archives and deletes the documents that a restriction names. `asked` is their number at most when it was made.
+/// Archives and deletes the documents that a restriction names. `asked` is their maximum number at the time the restriction was
+/// made.
 pub async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
     let mut archived = Archived::default();
     let mut total = Sent { is_sent: true, latency: Some(Duration::ZERO), result: BatchResult::default() };
@@ -60,12 +64,12 @@ pub async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restrict
                 break;
             }
         };
-        // If the read passed over many documents, the delete need not pass over them again.
+        // If the read passed over many other documents, deleting by `_id` avoids passing over them again.
         let range = range.filter(|_| documents.len() as u64 * 2 >= asked);
         for restriction in Restriction::of_states(documents, range.as_ref()) {
             let sent = send::send(sweep, Box::new(restriction)).await;
             if !sent.is_sent {
-                // The lease is over: the commands before still count.
+                // The lease is over; the earlier commands still count.
                 return (archived, Sent { is_sent: !is_first, ..total });
             }
             is_first = false;
@@ -81,7 +85,7 @@ pub async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restrict
     (archived, total)
 }
 
-/// Returns the index along which a range is read.
+/// Returns the index along which a part is read, if it is a range.
 fn index_range(part: &Restriction) -> Option<IndexRange> {
     match part {
         Restriction::Range { bounds, hint } => {
@@ -93,15 +97,16 @@ fn index_range(part: &Restriction) -> Option<IndexRange> {
 
 /// The result of reading one part.
 enum Read {
-    /// Nothing was read. These restrictions name the same documents, and are to be tried one after the other.
+    /// The part was too large, and none of it was archived. These restrictions name the same documents, and are to be tried one
+    /// after the other.
     TooMuch(Vec<Restriction>),
-    /// These are in the archive, and may be deleted in the state in which they are there.
+    /// These documents are in the archive, and may be deleted in the state in which they were archived.
     Archived(Vec<DocumentState>),
 }
 
 /// Reads and writes one part.
 ///
-/// Errors: the reason for which nothing of it may be deleted.
+/// Errors: the reason why nothing of the part may be deleted.
 async fn archive_part(
     sweep: &RuleSweep,
     archive: &RuleArchive,
@@ -139,7 +144,7 @@ async fn archive_part(
     Ok(Read::Archived(states))
 }
 
-/// Returns the file of the rule's namespace, which it begins if necessary.
+/// Returns the archive file of the rule's namespace, which is begun if necessary.
 async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Arc<tokio::sync::Mutex<ArchiveFile>>, String> {
     let (of_run, namespace, to) = (archive.archive.clone(), sweep.rule.selection.namespace.clone(), archive.to.clone());
     if let Some(file) = of_run.file(&namespace) {
@@ -154,7 +159,7 @@ async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Arc<tokio::syn
     begun.await
 }
 
-/// Writes documents, and returns them when they are on the disk.
+/// Writes documents, and returns them once they are on the disk.
 async fn write(
     mut file: OwnedMutexGuard<ArchiveFile>,
     rule: String,

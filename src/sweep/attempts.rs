@@ -12,7 +12,7 @@ use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;
 use crate::server::retry::{MAX_REFUSALS, RETRY_WAITS};
 
-/// Wait before a majority is asked again; the server itself has waited for it before.
+/// Wait before a majority is asked again; the server itself has already waited for it.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
 
 /// The commands of one batch, one after another.
@@ -29,7 +29,7 @@ pub struct Attempts {
     error: Option<DeleteError>,
     /// Confirmed deletes before the first unconfirmed one.
     confirmed_before: u64,
-    /// Deletes on a primary only: after a fail-over the same documents may be deleted, and counted, once more.
+    /// Deletes confirmed by the primary only: after a fail-over the same documents may be deleted, and counted, once more.
     unconfirmed: u64,
     /// Confirmed deletes after the first unconfirmed one.
     confirmed_after: u64,
@@ -46,7 +46,7 @@ pub enum Step {
     Next,
     /// Ask again whether the members have confirmed the delete; the documents are gone already.
     Confirm(Duration),
-    /// Give an overloaded service time.
+    /// Leave an overloaded service alone for this time.
     Yield(Duration),
     /// Try again after an error that may pass.
     Retry(Duration),
@@ -64,11 +64,11 @@ pub struct BatchResult {
     pub uncertain: bool,
     /// The reason why the batch is not done; `None` if it is.
     pub error: Option<DeleteError>,
-    /// Whether it was tried again after an error: the time it took then says nothing about the speed of the server.
+    /// Whether the batch was tried again after an error, so that its duration says nothing about the speed of the server.
     pub retried: bool,
     /// Documents that were deleted before the service first reported that it was overloaded.
     pub overloaded_after: Option<u64>,
-    /// Time that an overloaded service was given.
+    /// Time for which an overloaded service was left alone.
     pub throttled: Duration,
 }
 
@@ -79,7 +79,7 @@ impl BatchResult {
             self.overloaded_after.get_or_insert(self.deleted + before);
         }
         self.deleted += next.deleted;
-        // A later command that the members confirm confirms all that went before.
+        // A command that the members confirm confirms all earlier ones too.
         self.unconfirmed = if next.error.is_some() { self.unconfirmed + next.unconfirmed } else { 0 };
         self.uncertain |= next.uncertain;
         self.error = next.error;
@@ -135,7 +135,8 @@ impl Attempts {
         };
         if let Some(overload) = overload {
             self.overloaded_after.get_or_insert(self.deleted());
-            // A batch that was too much at once may pass in parts. With a service that does all or nothing there is no other way.
+            // A batch that was too large at once may succeed in parts. With a service that does all or nothing there is no other
+            // way.
             if matches!(overload, Overload::TooLarge | Overload::TimedOut)
                 && let Some((first, second)) = self.target.halves()
             {
@@ -187,7 +188,7 @@ impl Attempts {
         }
     }
 
-    /// Returns the number of documents that are certainly gone, if no fail-over comes now.
+    /// Returns the number of documents that are gone, provided that no fail-over follows.
     fn deleted(&self) -> u64 {
         self.confirmed_before + self.unconfirmed.max(self.confirmed_after)
     }
@@ -196,7 +197,7 @@ impl Attempts {
     pub fn end(self) -> BatchResult {
         BatchResult {
             deleted: self.deleted(),
-            // A later command that the members confirm confirms all that went before.
+            // A command that the members confirm confirms all earlier ones too.
             unconfirmed: if self.error.is_some() { self.unconfirmed } else { 0 },
             uncertain: self.uncertain,
             error: self.error,

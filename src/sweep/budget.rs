@@ -13,6 +13,7 @@ use crate::pace::RateLimit;
 /// The right to have one delete command in flight, or to read for one.
 pub type Permit = OwnedSemaphorePermit;
 
+/// The limits of a run, and the part of them that is left.
 #[derive(Debug)]
 pub struct RunBudget {
     begun: Instant,
@@ -115,7 +116,7 @@ impl RunBudget {
         self.deletes.is_some()
     }
 
-    /// Takes up to this many deletes out of the number that is left; returns how many.
+    /// Reserves up to this many of the deletes that are left; returns the number reserved.
     pub fn reserve(&self, documents: u64) -> u64 {
         let Some(deletes) = &self.deletes else { return documents };
         let granted = documents.min(deletes.left.get());
@@ -136,7 +137,8 @@ impl RunBudget {
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())
     }
 
-    /// Settles a batch that was asked for: documents that were not deleted come back, documents that others inserted meanwhile are charged.
+    /// Settles a batch that was asked for: refunds documents that were not deleted, and charges those that others inserted into
+    /// its range meanwhile.
     pub fn settle(&self, asked: u64, deleted: u64) {
         if let Some(deletes) = &self.deletes {
             deletes.outstanding.set(deletes.outstanding.get().saturating_sub(asked));

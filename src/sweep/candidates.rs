@@ -41,12 +41,12 @@ pub struct Candidates<'a> {
     /// A candidate that was read but did not go into a batch.
     next: Option<Candidate>,
     exhausted: bool,
-    /// For passes that begin anew without a single candidate in between.
+    /// Retries since the last candidate.
     retries: Retries,
 }
 
 impl<'a> Candidates<'a> {
-    /// `rate` is the lowest limit in documents per second that the rule is under.
+    /// Creates a pass. `rate` is the lowest limit, in documents per second, that applies to the rule.
     pub fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
@@ -55,7 +55,7 @@ impl<'a> Candidates<'a> {
 
     /// Returns the next `_id`s, at most `max` of them.
     ///
-    /// Errors: the reason for which the pass cannot go on.
+    /// Errors: the reason why the pass cannot go on.
     pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let folds = self.sweep.rule.selection.folds_ids;
         let paths = &self.sweep.rule.selection.shard_key;
@@ -108,10 +108,10 @@ impl<'a> Candidates<'a> {
                     let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
                     let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
                     let Some(wait) = wait else { return Err(explain(&cause)) };
-                    // Deleted documents do not match any more, so the new pass goes on where the old one ended.
+                    // Deleted documents no longer match, so the new pass continues where the old one ended.
                     let millis = wait.as_millis();
                     let namespace = &self.sweep.rule.namespace;
-                    warn!(%namespace, "{namespace}: reading: {cause}; beginning the pass anew in {millis} ms");
+                    warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {millis} ms");
                     self.cursor = None;
                     tokio::time::sleep(wait).await;
                 }
@@ -120,7 +120,7 @@ impl<'a> Candidates<'a> {
         Ok(None)
     }
 
-    /// Advances however long it takes, with reminders in the log: a read that goes through a large collection for few documents may take long.
+    /// Advances, however long that takes, with reminders in the log: finding few documents in a large collection may take long.
     async fn advance_patiently(&mut self) -> Result<Option<Candidate>, ServerError> {
         let RuleSweep { deployment, rule, .. } = self.sweep;
         let namespace = &rule.namespace;
@@ -172,8 +172,8 @@ impl<'a> Candidates<'a> {
         find.cursor(deployment).await
     }
 
-    /// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can one that
-    /// begins with another field: the server would sort everything in memory before the first reply.
+    /// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can
+    /// one that begins with another field: the server would sort everything in memory before the first reply.
     async fn sorts_along(&self, index: &IndexChoice) -> Result<bool, ServerError> {
         let RuleSweep { deployment, rule, .. } = self.sweep;
         let query = self.sweep.query(rule.selection.predicate.clone());
@@ -183,9 +183,9 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by byte, and the
-/// index on `_id` serves it. Under a collation of the rule's own, plain strings would match other `_id`s too, and every batch would walk
-/// the whole index.
+/// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by
+/// byte, and the index on `_id` serves it. Under the rule's own collation, plain strings would match other `_id`s too, and every
+/// batch would walk the whole index.
 fn exactly(id: &RawBson) -> Option<RawBson> {
     let text = match id {
         RawBson::String(text) if text.len() <= MAX_REGEX_BYTES => text,

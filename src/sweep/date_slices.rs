@@ -1,7 +1,7 @@
 //! Ranges of the index on the date, oldest first: `lo < date <= hi`, with about as many documents as a batch may take.
 //!
-//! The ends are found on the index only, and no cursor stays open between batches. A range says nothing about expiry: the delete
-//! repeats the rule's predicate next to it.
+//! The ends are found by reading only the index, and no cursor stays open between batches. A range says nothing about expiry: the
+//! delete repeats the rule's predicate next to it.
 
 use bson::{Bson, Document, doc};
 
@@ -28,7 +28,7 @@ pub struct DateSlices<'a> {
 }
 
 impl<'a> DateSlices<'a> {
-    /// Returns `None` if the index does not allow ranges: it is multikey, or does not begin with the date.
+    /// Opens a pass; `None` if the index does not allow ranges: it is multikey, or does not begin with the date.
     pub async fn open(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
         let Some(index) = &sweep.rule.selection.index else { return Ok(None) };
         let slices = Self { sweep, rate, index: &index.name, done: None, tie: None, rest: None, exhausted: false };
@@ -39,7 +39,7 @@ impl<'a> DateSlices<'a> {
 
     /// Returns the next batch, of about `max` documents.
     ///
-    /// Errors: the reason for which the pass cannot go on.
+    /// Errors: the reason why the pass cannot go on.
     pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         loop {
             if let Some(rest) = self.rest.as_mut().or(self.tie.as_mut()) {
@@ -88,7 +88,8 @@ impl<'a> DateSlices<'a> {
         Ok(is_older.then_some(older))
     }
 
-    /// Returns a batch of the dates that are not done; `None` is the latest end.
+    /// Returns a batch of the dates that are not done, up to `end` or, if that is `None`, to the latest date that can have
+    /// expired.
     fn range(&self, end: Option<Document>, documents: u64) -> NextBatch {
         let end = end.unwrap_or_else(|| doc! { "$lte": self.sweep.rule.expiry.latest_key() });
         let mut bounds = self.done.as_ref().map(|done| doc! { "$gt": done }).unwrap_or_default();
@@ -119,12 +120,13 @@ impl<'a> DateSlices<'a> {
     }
 }
 
-/// Returns the value at a path; `None` if it is a list, or in one.
+/// Returns the value at a path; `None` if it is an array, or in one.
 fn at_path(document: &Document, path: &str) -> Option<Bson> {
     values::at(document, path).filter(|value| value.as_array().is_none()).cloned()
 }
 
-/// Whether two keys can be the same to the server, as numbers of different types can. Uncertain ones count as the same, which only costs speed.
+/// Whether two keys can be the same to the server, as numbers of different types can. If in doubt they count as the same, which
+/// only costs speed.
 fn is_same_key(a: &Bson, b: &Bson) -> bool {
     let number = |value: &Bson| match value {
         Bson::Int32(n) => Some(f64::from(*n)),

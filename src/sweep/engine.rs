@@ -19,15 +19,16 @@ use crate::report::outcome::{Archived, End, Outcome, Paused};
 use crate::server::restriction::Restriction;
 use throttle::LAG_CHECK_INTERVAL;
 
+/// The state of one rule's loop.
 pub struct Engine<'a> {
     sweep: Arc<RuleSweep>,
     run: RunContext<'a>,
     concurrency: usize,
     pace: Pace,
-    /// The earliest beginning of the next batch.
+    /// The earliest start of the next batch.
     rests_until: Instant,
     rate: Option<RateLimit>,
-    /// Request units.
+    /// The limit of request units.
     units: Option<RateLimit>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
@@ -66,12 +67,12 @@ impl<'a> Engine<'a> {
         self.outcome.end = match self.start_batches(permit).await {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
-                // Everything has been sent: the last batches decide whether it is done.
+                // Everything has been sent, so a request to stop no longer makes the sweep partial.
                 _ => End::Complete,
             },
             Err(end) => end,
         };
-        // Batches in flight are always waited for, since their documents are gone and belong into the counts. But they are not sent again.
+        // Batches in flight are always waited for, because their deletes belong in the counts, but they are not sent again.
         self.sweep.end();
         while let Some(finished) = self.in_flight.join_next().await {
             if let Err(end) = self.record(finished)
@@ -119,19 +120,20 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether a delete limit holds. No batch may then take in documents that others insert into its range while it is being deleted.
+    /// Whether a delete limit applies. A batch must then not include documents that others insert into its range during the
+    /// delete.
     fn has_delete_limit(&self) -> bool {
         self.allowance.is_some() || self.run.budget.has_delete_limit()
     }
 
     fn may_read_ahead(&self, rate: Option<u32>) -> bool {
-        // Without cursors every page is charged, and a service with no room for a delete has none for a page.
+        // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
         let has_cursors = self.sweep.deployment.facts.capabilities.cursors;
         let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero();
         !self.has_delete_limit() && rate.is_none() && has_cursors && is_fast
     }
 
-    /// Returns the number of documents that the next batch may take at most.
+    /// Returns the maximum number of documents of the next batch.
     fn max_documents(&self) -> u64 {
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
         let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
@@ -139,8 +141,8 @@ impl<'a> Engine<'a> {
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
     }
 
-    /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. What the batch does not need of the
-    /// reserved documents is given back.
+    /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
+    /// the reservation that the batch does not need.
     async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
         let taken = self.wait(source.take(reserved)).await;
         let asked = if let Ok(Ok(NextBatch::Batch { documents, .. })) = &taken { *documents } else { 0 };
@@ -154,7 +156,7 @@ impl<'a> Engine<'a> {
         Ok(Some((restriction, asked)))
     }
 
-    /// With the delete limit used up, waits until a batch may have returned part of it. Returns false if no batch can.
+    /// Waits, once the delete limit is used up, until a batch may have returned part of it. Returns false if no batch can.
     async fn wait_for_refund(&mut self) -> Result<bool, End> {
         if !self.in_flight.is_empty() {
             self.join_next().await?;
@@ -167,7 +169,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends the sweep with the delete limit used up, which is no partial end if no document is left.
+    /// Ends the sweep once the delete limit is used up. If no document is left, the end is not a partial one.
     async fn end_at_limit(&mut self, source: &mut Source<'_>) -> Result<(), End> {
         match self.wait(source.take(0)).await?.map_err(End::Failed)? {
             NextBatch::Exhausted => Ok(()),
@@ -246,7 +248,7 @@ impl<'a> Engine<'a> {
         budget.settle_rate(asked, gone);
         match error {
             Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
-            // A batch that lacks only its confirmation is not sent again once the sweep ends, and is no failure of it.
+            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure.
             _ => Ok(()),
         }
     }

@@ -25,7 +25,7 @@ impl<'a> IdPages<'a> {
 
     /// Returns the next page, of at most `max` documents.
     ///
-    /// Errors: the reason for which the pass cannot go on.
+    /// Errors: the reason why the pass cannot go on.
     pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let page = self.page(max.max(1)).await.map_err(|cause| explain(&cause))?;
         if page.is_empty() {
@@ -54,7 +54,7 @@ impl<'a> IdPages<'a> {
         Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: page.len() as u64 })
     }
 
-    /// Returns the first documents after the last `_id`; none if none is left.
+    /// Returns the first documents after the last `_id`; empty if none is left.
     async fn page(&mut self, max: u64) -> Result<Vec<Document>, ServerError> {
         let mut projection = doc! { "_id": 1 };
         projection.extend(self.sweep.rule.selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));

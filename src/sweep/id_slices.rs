@@ -1,4 +1,5 @@
-//! Ranges of the `_id`, `lo <= _id < hi`, for a collection without a usable index and for buckets. The server examines each once, as it deletes.
+//! Ranges of the `_id`, `lo <= _id < hi`, for a collection without a usable index and for buckets. The server examines each
+//! document once, while it deletes.
 
 use bson::{Bson, Document, doc};
 
@@ -20,17 +21,18 @@ pub struct IdSlices<'a> {
 }
 
 impl<'a> IdSlices<'a> {
-    /// Returns `None` if ranges would not be as good as going through the collection: the order of `_id`s that are not ObjectIds may have
-    /// nothing to do with the place of the documents, and comparisons are between values of one type only.
+    /// Opens a pass; `None` if ranges would be slower than one read of the collection: the order of `_id`s that are not ObjectIds
+    /// may be unrelated to the order in which the documents are stored, and a comparison covers values of one type only.
     pub async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let RuleSweep { deployment, rule, .. } = sweep;
-        // The same `_id` can be on two shards, where a range of one document might have no end after its beginning.
+        // The same `_id` can be on two shards, and a range of one document might then end where it begins.
         if rule.selection.storage == Storage::Clustered || deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
         let mut ends = Vec::new();
         for direction in [1, -1] {
-            // The dates of buckets are in the order of the `_id`: nothing needs doing before the first expired one, nor after the last.
+            // The dates of buckets are in the order of the `_id`: there is nothing to do before the first expired one, nor after
+            // the last.
             let filter = if rule.selection.is_buckets() { rule.selection.predicate.clone() } else { Document::new() };
             ends.extend(first_id(sweep, ids(sweep, filter, direction)).await?);
         }

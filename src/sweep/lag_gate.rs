@@ -16,11 +16,11 @@ pub struct LagGate {
     unconfirmed: AtomicUsize,
 }
 
-/// A batch that no majority has confirmed in time; it counts until it is confirmed or given up, and dropped.
+/// A batch that no majority has confirmed in time; it counts until this is dropped, when the batch is confirmed or given up.
 pub struct Unconfirmed<'a>(&'a LagGate);
 
 impl LagGate {
-    /// Returns `None` if the deployment has no members that could lag.
+    /// Creates a gate; `None` if the deployment has no members that could lag.
     pub fn new(max: Duration, source: &LagSource) -> Option<Self> {
         let members = match source {
             LagSource::NoSecondary => return None,
@@ -35,7 +35,7 @@ impl LagGate {
         self.max
     }
 
-    /// Returns the reason for which the rule has to wait; `None` if it need not.
+    /// Returns the reason why the rule has to wait; `None` if it need not.
     pub fn behind(&self) -> Option<String> {
         if self.unconfirmed.load(Ordering::Relaxed) > 0 {
             return Some(format!("no majority of the members has confirmed a batch within {} s", self.max.as_secs()));

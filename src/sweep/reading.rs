@@ -20,7 +20,7 @@ impl RuleSweep {
     }
 }
 
-/// Returns the reason for which documents could not be read.
+/// Returns the reason why documents could not be read.
 pub fn explain(cause: &ServerError) -> String {
     match cause.code() {
         Some(codes::QUERY_PLAN_KILLED) => {

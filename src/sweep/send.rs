@@ -15,7 +15,7 @@ use crate::server::restriction::Restriction;
 pub struct Sent {
     /// False if the lease was over before the first of them.
     pub is_sent: bool,
-    /// The time that the server took; `None` if some of the time was spent otherwise.
+    /// The time that the server took; `None` if the batch was tried again after an error.
     pub latency: Option<Duration>,
     pub result: BatchResult,
 }
@@ -29,7 +29,8 @@ pub async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
     let mut unconfirmed = None;
     let mut is_sent = false;
     loop {
-        // The last moment to check: the process may be suspended between any two steps, and go on when another run has the lease.
+        // The last moment to check: the process may be suspended between any two steps, and resume when another run has the
+        // lease.
         if sweep.lease.as_ref().is_some_and(Lease::is_over) {
             break;
         }

@@ -1,4 +1,4 @@
-//! The sources of batches. Each meets every expired document once; the index and the limits decide which one is taken.
+//! The sources of batches. Each finds every expired document once; the index and the limits decide which source is used.
 
 use super::candidates::Candidates;
 use super::date_slices::DateSlices;
@@ -9,7 +9,7 @@ use super::{NextBatch, RuleSweep};
 
 /// The batches of one rule, one after another.
 pub enum Source<'a> {
-    /// `_id`s of documents that were found: never more than were asked for.
+    /// `_id`s of documents that were found, never more than were asked for.
     Ids(Box<Candidates<'a>>),
     /// Pages of `_id`s of documents that were found.
     Pages(IdPages<'a>),
@@ -20,10 +20,10 @@ pub enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Opens the fastest source that the collection allows. `rate` is the lowest limit in documents per second that the rule is under.
-    /// `by_ids`: no batch may ever hold more documents than are asked for, whatever others insert.
+    /// Opens the fastest source that the collection allows. `rate` is the lowest limit, in documents per second, that applies to
+    /// the rule. With `by_ids`, no batch may hold more documents than were asked for, even if others insert some.
     ///
-    /// Errors: the reason for which documents could not be read.
+    /// Errors: the reason why documents could not be read.
     pub async fn open(sweep: &'a RuleSweep, rate: Option<u32>, by_ids: bool) -> Result<Self, String> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None))));
         let capabilities = &sweep.deployment.facts.capabilities;
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
 
     /// Returns the next batch, of at most `max` documents.
     ///
-    /// Errors: the reason for which the pass cannot go on.
+    /// Errors: the reason why the pass cannot go on.
     pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         match self {
             Self::Ids(candidates) => candidates.take(max).await,

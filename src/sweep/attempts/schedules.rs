@@ -26,13 +26,13 @@ fn is_live(id: i32) -> bool {
     id % 7 == 3
 }
 
-/// A server that carries deletes out or not, and whose replies are true or lost.
+/// A server that carries out deletes or not, and whose replies are true or lost.
 struct Model {
     random: StdRng,
     /// Probability that a command meets a fault.
     fault_rate: f64,
     faults: u32,
-    /// Whether faults cannot be cured by trying again.
+    /// Whether errors are not retryable.
     fatal: bool,
     present: BTreeSet<i32>,
     /// Deleted, but not confirmed by a majority.
@@ -100,7 +100,7 @@ impl Model {
     fn fault(&mut self, ids: &[i32]) -> Reply {
         let some = self.random.random_range(0..=ids.len());
         match self.random.random_range(0..9) {
-            // The connection breaks before, in the middle or after.
+            // The connection breaks before, during or after the delete.
             0 | 1 => {
                 self.delete(ids, some);
                 self.fail_over();
@@ -220,7 +220,7 @@ fn sweep(seed: u64) {
         limit.take(documents, now);
         next = ids.end;
         asked += documents;
-        // Whatever fails, no more is asked for than the rate allows, except for one batch and the delay of a timer.
+        // Even after faults, no more is asked for than the rate allows, except for one batch and the delay of a timer.
         let max = (now + Duration::from_millis(100)).as_secs_f64() * f64::from(rate) + documents as f64 + 1.0;
         assert!(asked as f64 <= max, "{asked} documents in {now:?} at {rate} per second");
 

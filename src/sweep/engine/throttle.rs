@@ -97,7 +97,8 @@ impl Engine<'_> {
         self.sweep.lag.as_ref()?.behind()
     }
 
-    /// Waits for a time, and adds it to the pauses of the outcome and to the progress shown, with the reason. The caller ends the display.
+    /// Waits for a time, and adds it to the pauses of the outcome and, with the reason, to the progress shown. The caller removes
+    /// the reason.
     async fn pause(&mut self, why: &str, length: Duration, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
         let begun = Instant::now();
         self.run.progress.waits(Some(why));

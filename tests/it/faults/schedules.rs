@@ -126,7 +126,7 @@ impl Schedule {
             reports.push(site.report(&uri, &filled.rule, &[]).await);
         }
         for report in &reports {
-            let said = report.ran.stderr.matches("trying again").count() + report.ran.stderr.matches("anew in").count();
+            let said = report.ran.stderr.matches("trying again").count() + report.ran.stderr.matches("the pass again in").count();
             let (deleted, uncertain) = (report.rule(0, "deletedCount"), report.rule(0, "uncertain"));
             self.tell(format!("exit {:?}, {deleted} deleted, uncertain: {uncertain}, {said} tries", report.ran.code));
         }
