@@ -44,10 +44,10 @@ use meter::Meter;
 use retry::{Retries, retry};
 use transport::{Batches, Command, ReadPreference, Transport};
 
-/// Time that the end of a run waits for the server to be told.
+/// Maximum time to close the connection at the end of a run.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
 
-/// Databases or collections that are read at the same time.
+/// Maximum number of databases or collections read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
 
 /// Options of the counts and samples of a run.
@@ -56,7 +56,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
     pub preference: ReadPreference,
-    /// Time that the server may work on one query; `None` is no limit.
+    /// Time that the server may work on one query; `None` for no limit.
     pub max_time: Option<Duration>,
 }
 
@@ -69,17 +69,17 @@ pub struct Deployment {
     pub comment: String,
     /// Write concern of every delete: the connection string's, or majority.
     pub write_concern: Document,
-    /// Read concern of every query, where the connection string names one.
+    /// Read concern of every query, if the connection string names one.
     pub read_concern: Option<Document>,
     /// Time limit of one command of a sweep.
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
-    /// For services that bill each request.
+    /// The meter of a service that bills each request.
     meter: Option<Arc<Meter>>,
 }
 
 impl Deployment {
-    /// Runs one command on the primary, once, without a time limit. Carries the run's comment where the flavor takes one.
+    /// Runs one command on the primary, once, without a time limit. Carries the run's comment if the flavor supports comments.
     pub async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         self.send(Command::of(database, &self.marked(command))?).await
     }
@@ -110,20 +110,20 @@ impl Deployment {
         self.transport.open(command).await
     }
 
-    /// Waits for the deployment; returns the reason for which it cannot be reached any more, `None` where it can.
+    /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
     pub async fn unreachable(&self) -> Option<String> {
         let ping = Command::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
         self.send(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 
-    /// Ends the sessions on the server. If that fails, the run is none the worse.
+    /// Ends the sessions on the server. A failure does not affect the run.
     pub async fn close(self) {
         if tokio::time::timeout(MAX_CLOSE_TIME, self.transport.close()).await.is_err() {
             debug!("the connection did not close in time");
         }
     }
 
-    /// Returns the command with the run's comment, where the flavor takes one.
+    /// Returns the command with the run's comment, if the flavor supports comments.
     pub fn marked(&self, mut command: Document) -> Document {
         if let Some(comment) = self.comment() {
             command.insert("comment", comment);
@@ -131,7 +131,7 @@ impl Deployment {
         command
     }
 
-    /// Returns the comment of the run's commands, where the flavor takes one.
+    /// Returns the comment of the run's commands, if the flavor supports comments.
     pub fn comment(&self) -> Option<Bson> {
         self.facts.capabilities.comments.then(|| Bson::from(self.comment.clone()))
     }

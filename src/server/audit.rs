@@ -12,14 +12,14 @@ use crate::audit::{ranges, sample};
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::values::count_in;
 
-/// Expired documents that are shown.
+/// Number of expired documents to show.
 const SAMPLES: i64 = 10;
 
-/// Expired documents after which an explained query ends.
+/// Number of expired documents after which an explained query ends.
 const EXPLAINED: u64 = 10_000;
 
-/// Sorts every document into its class, in one pass over the collection. With a rate only the documents of a sample are sorted, and their
-/// number is returned too.
+/// Sorts every document into its class, in one pass over the collection. With a rate, sorts only the documents of a sample, and
+/// returns their number too.
 pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Option<f64>) -> Result<(Distribution, Option<u64>)> {
     let SweepRule { selection, expiry, .. } = rule;
     let mut sums = Document::new();
@@ -35,7 +35,7 @@ pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Opt
             classes.insert("drawn", vec![doc! { "$count": "n" }]);
             vec![doc! { "$match": { "$sampleRate": rate } }, doc! { "$facet": classes }]
         }
-        // Before the classes, where an index may serve it.
+        // Before the classes, so that an index may serve the filter.
         None => {
             let matching = filter.map(|filter| doc! { "$match": filter.clone() });
             matching.into_iter().chain([doc! { "$facet": classes(None) }]).collect()
@@ -48,14 +48,14 @@ pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Opt
     Ok((Distribution::read(expiry, &found), sample.map(|_| drawn)))
 }
 
-/// Returns some expired documents, along the index where there is one.
+/// Returns some expired documents, along the index if there is one.
 pub async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
     let SweepRule { selection, expiry, .. } = rule;
     let found = documents(deployment, selection, expiry.samples(SAMPLES)).await?;
     Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 
-/// Returns the cost of finding the first 10,000 expired documents along the rule's index; `None` where no plan can be read.
+/// Returns the cost of finding the first 10,000 expired documents along the rule's index; `None` if no plan can be read.
 pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
     let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) else { return Ok(None) };
     let query = Query::find(&selection.namespace, selection.predicate.clone())

@@ -18,8 +18,8 @@ type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
 
 /// Reads the collections that a pattern matches, with their indexes.
 ///
-/// Errors: the databases cannot be listed although a pattern has a `*` in its database. Anything else that cannot be read becomes part of the
-/// catalog.
+/// Errors: the databases cannot be listed although a pattern has a `*` in its database. Anything else that cannot be read is
+/// listed in the catalog as unreadable.
 pub async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Catalog> {
     let mut catalog = Catalog::default();
     let mut found = Vec::new();
@@ -124,12 +124,12 @@ async fn databases(deployment: &Deployment, patterns: &[&NamespacePattern]) -> R
     Ok(databases)
 }
 
-/// Returns the names that the patterns have for collections of a database; `None` if a `*` asks for all of them.
+/// Returns the names that the patterns give for collections of a database; `None` if one has a `*`, so that all are needed.
 fn names(patterns: &[&NamespacePattern], database: &str) -> Option<Vec<String>> {
     let patterns = patterns.iter().filter(|pattern| glob(&pattern.database, database));
     let names: Option<Vec<&str>> =
         patterns.map(|pattern| (!pattern.collection.contains('*')).then_some(pattern.collection.as_str())).collect();
-    // The same listing says whether there are buckets behind a name.
+    // The same listing shows whether there are buckets behind a name.
     names.map(|names| names.iter().flat_map(|name| [(*name).to_owned(), format!("{}{name}", Namespace::BUCKETS)]).collect())
 }
 
@@ -145,7 +145,7 @@ async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>
     Ok(collections)
 }
 
-/// Reads an entry of listCollections. `listed` are the names in the same database, among them those of buckets.
+/// Reads an entry of listCollections. `listed` holds the names in the same database, including those of buckets.
 fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTreeSet<&str>) -> Option<Collection> {
     let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
     let options = entry.get_document("options").cloned().unwrap_or_default();
@@ -173,7 +173,7 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
     })
 }
 
-/// Adds the indexes to a listed collection; `None` if it was dropped since.
+/// Adds the indexes to a listed collection; `None` if it has been dropped since.
 async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result<Option<Collection>> {
     if collection.kind == Kind::View {
         return Ok(Some(collection));
@@ -195,7 +195,7 @@ fn index(entry: &Document) -> Option<IndexFacts> {
     })
 }
 
-/// Returns the namespaces of a rule, with what the listing says of them.
+/// Returns the namespaces of a rule, with the results of the listing.
 fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
     let pattern = &rule.namespace;
     let as_written = Namespace { database: pattern.database.clone(), collection: pattern.collection.clone() };
@@ -223,7 +223,7 @@ fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
     found
 }
 
-/// Reads everything that a sweep needs to know of a listed collection.
+/// Reads everything that a sweep needs to know about a listed collection.
 async fn look(deployment: &Deployment, listed: Collection) -> Seen {
     // Buckets are found along their `_id`, whichever indexes there are.
     let is_series = matches!(listed.kind, Kind::TimeSeries(_));
@@ -239,7 +239,7 @@ async fn look(deployment: &Deployment, listed: Collection) -> Seen {
     }
 }
 
-/// As [`look`]; `None` if the collection was dropped since it was listed.
+/// Does the same as [`look`]; `None` if the collection was dropped since it was listed.
 async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
     let collection = if is_series { Some(listed) } else { with_indexes(deployment, listed).await? };
     let Some(collection) = collection else { return Ok(None) };

@@ -59,7 +59,7 @@ const RETRYABLE: [i32; 13] = [
     NOT_PRIMARY_OR_SECONDARY,
 ];
 
-/// Codes with which a server refuses a command before it does anything: no privilege, no primary.
+/// Codes with which a server refuses a command before doing anything: no privilege, no primary.
 const REFUSALS: [i32; 3] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK];
 
 /// Codes that end an operation wherever it is. A delete that ends like this fails as a command, and its `n` is lost.
@@ -73,7 +73,7 @@ pub fn is_retryable(code: i32) -> bool {
     RETRYABLE.contains(&code)
 }
 
-/// Tells whether the server refused the command before it did anything.
+/// Tells whether the server refused the command before doing anything.
 pub fn is_refusal(code: i32) -> bool {
     REFUSALS.contains(&code)
 }

@@ -45,7 +45,7 @@ pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Resul
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
     let by_name = by_name(flavor, &seeds);
     if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb, _))) {
-        // The driver retries no command of this program, and Cosmos DB refuses the transaction number that would go with it.
+        // The driver retries no command of this program, and Cosmos DB refuses the transaction number that retryable writes add.
         options.retry_writes = Some(false);
     }
     let with_user = options.credential.is_some();
@@ -77,7 +77,7 @@ pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Resul
     })
 }
 
-/// Returns the flavor that the policy or a host name says, and which of them did.
+/// Returns the flavor that the policy or a host name indicates, and which of the two did.
 fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)> {
     if let Some(flavor) = flavor {
         return Some((flavor, "`flavor` of the policy".to_owned()));
@@ -97,7 +97,7 @@ async fn ask(
     let hello = hello(transport, None).await?;
     let middle = before + before.elapsed().unwrap_or_default() / 2;
     if is_anonymous {
-        // The commands above are open to everybody; this one is not, where the server asks for a user.
+        // The commands above are allowed without a user; this one is not, if the server asks for a user.
         let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
         transport.run(Command::of("admin", &list)?).await?;
     }
@@ -141,7 +141,7 @@ fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a st
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_str)
 }
 
-/// Returns the write concern of every delete: majority where the connection string names none.
+/// Returns the write concern of every delete: majority unless the connection string names one.
 fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
     let mut document = doc! { "w": "majority" };
     let Some(concern) = from_uri else { return Ok(document) };
@@ -167,7 +167,7 @@ fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
     if cause.is_dns() {
         return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
     }
-    // The driver's message may quote the string: it is shown only where it quotes none of its values.
+    // The driver's message may quote the connection string, and is shown only if it quotes none of the string's values.
     let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
     let why = if quotes || shown.ends_with("<redacted>") {
         "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"

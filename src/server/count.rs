@@ -13,10 +13,10 @@ use crate::plan::{Selection, Storage, SweepRule};
 use crate::report::counts::Expired;
 use crate::values::count_in;
 
-/// Documents at the head of a collection in which a field is looked for.
+/// Number of documents at the head of a collection in which to look for a field.
 const FIELD_SAMPLE: i64 = 1000;
 
-/// Counts the expired documents of a rule along its index, or in one pass over the collection where it has none.
+/// Counts the expired documents of a rule along its index, or in one pass over the collection if it has none.
 pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
     let matching = doc! { "$match": selection.predicate.clone() };
@@ -95,8 +95,8 @@ pub fn in_bucket(dates: &str) -> Document {
     ] }
 }
 
-/// Counts documents that the rule keeps although something in them says that they were meant to expire, by reason; `None` for rules that
-/// have no such reason.
+/// Counts documents that the rule keeps although they seem to be meant to expire, by reason; `None` for rules that have no such
+/// reason.
 pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
     let SweepRule { selection, expiry, .. } = rule;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];

@@ -33,32 +33,32 @@ pub struct DeleteError {
     pub retryable: bool,
     /// Whether the command may have deleted more than `Reply::deleted`.
     pub reply_lost: bool,
-    /// Whether the command is done on the primary, and the members have not confirmed it in time.
+    /// Whether the delete was done on the primary, but not confirmed by the members in time.
     pub confirmation_timed_out: bool,
     /// The state of a service under too much load, as it reports it.
     pub overload: Option<Overload>,
 }
 
 impl DeleteError {
-    /// Makes an error after which the command is not sent again, and has deleted nothing more than is known.
+    /// Creates an error after which the command is not sent again, and nothing was deleted beyond the known number.
     pub fn fatal(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
     }
 
-    /// Makes the error of a command that failed as a whole.
+    /// Creates the error of a command that failed as a whole.
     fn of_command(cause: &ServerError, selection: &Selection) -> Self {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
         Self { retryable: cause.is_retryable(), reply_lost: cause.is_reply_lost(), ..Self::fatal(message) }.overloaded(cause)
     }
 
-    /// Makes the error of a statement that failed.
+    /// Creates the error of a statement that failed.
     fn of_statement(cause: &ServerError) -> Self {
-        // An overloaded service reports the number of documents it deleted before.
+        // An overloaded service reports the number of documents that it deleted before.
         let reply_lost = cause.overload().is_none() && !cause.is_refused();
         Self { retryable: cause.is_retryable(), reply_lost, ..Self::fatal(cause.to_string()) }.overloaded(cause)
     }
 
-    /// Makes the error of a write concern that was not met.
+    /// Creates the error of a write concern that was not met.
     fn of_write_concern(cause: &ServerError) -> Self {
         let message = format!(
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {cause}"
@@ -77,8 +77,9 @@ impl DeleteError {
 
 /// Deletes the documents that the restriction names and that match the whole predicate of their rule.
 ///
-/// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has moved since it was found
-/// survives, and a document with the same `_id` on another shard goes only if it has expired itself. Sending the command twice is harmless.
+/// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has changed since it
+/// was found survives, and a document with the same `_id` on another shard is deleted only if it has expired too. Sending the
+/// command twice is harmless.
 pub async fn delete(
     deployment: &Deployment,
     selection: &Selection,
@@ -113,7 +114,8 @@ fn command(
         statement.append(cstr!("q"), RawBson::Document(query));
         statement.append(cstr!("limit"), limit);
         if deployment.facts.capabilities.delete_hints {
-            // Without it the planner may walk all expired documents for every batch of `_id`s, or all documents for every range.
+            // Without a hint the planner may walk all expired documents for every batch of `_id`s, or all documents for every
+            // range.
             statement.append(cstr!("hint"), hint);
         }
         if let Some(collation) = &selection.collation {

@@ -1,9 +1,9 @@
 //! A condition that holds for documents in exactly the states that were read, and in no other.
 //!
-//! The server compares whole documents, but a number equals any other of the same value, of whatever type, and a symbol a string. So the
-//! type of every value is compared as well and, for values that can be written differently within one type (decimals, zero), their text.
-//! The comparison still misses two differences: the bits of a NaN, and types of equal numbers inside the scope of JavaScript code if the
-//! length stays the same.
+//! The server compares whole documents, but to it a number equals any number of the same value, whatever the types, and a symbol
+//! equals a string. So the type of every value is compared as well and, for values that can be written differently within one
+//! type (decimals, zero), their text. The comparison still misses two differences: the bits of a NaN, and types of equal numbers
+//! inside the scope of JavaScript code if the length stays the same.
 
 mod conditions;
 mod range;
@@ -21,14 +21,14 @@ use range::Key;
 pub use state::DocumentState;
 pub use types::MAX_DEPTH;
 
-/// Documents that one statement names. Each is looked up among the `_id`s of all of them, and each statement costs the planner as much as a
-/// few documents.
+/// Maximum number of documents that one statement names. Each is looked up among the `_id`s of all of them, and each statement
+/// costs the planner as much as a few documents.
 const DOCUMENTS_PER_STATEMENT: usize = 100;
 
-/// Returns the filters and hints of the statements that together name these documents in these states; the predicate of the rule is not in
-/// them.
+/// Returns the filters and hints of the statements that together name these documents in these states, without the predicate of
+/// the rule.
 ///
-/// There are several statements, since finding a document among the others of its statement costs more the more of them there are.
+/// There are several statements, because looking up a document costs more the more documents its statement names.
 pub fn filters(
     documents: &[DocumentState],
     range: Option<&IndexRange>,
@@ -51,18 +51,18 @@ pub fn filters(
     Ok(filters)
 }
 
-/// Returns the first documents of a list, as many as go into one statement.
+/// Returns as many of the first documents of a list as fit into one statement.
 fn chunk<'a>(documents: &'a [DocumentState], selection: &Selection) -> &'a [DocumentState] {
     let most = &documents[..documents.len().min(DOCUMENTS_PER_STATEMENT)];
     if selection.shard_key.is_empty() {
         return most;
     }
-    // Two shards can have documents of one `_id`, by which a statement finds the state that a document is to be in.
+    // Two shards can have documents with the same `_id`, but a statement looks up the expected state of a document by its `_id`.
     let is_again = |at: &usize| most[..*at].iter().any(|state| state.id() == most[*at].id());
     &most[..(1..most.len()).find(is_again).unwrap_or(most.len())]
 }
 
-/// Returns a condition that leads to these documents and their shards.
+/// Returns a condition that selects these documents and their shards.
 fn by_ids(documents: &[DocumentState], selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut keys = Vec::new();
     if !selection.shard_key.is_empty() {
@@ -83,7 +83,7 @@ fn ids(documents: &[DocumentState]) -> RawArrayBuf {
     ids
 }
 
-/// Returns a condition for these documents in these states; `place` is a condition that leads to them.
+/// Returns a condition for these documents in these states; `place` is a condition that selects the documents.
 fn filter(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
     let has_same_types = match documents {
         [first, rest @ ..] => {

@@ -1,4 +1,4 @@
-//! The seam over the `mongodb` crate.
+//! The implementation of the transport over the `mongodb` crate.
 
 mod errors;
 
@@ -25,6 +25,8 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Creates a driver.
+    ///
     /// Errors: the options are not valid.
     pub fn new(mut options: ClientOptions) -> Result<Self, ServerError> {
         options.command_event_handler = Some(EventHandler::callback(log_command));
@@ -77,7 +79,7 @@ impl Transport for Driver {
     }
 }
 
-/// The documents of a batch that the command asks for; what the driver puts into each getMore.
+/// Returns the batch size that a command asks for, which the driver repeats in each getMore.
 fn batch_size(command: &RawDocument) -> Option<u32> {
     let of_find = command.get("batchSize").ok().flatten();
     let of_cursor = || command.get_document("cursor").ok()?.get("batchSize").ok()?;
@@ -102,13 +104,13 @@ impl Batches for DriverBatches {
             let Some(mut cursor) = self.cursor.take() else {
                 return Err(ServerError::other("the cursor was given up after an error"));
             };
-            // The cursor goes into the future and comes back, for that may be abandoned as a whole.
+            // The cursor is moved into the future and returned by it, because the future may be abandoned as a whole.
             let fetched = with_timeout(self.limit, async move {
                 let batch = cursor.next().await;
                 Ok((cursor, batch))
             });
             let (cursor, batch) = fetched.await?;
-            // After an error the driver may take the cursor for one that came to its end: it is not asked again.
+            // After an error the driver may treat the cursor as exhausted, so it is not used again.
             let batch = batch.transpose()?;
             self.cursor = Some(cursor);
             batch.map(|batch| documents(&batch)).transpose()
@@ -119,7 +121,7 @@ impl Batches for DriverBatches {
 fn documents(batch: &RawBatch) -> Result<Vec<RawDocumentBuf>, ServerError> {
     let documents = batch.doc_slices()?.into_iter().map(|value| match value?.as_document() {
         Some(document) => Ok(document.to_owned()),
-        None => Err(ServerError::invalid_reply("a batch holds something that is no document")),
+        None => Err(ServerError::invalid_reply("a batch holds a value that is not a document")),
     });
     documents.collect()
 }

@@ -1,4 +1,4 @@
-//! Errors of a server and of the way to it, in words that a person needs: without debug text, and without the values of documents.
+//! Errors of a server and of the connection to it, worded for people: without debug text, and without the values of documents.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,11 +19,11 @@ pub type Result<T> = std::result::Result<T, ServerError>;
 pub struct ServerError {
     kind: Kind,
     message: String,
-    /// The server's own code, where the server reported the error.
+    /// The server's own code, if the server reported the error.
     code: Option<i32>,
     overload: Option<Overload>,
     obstacle: Option<Obstacle>,
-    /// Whether the command failed before it did anything.
+    /// Whether the command failed before doing anything.
     is_refused: bool,
     /// Whether the server labelled the error as one after which the command can be sent again.
     is_labelled_retryable: bool,
@@ -47,7 +47,7 @@ pub enum Kind {
     Other,
 }
 
-/// A known reason for which no connection comes about.
+/// A known reason why no connection can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The driver does not speak the wire version of the server.
@@ -58,9 +58,9 @@ pub enum Obstacle {
 }
 
 impl ServerError {
-    /// Makes an error from the message and the code of a server.
+    /// Creates an error from the message and the code of a server.
     pub fn reported(code: i32, message: &str, code_name: &str) -> Self {
-        // Services have codes of their own for it.
+        // Services report failed authentication with codes of their own.
         let is_authentication = code == codes::AUTHENTICATION_FAILED || message.contains("uthentication failed");
         Self {
             code: Some(code),
@@ -71,7 +71,7 @@ impl ServerError {
         }
     }
 
-    /// Makes an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`.
+    /// Creates an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`.
     pub fn read(error: &Document) -> Self {
         let code = values::integer_in(error, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let message = error.get_str("errmsg").unwrap_or("an error without a message");
@@ -113,7 +113,7 @@ impl ServerError {
         Self::new(Kind::Other, message.into())
     }
 
-    /// Returns the server's own code, where the server reported the error.
+    /// Returns the server's own code, if the server reported the error.
     pub fn code(&self) -> Option<i32> {
         self.code
     }
@@ -127,7 +127,7 @@ impl ServerError {
         self.has_code(codes::UNAUTHORIZED)
     }
 
-    /// Returns the known reason for which no connection came about.
+    /// Returns the known reason why no connection could be made.
     pub fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle
     }
@@ -152,8 +152,9 @@ impl ServerError {
         matches!(self.kind, Kind::Network | Kind::Timeout | Kind::InvalidReply) || self.code.is_some_and(codes::is_reply_lost)
     }
 
-    /// Tells whether a statement failed before it did anything. One that fails later has deleted documents that the reply's `n` leaves out,
-    /// for `n` counts the statements that were carried out as a whole (mongo `write_ops_exec.cpp`, `performDeletes`).
+    /// Tells whether a statement failed before doing anything. A statement that fails later has deleted documents that the
+    /// reply's `n` leaves out, because `n` counts only statements that were carried out as a whole (mongo `write_ops_exec.cpp`,
+    /// `performDeletes`).
     pub fn is_refused(&self) -> bool {
         self.is_refused
     }
@@ -165,7 +166,7 @@ impl ServerError {
             || self.code.is_some_and(codes::is_retryable)
     }
 
-    /// Returns what a service under too much load says of it.
+    /// Returns the overload that a service reported, if it did.
     pub fn overload(&self) -> Option<Overload> {
         self.overload
     }
@@ -203,10 +204,10 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
     }
 }
 
-/// Returns the part of a server's message that says why. Many messages quote the command or the query with the values in it: nothing is
-/// shown from the first brace, bracket or quotation mark on.
+/// Returns the part of a server's message that states the cause. Many messages quote the command or the query with its values, so
+/// nothing is shown from the first brace, bracket or quotation mark on.
 pub(super) fn brief(message: &str) -> String {
-    // No quotation mark in there: "can't $divide by zero".
+    // Avoids an apostrophe that would count as a quotation mark, as in "can't $divide by zero".
     let message = message.replace("can't ", "cannot ");
     let why = message.rsplit("caused by :: ").next().unwrap_or_default();
     let line = why.lines().next().unwrap_or_default();

@@ -51,7 +51,7 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
     }
 }
 
-/// Returns the paths of the shard key; none if the collection is not sharded or the deployment does not show the key.
+/// Returns the paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
 ///
 /// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
 async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {
@@ -72,7 +72,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
     };
     match key {
         Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
-        // Deletes then go to every shard, and are as right.
+        // Deletes then go to every shard, which is correct as well.
         Err(cause) if is_unavailable(&cause) => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }

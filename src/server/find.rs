@@ -54,7 +54,7 @@ pub enum Filter {
 enum Attempts {
     Once,
     Several,
-    /// Each retry is said in the log, under this name.
+    /// Each retry is logged, under this name.
     Patient(Namespace),
 }
 
@@ -67,7 +67,7 @@ impl Query {
         Self::new(&namespace.database, Kind::Aggregate { collection: namespace.collection.clone(), stages })
     }
 
-    /// A command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
+    /// Creates a query from a command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
     pub fn listing(database: &str, command: Document) -> Self {
         Self::new(database, Kind::Listing(command))
     }
@@ -115,47 +115,47 @@ impl Query {
         self
     }
 
-    /// Documents of each batch.
+    /// Sets the number of documents per batch.
     pub fn batch_size(self, documents: u32) -> Self {
         Self { batch_size: Some(documents), ..self }
     }
 
-    /// An index by its name or its key, followed where the flavor takes hints.
+    /// Sets the hint, an index by its name or its key. It is followed if the flavor supports hints.
     pub fn hint(self, index: Option<impl Into<Bson>>) -> Self {
         Self { hint: index.map(Into::into), ..self }
     }
 
-    /// Time that the server may work on the query; `None` is no limit.
+    /// Sets the time that the server may work on the query; `None` for no limit.
     pub fn max_time(self, max_time: Option<Duration>) -> Self {
         Self { max_time, ..self }
     }
 
-    /// The primary unless this says otherwise.
+    /// Sets the read preference, which is otherwise the primary.
     pub fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
     }
 
-    /// Time after which a reply counts as lost.
+    /// Sets the time after which a reply counts as lost.
     pub fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: Some(limit), ..self }
     }
 
-    /// Retried as [`Retries::several`] says and not only once.
+    /// Retries as [`Retries::several`] says, and not only once.
     pub fn retried(self) -> Self {
         Self { attempts: Attempts::Several, ..self }
     }
 
-    /// Retried as [`Retries::patient`] says; each retry is said in the log, under this name.
+    /// Retries as [`Retries::patient`] says, and logs each retry under this name.
     pub fn retried_patiently(self, reported_as: &Namespace) -> Self {
         Self { attempts: Attempts::Patient(reported_as.clone()), ..self }
     }
 
-    /// Adds what the first batch costs to these charges.
+    /// Adds the cost of the first batch to these charges.
     pub fn charged_to(self, charges: &Charges) -> Self {
         Self { charges: Some(charges.clone()), ..self }
     }
 
-    /// Returns the first batch and leaves no cursor open. The limit, or the batch size, is its length.
+    /// Returns the first batch and leaves no cursor open. The length of the batch is the limit or the batch size.
     pub async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
         let single = self.clone().option("singleBatch", true);
         let command = single.command(deployment)?;
@@ -170,7 +170,7 @@ impl Query {
         Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
     }
 
-    /// Returns all documents; a retry begins anew.
+    /// Returns all documents; a retry starts from the first one again.
     pub async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
         self.retrying(|| async {
             let mut cursor = self.cursor(deployment).await?;
@@ -183,7 +183,7 @@ impl Query {
         .await
     }
 
-    /// Opens a cursor. Neither this nor its batches are retried.
+    /// Opens a cursor. Neither the opening nor the batches are retried.
     pub async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
         let batches = deployment.open(self.command(deployment)?).await?;
         Ok(Cursor { batches, buffered: Vec::new().into_iter() })
@@ -224,7 +224,7 @@ impl Query {
         retry(next_wait, attempt).await
     }
 
-    /// Makes the command with everything that the deployment adds to it.
+    /// Creates the command with everything that the deployment adds to it.
     fn command(&self, deployment: &Deployment) -> Result<Command, ServerError> {
         let mut body = self.body(deployment)?;
         if let (Kind::Find { .. } | Kind::Aggregate { .. }, Some(concern)) = (&self.kind, &deployment.read_concern) {
@@ -302,7 +302,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Returns the next document, which may be a batch away; `None` after the last one.
+    /// Returns the next document, which may require fetching a batch; `None` after the last one.
     pub async fn next(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
         loop {
             if let Some(document) = self.buffered.next() {

@@ -1,10 +1,10 @@
 //! The rights to delete and to record, as values.
 
-/// The right to delete. [`super::delete`] demands it, and only a sweep that is no dry run, and that a person at a terminal has confirmed, can make
-/// one.
+/// The right to delete, which [`super::delete`] requires. Only a sweep can create it that is not a dry run and that a person at a
+/// terminal, if there is one, has confirmed.
 pub struct DeleteGrant(());
 
-/// The answer to the question before a sweep deletes. A sweep that is refused ends before it.
+/// The answer to the question that a sweep asks before it deletes. If the answer is no, the sweep ends before this is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
     /// `--yes`, or no person at a terminal to ask.
@@ -20,7 +20,7 @@ impl DeleteGrant {
     }
 }
 
-/// The right to record a run. [`super::history`] demands it, and a dry run cannot make one.
+/// The right to record a run. [`super::history`] requires it, and a dry run cannot create it.
 pub struct RecordGrant(());
 
 impl RecordGrant {

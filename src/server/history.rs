@@ -13,16 +13,16 @@ use super::transport::{Command, ReadPreference};
 use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
-/// Time limit of one attempt to record a run: a fail-over is waited for, but nothing else keeps the process.
+/// Time limit of one attempt to record a run: enough for a fail-over, while nothing else delays the end of the process.
 const MAX_INSERT_TIME: Duration = Duration::from_secs(20);
 
-/// Time after which no attempt begins.
+/// Time after which no further attempt begins.
 const MAX_ATTEMPTS_TIME: Duration = Duration::from_secs(20);
 
-/// Documents of one find where cursors do not last.
+/// Number of documents of one find if cursors do not last.
 const PAGE: u32 = 200;
 
-/// Documents that are read at most of a collection that the server cannot sort.
+/// Maximum number of documents read from a collection that the server cannot sort.
 pub const MAX_READ: usize = 10_000;
 
 /// Inserts the document of a run.
@@ -36,7 +36,7 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
     let command = Command::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
-        // Whoever has waited for an unreachable server, or for a reply that does not come, has waited long enough.
+        // After waiting for an unreachable server, or for a reply that does not come, no further wait is worth it.
         let may_retry = !cause.is_timeout() && begun.elapsed() < MAX_ATTEMPTS_TIME;
         retries.wait(cause).filter(|_| may_retry)
     };
@@ -47,8 +47,8 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
     }
 }
 
-/// Reads the newest documents, the newest first, with their rules only where these are asked for. Also returns whether there are too many
-/// documents to know which are the newest.
+/// Reads the newest documents, the newest first, with their rules only if `with_rules` is set. Also returns whether there are too
+/// many documents to know which are the newest.
 pub async fn newest(
     deployment: &Deployment,
     namespace: &Namespace,

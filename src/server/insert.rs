@@ -13,7 +13,7 @@ use crate::values::count_in;
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, doc};
 
-/// The treatment of documents whose `_id` is there already.
+/// The treatment of documents whose `_id` exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Present {
     Keep,
@@ -25,27 +25,28 @@ pub enum Present {
 pub struct Put {
     pub inserted: u64,
     pub replaced: u64,
-    /// There already, the same byte by byte.
+    /// Present already, and the same byte by byte.
     pub same: u64,
-    /// There already, but different, and kept as it is.
+    /// Present already, but different, and kept as it is.
     pub different: u64,
     /// Another document has the same value in a unique index.
     pub conflicts: u64,
     /// Refused by the server.
     pub refused: u64,
-    /// The reason for which the first of them was refused.
+    /// The reason why the first of them was refused.
     pub why: Option<String>,
-    /// The reason for which the members have not confirmed what was written.
+    /// The reason why the members have not confirmed the writes.
     pub unconfirmed: Option<String>,
 }
 
-/// Says why documents should not be put back into a collection of this kind; `None` if they can be, or the collection is missing.
+/// Returns the reason why documents should not be put back into this collection; `None` if they can be, or the collection is
+/// missing.
 pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
     let found = catalog::collection(deployment, namespace).await?;
     Ok(match found.map(|collection| collection.kind) {
-        Some(Kind::Capped) => Some("the collection is capped, and would drop others for them"),
+        Some(Kind::Capped) => Some("the collection is capped, and would drop other documents to make room"),
         Some(Kind::View) => Some("a view holds no documents of its own"),
-        Some(Kind::TimeSeries(_)) => Some("a time-series collection keeps no documents as they are"),
+        Some(Kind::TimeSeries(_)) => Some("a time-series collection does not keep documents as they are"),
         Some(Kind::Plain | Kind::Clustered | Kind::CosmosRu) | None => None,
     })
 }
@@ -81,7 +82,7 @@ pub async fn put(
                 put.why.get_or_insert_with(|| cause.to_string());
                 continue;
             }
-            // Servers name the index in different ways.
+            // Servers name the index in different ways, so the documents are compared instead.
             let found = existing(deployment, namespace, std::slice::from_ref(*document)).await?;
             match found.into_values().next() {
                 Some(existing) if existing == **document => put.same += 1,
@@ -118,7 +119,7 @@ fn key(document: &RawDocument) -> Vec<u8> {
     key.into_bytes()
 }
 
-/// Reads the documents of the collection that have the `_id`s of these.
+/// Reads the documents of the collection that have the same `_id`s as these.
 async fn existing(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -145,7 +146,7 @@ async fn insert(
     put: &mut Put,
 ) -> Result<Vec<(usize, ServerError)>> {
     let mut failed = Vec::new();
-    // The server replaces an empty timestamp by its time, except where the document comes out of an expression.
+    // The server replaces an empty timestamp by its time, unless the document is the result of an expression.
     let (empty, plain): (Vec<_>, Vec<_>) = documents.iter().enumerate().partition(|(_, document)| has_empty_timestamp(document));
     if !plain.is_empty() {
         let list: RawArrayBuf = plain.iter().map(|(_, document)| RawBson::Document((**document).clone())).collect();
@@ -172,7 +173,8 @@ fn has_empty_timestamp(document: &RawDocument) -> bool {
     document.iter().flatten().any(|(_, value)| value == empty)
 }
 
-/// Replaces the document with the same `_id`; returns the number of documents that were there, or the error for which it was refused.
+/// Replaces the document with the same `_id`; returns the number of documents that were there, or the error with which it was
+/// refused.
 async fn replace(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -187,10 +189,10 @@ async fn replace(
     let with = if is_plain {
         RawBson::Document(document.clone())
     } else if DocumentState::new(document.clone()).is_none() {
-        // No sweep has archived it. For the oplog the server makes a difference out of what an expression gives, and ends itself (an
-        // invariant, seen on 6.0) where it meets a name twice.
-        let why = "it has two fields of one name, or is nested too deep, beside an empty timestamp or a name with `$`, and the server \
-                   cannot replace with that";
+        // No sweep has archived such a document. For the oplog the server computes a difference from the result of an expression,
+        // and ends itself (an invariant, seen on 6.0) if a name occurs twice.
+        let why = "it has an empty timestamp or a name with `$`, and also two fields of one name or too deep nesting, which the server \
+                   cannot write in a replacement";
         return Ok(Err(ServerError::other(why)));
     } else {
         as_it_is(document)
@@ -202,8 +204,8 @@ async fn replace(
     })
 }
 
-/// Returns an expression that yields the document unchanged. Written in any other way, the server would set empty timestamps, and refuse
-/// names that begin with `$`.
+/// Returns an expression that yields the document unchanged. With a plain document the server would set empty timestamps, and
+/// refuse names that begin with `$`.
 fn as_it_is(document: &RawDocumentBuf) -> RawBson {
     let mut literal = RawDocumentBuf::new();
     literal.append(cstr!("$literal"), RawBsonRef::Document(document));

@@ -16,7 +16,7 @@ use crate::values::integer_in;
 /// Time between two looks. Members report their positions to each other at least every two seconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit of one look: the word of a server that takes longer is not worth relying on.
+/// Time limit of one look: an answer that takes longer is not worth relying on.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(5);
 
 /// The lag of the slowest member of a replica set.
@@ -30,7 +30,7 @@ pub enum Lag {
         /// The time between the last operations of the primary and of the member.
         lag: Duration,
     },
-    /// The reason for which the lag is unknown.
+    /// The reason why the lag is unknown.
     Unknown(String),
 }
 
@@ -47,17 +47,17 @@ impl Lag {
     }
 }
 
-/// The way in which the lag of a deployment is found out.
+/// The way to find out the lag of a deployment.
 pub enum LagSource {
     /// No member follows: a standalone server, or a service that does not show its members.
     NoSecondary,
     /// The positions of the members, looked at every second.
     Members(LagWatch),
-    /// The time in which a majority confirms a batch. Holds the reason for which no more can be known.
+    /// The time in which a majority confirms a batch. Holds the reason why nothing more exact is known.
     Majority(String),
 }
 
-/// A task that looks until it is dropped.
+/// A task that watches the members until it is dropped.
 pub struct LagWatch {
     receiver: watch::Receiver<Lag>,
     task: JoinHandle<()>,
@@ -76,7 +76,7 @@ impl Drop for LagWatch {
 }
 
 impl LagSource {
-    /// Finds out which way is open to the connected user, and begins to watch the members where they can be seen.
+    /// Chooses the way that is open to the connected user, and begins to watch the members if they are visible.
     pub async fn open(deployment: &Deployment) -> Self {
         if !deployment.facts.capabilities.member_status {
             return Self::NoSecondary;
@@ -124,8 +124,8 @@ fn read(looked: Result<(Document, Document), ServerError>) -> Lag {
     }
 }
 
-/// Finds the slowest of the members that count: neither arbiters, which hold no data, nor hidden and delayed ones, from which nobody reads in
-/// time.
+/// Finds the slowest of the members that count: neither arbiters, which hold no data, nor hidden and delayed members, which do
+/// not serve current reads.
 fn slowest(config: &Document, status: &Document) -> Lag {
     let config = config.get_document("config").cloned().unwrap_or_default();
     let left_out: Vec<i64> = documents(&config, "members")

@@ -17,10 +17,10 @@ use crate::values::count_in;
 /// Time limit of one command; after that it is tried again.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(10);
 
-/// Age of a reading of the server's clock after which the clock is read anew; a lease is shorter by as much.
+/// Age of a reading of the server's clock after which the clock is read again; a lease is shorter by up to this age.
 const MAX_READING_AGE: Duration = Duration::from_secs(5);
 
-/// Times in a row that a lease may be released between two looks.
+/// Maximum number of times in a row that a lease may be released between two looks.
 const MAX_RELEASED: u32 = 5;
 
 /// The collection of the leases, and the run that takes leases in it.
@@ -37,11 +37,11 @@ impl LeaseStore {
 
     /// Reads the server's clock.
     ///
-    /// Errors: no answer, or one without the time.
+    /// Errors: no answer, or an answer without the time.
     pub async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
         let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
-        let now = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not tell its time"))?;
+        let now = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not report its time"))?;
         Ok(ServerTime { now: *now, asked })
     }
 

@@ -11,20 +11,20 @@ use super::error::ServerError;
 use super::timeout::with_timeout;
 use super::transport::{Command, Transport};
 
-/// A connection of which the last request is known.
+/// A connection whose last request is known.
 pub struct Meter {
     transport: Arc<dyn Transport>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Meter {
-    /// `transport` has at most one connection.
+    /// Creates a meter. `transport` must have at most one connection.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
         Self { transport, turn: tokio::sync::Mutex::new(()) }
     }
 }
 
-/// Request units that were spent and not yet looked at. Clones share them.
+/// Request units spent since they were last taken. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Charges(Arc<Mutex<f64>>);
 
@@ -33,14 +33,14 @@ impl Charges {
         *self.0.lock() += units;
     }
 
-    /// What was spent since this was last asked.
+    /// Returns the request units spent since the last call.
     pub fn take(&self) -> f64 {
         std::mem::take(&mut *self.0.lock())
     }
 }
 
 impl Deployment {
-    /// Runs a command of a sweep within the time limit of commands; where the service bills requests, the cost is added to the charges.
+    /// Runs a command of a sweep within the time limit of commands. If the service bills requests, adds the cost to the charges.
     pub async fn charged(&self, command: Command, charges: &Charges) -> Result<Document, ServerError> {
         let Some(meter) = self.meter.clone() else { return self.send(command.time_limit(self.command_timeout)).await };
         let charges = charges.clone();
@@ -48,7 +48,7 @@ impl Deployment {
         let metered = async move {
             let _turn = meter.turn.lock().await;
             let reply = meter.transport.run(command).await;
-            // An unknown cost cannot be counted; the command itself is none the worse.
+            // An unknown cost cannot be counted, but does not affect the command itself.
             if let Ok(statistics) = meter.transport.run(ask).await
                 && let Ok(units) = statistics.get_f64("RequestCharge")
             {

@@ -13,7 +13,7 @@ use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
 
-/// The documents that a setting would delete as soon as it is there, and all documents.
+/// The number of documents that a setting would delete as soon as it is made, and of all documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affected {
     pub expired: u64,
@@ -65,14 +65,14 @@ pub async fn apply(deployment: &Deployment, change: &Change) -> std::result::Res
 fn advice(code: i32) -> Option<&'static str> {
     Some(match code {
         codes::CANNOT_CREATE_INDEX => {
-            "the server makes no TTL index of this key or with these options; leave the rule to `sweeper sweep`"
+            "the server creates no TTL index with this key or these options; leave the rule to `sweeper sweep`"
         }
         codes::INVALID_OPTIONS => {
-            "the server does not take this value or option here: a clustered or time-series collection takes at most the seconds \
+            "the server does not accept this value or option here: a clustered or time-series collection takes at most the seconds \
              since 1970, `_id` and compound indexes take none"
         }
         codes::INDEX_OPTIONS_CONFLICT | codes::INDEX_KEY_SPECS_CONFLICT => {
-            "an index with the same key or name and other options is in the way; drop it, or let the rule say what it says"
+            "an index with the same key or name and other options is in the way; drop it, or make the rule agree with it"
         }
         codes::COMMAND_NOT_SUPPORTED_ON_VIEW => "it is a view by now; name the collection behind it",
         codes::INVALID_INDEX_SPECIFICATION_OPTION => {

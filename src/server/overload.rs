@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// The reason for which a service did not do all of a command that it may do later, or in smaller parts.
+/// The reason why a service did not complete a command that may succeed later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overload {
-    /// The request units of this second are used up. Whatever was done before is done.
+    /// The request units of this second are used up. The work done before is not undone.
     Throttled {
-        /// The wait that the service asks for, where it names one.
+        /// The wait that the service asks for, if it names one.
         retry_after: Option<Duration>,
     },
-    /// The service gave up waiting for itself: how much was done is unknown.
+    /// The service timed out internally, and the amount of work done is unknown.
     TimedOut,
     /// A part of the service is not available for the moment.
     Unavailable,
-    /// The command or its reply is longer than the service takes: a smaller one may pass.
+    /// The command or its reply is longer than the service accepts: a smaller one may pass.
     TooLarge,
 }
 

@@ -11,10 +11,10 @@ use crate::policy::namespace::Namespace;
 /// Actions that a sweep of a collection needs.
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
-/// Actions that taking, renewing and giving back a lease needs.
+/// Actions that taking, renewing and releasing a lease needs.
 pub const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 
-/// The privileges of the connected user; `None` if the server asks for no user, so that everything is allowed.
+/// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed.
 pub struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server for the privileges of the user.
@@ -27,7 +27,8 @@ pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
 }
 
 impl Privileges {
-    /// Returns a sentence on the actions that a sweep of the rule's collection, or of the buckets behind it, needs and the user lacks.
+    /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, needs and the
+    /// user lacks.
     pub fn missing(&self, rule: &SweepRule) -> Option<String> {
         match rule.selection.is_buckets() {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
@@ -35,12 +36,12 @@ impl Privileges {
         }
     }
 
-    /// Returns a sentence on the actions that recording runs in the history and showing them needs and the user lacks.
+    /// Returns a sentence about the actions that recording and showing runs in the history needs and the user lacks.
     pub fn missing_for_history(&self, history: &Namespace) -> Option<String> {
         self.missing_of(&["insert", "find"], history)
     }
 
-    /// Returns a sentence on the actions that leases in this collection need and the user lacks.
+    /// Returns a sentence about the actions that leases in this collection need and the user lacks.
     pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
         self.missing_of(&NEEDED_FOR_LEASES, collection).map(|missing| format!("`lock`: {missing}"))
     }
@@ -62,13 +63,14 @@ impl Privileges {
     }
 }
 
-/// Says why a command failed, and which privileges it needs if the server refused it to the user.
+/// Returns the reason why a command failed, with the privileges it needs if the server refused it to the user.
 pub fn explain(cause: &ServerError, namespace: &Namespace, actions: &[&str]) -> String {
     if cause.is_unauthorized() { format!("{cause}; {}", needs(namespace, actions)) } else { cause.to_string() }
 }
 
-/// Names the actions that the user needs on a namespace, with the command of mongosh that grants them. An empty collection stands for every
-/// collection of the database; those behind time-series collections are not among them, for `readWrite` on a database does not reach them.
+/// Names the actions that the user needs on a namespace, with the command of mongosh that grants them. An empty collection stands
+/// for every collection of the database except those behind time-series collections, because `readWrite` on a database does not
+/// include them.
 fn needs(namespace: &Namespace, actions: &[&str]) -> String {
     let Namespace { database, collection } = namespace;
     let (place, resource) = match collection.strip_prefix(Namespace::BUCKETS) {

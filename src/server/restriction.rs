@@ -5,7 +5,7 @@ use bson::{Bson, Document, RawArrayBuf};
 
 use super::document_match::{DocumentState, IndexRange};
 
-/// Bytes that the documents of one command may take together, with the types that are compared with them. The server takes 16 MiB.
+/// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
 const COMMAND_BYTES: usize = 12 * 1024 * 1024;
 
 /// The documents that one delete command may delete, as far as they match the predicate of its rule.
@@ -26,7 +26,7 @@ pub enum Restriction {
     /// Documents in the states in which they were archived, and in no other.
     States {
         documents: Vec<DocumentState>,
-        /// The index on which they follow each other closely; `None` if they are to be found by `_id`.
+        /// The index on which they lie close together; `None` if they are to be found by `_id`.
         range: Option<IndexRange>,
     },
 }
@@ -49,7 +49,7 @@ impl Restriction {
         commands.into_iter().map(|documents| Self::States { documents, range: range.cloned() }).collect()
     }
 
-    /// Returns the number of documents that it names at most; `usize::MAX` for a range, of which the number is unknown.
+    /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
     pub fn max_documents(&self) -> usize {
         match self {
             Restriction::Ids(ids) => ids.into_iter().count(),
@@ -84,7 +84,7 @@ impl Restriction {
     }
 }
 
-/// Returns two lists of the same `_id`s; `None` if there are less than two.
+/// Returns two lists of the same `_id`s; `None` if there are fewer than two.
 fn halves(ids: &RawArrayBuf) -> Option<(RawArrayBuf, RawArrayBuf)> {
     let all: Vec<RawBsonRef> = ids.into_iter().collect::<Result<_, _>>().ok()?;
     let (first, second) = all.split_at(all.len() / 2);

@@ -10,12 +10,12 @@ use crate::pace;
 /// Waits before the same command is sent again; there are as many further attempts as waits.
 pub const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Times that a service may say in a row that it has no room, and has done nothing, before its word is final.
+/// Maximum number of times in a row that a service may refuse a command for lack of room before the refusal is final.
 pub const MAX_REFUSALS: u32 = 20;
 
-/// The attempts of one command that are left.
+/// The attempts that one command has left.
 ///
-/// What a service says of its load is waited out in any case: throttling as long as the service asks, at most [`MAX_REFUSALS`] times.
+/// Overloads are waited out in any case: throttling as long as the service asks, at most [`MAX_REFUSALS`] times.
 pub struct Retries {
     persistence: Persistence,
     waits: Iter<'static, Duration>,
@@ -31,17 +31,17 @@ enum Persistence {
 }
 
 impl Retries {
-    /// One further attempt at once, as drivers retry reads.
+    /// Allows one further attempt at once, as drivers retry reads.
     pub fn once() -> Self {
         Self::new(Persistence::Once)
     }
 
-    /// Further attempts after [`RETRY_WAITS`], as long as a server can be selected.
+    /// Allows further attempts after [`RETRY_WAITS`], as long as a server can be selected.
     pub fn several() -> Self {
         Self::new(Persistence::Several)
     }
 
-    /// Further attempts after [`RETRY_WAITS`], each of which may wait for a server.
+    /// Allows further attempts after [`RETRY_WAITS`], each of which may wait for a server.
     pub fn patient() -> Self {
         Self::new(Persistence::Patient)
     }
@@ -50,7 +50,7 @@ impl Retries {
         Self { persistence, waits: RETRY_WAITS.iter(), refusals: 0 }
     }
 
-    /// Returns the wait before the next attempt; `None` where there is none.
+    /// Returns the wait before the next attempt; `None` if there is none.
     pub fn wait(&mut self, cause: &ServerError) -> Option<Duration> {
         match cause.overload() {
             Some(Overload::Throttled { retry_after }) if self.refusals < MAX_REFUSALS => {
@@ -72,7 +72,7 @@ impl Retries {
         }
     }
 
-    /// Returns the next of [`RETRY_WAITS`] whatever the error was.
+    /// Returns the next of [`RETRY_WAITS`], regardless of the error.
     pub fn again(&mut self) -> Option<Duration> {
         self.waits.next().copied()
     }

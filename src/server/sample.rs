@@ -12,7 +12,7 @@ use super::{Deployment, MAX_CONCURRENT_READS, catalog, figures};
 use crate::facts::{Collection, Kind};
 use crate::policy::namespace::{Namespace, NamespacePattern};
 
-/// Documents of a sample.
+/// Maximum number of documents in a sample.
 const MAX_SAMPLE: u64 = 100;
 
 /// Time after which a sample is given up.
@@ -24,7 +24,7 @@ pub struct Counted {
     pub documents: u64,
 }
 
-/// Counts the collections that can be swept and that the user may see; those with most documents come first.
+/// Counts the collections that can be swept and that the user may see; those with the most documents come first.
 ///
 /// Errors: the databases cannot be listed.
 pub async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {

@@ -43,7 +43,7 @@ impl Script {
         self.answers.lock().pop_front().unwrap_or_else(|| Answer::Error(ServerError::other("the script is over")))
     }
 
-    /// Returns a deployment of MongoDB 7.0 that answers as the script says.
+    /// Returns a deployment of MongoDB 7.0 that answers from the script.
     pub fn deployment(self: &Arc<Self>) -> Deployment {
         Deployment {
             transport: Arc::new(self.clone()),

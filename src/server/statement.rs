@@ -12,7 +12,7 @@ use crate::plan::Selection;
 pub struct Statement {
     /// The filter of the restriction together with the whole predicate of the rule.
     pub query: RawDocumentBuf,
-    /// Documents at most; 0 is no limit.
+    /// Maximum number of documents; 0 for no limit.
     pub limit: i32,
     /// The index that the query walks, by its name or its key.
     pub hint: RawBson,

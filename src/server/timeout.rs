@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use super::error::ServerError;
 
-/// The time limit of one command of a sweep where the connection string sets none: longer than any batch takes, and than a majority that
-/// is only slow.
+/// The time limit of one command of a sweep unless the connection string sets one: longer than any batch takes, and longer than a
+/// majority that is merely slow.
 ///
-/// This is for a server that answers its heartbeat and nothing else. One that does not answer even that is given up by the driver, with all
-/// its commands, after `heartbeatFrequencyMS` and `connectTimeoutMS`: 20 s by default.
+/// The limit is for a server that answers its heartbeat and nothing else. A server that does not even answer its heartbeat is
+/// given up by the driver, with all its commands, after `heartbeatFrequencyMS` and `connectTimeoutMS`: 20 s by default.
 pub const MAX_COMMAND_TIME: Duration = Duration::from_secs(600);
 
-/// Awaits a command for at most `limit`; after that its reply counts as lost. `None` is no limit.
+/// Awaits a command for at most `limit`; after that its reply counts as lost. `None` for no limit.
 pub async fn with_timeout<T: Send + 'static>(
     limit: Option<Duration>,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
     let Some(limit) = limit else { return command.await };
-    // Abandoned in a task of its own and not dropped half-way: the driver's futures do not take that well (its README, "Cancellation
-    // safety").
+    // An abandoned command continues in a task of its own, because the driver's futures should not be dropped half-way (its
+    // README, "Cancellation safety").
     match tokio::time::timeout(limit, tokio::spawn(command)).await {
         Ok(ended) => ended.unwrap_or_else(|panic| Err(ServerError::other(panic.to_string()))),
         Err(_) => Err(ServerError::timeout(limit)),
     }
 }
 
-/// Awaits something however long it takes, and calls `remind` with the time waited whenever another `interval` is over.
+/// Awaits a future, however long it takes, and calls `remind` with the time waited after each `interval`.
 pub async fn with_reminders<T>(interval: Duration, waited_for: impl Future<Output = T>, remind: impl Fn(Duration)) -> T {
     let begun = tokio::time::Instant::now();
     tokio::pin!(waited_for);

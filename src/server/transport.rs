@@ -29,26 +29,26 @@ pub trait Batches: Send {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>>;
 }
 
-/// One command, as a server gets it.
+/// One command, as a server receives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Command {
     pub database: String,
     /// The name of the command is its first key.
     pub body: RawDocumentBuf,
     pub read_preference: ReadPreference,
-    /// Time after which the reply counts as lost; `None` waits for it without end.
+    /// Time after which the reply counts as lost; `None` for no limit.
     pub time_limit: Option<Duration>,
 }
 
 impl Command {
-    /// Makes a command for the primary, without a time limit.
+    /// Creates a command for the primary, without a time limit.
     pub fn new(database: &str, body: RawDocumentBuf) -> Self {
         Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, time_limit: None }
     }
 
-    /// Makes a command for the primary from a document, without a time limit.
+    /// Creates a command for the primary from a document, without a time limit.
     ///
-    /// Errors: BSON cannot hold it, as with a NUL in a key.
+    /// Errors: BSON cannot hold the document, such as one with a NUL in a key.
     pub fn of(database: &str, body: &Document) -> Result<Self, ServerError> {
         Ok(Self::new(database, RawDocumentBuf::try_from(body)?))
     }
@@ -71,6 +71,6 @@ pub enum ReadPreference {
     Secondary,
     SecondaryPreferred,
     Nearest,
-    /// As the connection string says, with its tags; the primary where it says nothing.
+    /// The connection string's, with its tags; the primary if the string names none.
     ConnectionString,
 }

@@ -1,14 +1,15 @@
-//! Connection strings as people have them: options that other drivers take and this one refuses are dropped with a warning, or explained.
+//! Connection strings written for any driver: options that this driver refuses are dropped or replaced with a warning, or
+//! explained in an error.
 
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-/// A connection string that the driver can be given.
+/// A connection string that the driver accepts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Prepared {
     pub uri: String,
-    /// Time limit of one command of a sweep, where the string sets one: `socketTimeoutMS`.
+    /// Time limit of one command of a sweep, if the string sets one: `socketTimeoutMS`.
     pub command_timeout: Option<Duration>,
     /// The options that were dropped or changed, each with the reason and without its value.
     pub warnings: Vec<String>,
@@ -21,9 +22,9 @@ enum Treatment {
     Refuse(&'static str),
 }
 
-/// Makes a connection string fit for the driver.
+/// Prepares a connection string for the driver.
 ///
-/// Errors: the reason for which it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
+/// Errors: the reason why it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
 pub fn prepare(uri: &str) -> Result<Prepared, String> {
     if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
         return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
@@ -36,7 +37,7 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
     let mut command_timeout = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // 0 is no limit, in the option as here.
+        // 0 means no limit.
         let millis = value.parse().ok().filter(|millis| key.eq_ignore_ascii_case("socketTimeoutMS") && *millis > 0);
         command_timeout = millis.map(Duration::from_millis).or(command_timeout);
         match treatment(&key.to_lowercase(), &value.to_lowercase()) {
@@ -58,7 +59,7 @@ pub fn prepare(uri: &str) -> Result<Prepared, String> {
     Ok(Prepared { uri, command_timeout, warnings })
 }
 
-/// Options that the Rust driver 3.8 does not take, by their lower-case names.
+/// Options that the Rust driver 3.8 does not accept, by their lower-case names.
 fn treatment(key: &str, value: &str) -> Option<Treatment> {
     use Treatment::{Drop, Refuse, Replace};
     Some(match (key, value) {
@@ -77,13 +78,13 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
             Refuse("this driver always checks the host name; use a certificate for the name you connect to")
         }
         ("sslinvalidhostnameallowed" | "tlsallowinvalidhostnames", _) => Drop("the host name is always checked"),
-        ("ssl_cert_reqs", "cert_none") => Replace("tlsAllowInvalidCertificates=true", "that is its name today"),
+        ("ssl_cert_reqs", "cert_none") => Replace("tlsAllowInvalidCertificates=true", "that is its current name"),
         ("ssl_cert_reqs", _) => Drop("certificates are checked"),
-        ("ssl_ca_certs" | "sslcertificateauthorityfile", _) => Refuse("write `tlsCAFile`, its name today"),
+        ("ssl_ca_certs" | "sslcertificateauthorityfile", _) => Refuse("write `tlsCAFile`, its current name"),
         ("ssl_certfile" | "ssl_keyfile" | "sslclientcertificatekeyfile", _) => {
-            Refuse("write `tlsCertificateKeyFile`, its name today")
+            Refuse("write `tlsCertificateKeyFile`, its current name")
         }
-        ("connect", "direct") => Replace("directConnection=true", "that is its name today"),
+        ("connect", "direct") => Replace("directConnection=true", "that is its current name"),
         ("connect", _) => Drop("the topology is found by asking"),
         ("slaveok", _) => Drop("it has long been replaced by `readPreference`"),
         ("usenewurlparser" | "useunifiedtopology" | "usecreateindex" | "autoreconnect" | "keepalive", _) => {
@@ -94,14 +95,14 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
     })
 }
 
-/// Returns the scheme and the hosts, which may be shown. Hosts that cannot be told apart from a password for certain are not shown.
+/// Returns the scheme and the hosts, which may be shown. Hosts that cannot be told from a password with certainty are not shown.
 pub fn redacted(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return "<redacted>".to_owned();
     };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let (user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
-    // An `@` further on, or a port that is not a number, may come from a password that is not percent-encoded.
+    // An `@` further on, or a port that is not a number, may belong to a password that is not percent-encoded.
     let is_host = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
     if (!user && rest.contains('@')) || !hosts.split(',').all(is_host) {
         return format!("{scheme}://<redacted>");
@@ -115,7 +116,7 @@ pub fn values(uri: &str) -> Vec<String> {
     let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let options = query.split('&').map(|pair| match pair.split_once('=') {
-        // Names of algorithms are no secret, and the name of an unknown one is worth showing.
+        // Names of algorithms are not secret, and the name of an unknown one is worth showing.
         Some((key, _)) if key.eq_ignore_ascii_case("compressors") => "",
         Some((_, value)) => value,
         None => pair,

@@ -1,4 +1,4 @@
-//! The questions about types that a statement adds to the comparison of values.
+//! The conditions on types that a statement adds to the comparison of values.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use bson::{Bson, Document, RawArrayBuf, doc};
 use super::state::DocumentState;
 use super::types::FieldType;
 
-/// Maximum number of fields that are named one by one. With more of them the condition would be long for every statement.
+/// Maximum number of fields that are named one by one. With more of them every statement would be long.
 const MAX_NAMES: usize = 100;
 
 /// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their states.
@@ -22,11 +22,11 @@ pub struct TypeConditions {
 }
 
 impl TypeConditions {
-    /// Returns `None` if a field cannot be named in a condition.
+    /// Returns the conditions for these documents; `None` if a field cannot be named in a condition.
     ///
-    /// A value that equals a number can be a number of another type, and one that equals a string a symbol; every other type equals only
-    /// itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field holds for lists with such a value as
-    /// well, but those equal no number and no string.
+    /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol; every
+    /// other type equals only itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field also holds
+    /// for arrays with such a value, but an array equals neither a number nor a string.
     pub fn of(documents: &[DocumentState]) -> Option<Self> {
         let names = same_names(documents)?;
         let depth = deepest(documents);
@@ -54,8 +54,8 @@ impl TypeConditions {
 
 /// Returns an aggregation expression for the types of a document, as [`super::types::Types::compared`] holds them.
 ///
-/// If all documents have the same fields, the expression names each of them, and asks only for the type if no value has values inside: that
-/// costs a third.
+/// If all documents have the same fields, the expression names each of them. If no value is nested, it asks only for the type, at
+/// a third of the cost.
 pub fn types_expression(documents: &[DocumentState]) -> Bson {
     let depth = deepest(documents);
     let Some(names) = same_names(documents) else {
@@ -94,7 +94,7 @@ fn names(state: &DocumentState) -> Option<Vec<&str>> {
     state.document.iter().map(|element| Some(element.ok()?.0.as_str())).collect()
 }
 
-/// Returns an expression for the type of a value, and of the values inside of it down to a depth.
+/// Returns an expression for the type of a value, and of the values inside it down to a depth.
 fn types_below(value: &str, level: usize, depth: usize) -> Document {
     let name = || doc! { "$type": value };
     let scalar = doc! { "$cond": [

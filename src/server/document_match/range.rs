@@ -1,4 +1,5 @@
-//! Documents that follow each other closely on an index: a statement that walks along it finds them in half the time that it takes by `_id`.
+//! Documents that lie close together on an index: a statement that walks the index finds them in half the time that a search by
+//! `_id` takes.
 
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
@@ -14,7 +15,7 @@ pub struct IndexRange {
     pub hint: Bson,
 }
 
-/// The key of a document on the index. There is none of another type, since other types compare in other ways.
+/// The key of a document on the index. Other types have no key here, because they compare in other ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Date(DateTime),
@@ -31,7 +32,7 @@ impl From<Key> for Bson {
 }
 
 impl IndexRange {
-    /// Returns the key of a document; `None` if it is of another type, or in a list.
+    /// Returns the key of a document; `None` if it is of another type, or in an array.
     pub fn key(&self, document: &RawDocument) -> Option<Key> {
         match values::at_raw(document, &self.field)? {
             RawBsonRef::DateTime(date) => Some(Key::Date(date)),
@@ -40,8 +41,8 @@ impl IndexRange {
         }
     }
 
-    /// Returns bounds for the `first` documents of a list, by the keys of the whole list. `None` if the bounds hold more of the other documents
-    /// than of these, or a document has no key.
+    /// Returns bounds for the `first` documents of a list, by the keys of the whole list. `None` if the bounds would include more
+    /// other documents than these, or a document has no key.
     pub fn bounds(&self, keys: &[Option<Key>], first: usize) -> Option<Document> {
         let (of_these, others) = keys.split_at_checked(first)?;
         let of_these: Vec<Key> = of_these.iter().copied().collect::<Option<_>>()?;

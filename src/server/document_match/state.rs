@@ -5,8 +5,8 @@ use bson::raw::RawBsonRef;
 
 use super::types::{MAX_DEPTH, Types};
 
-/// Maximum size of a document in bytes, with the rest of its command. It is more than several documents share, for such a document is the only
-/// one in its command. The server takes 16 MiB.
+/// Maximum size in bytes of a document with the rest of its command; the server takes 16 MiB. It is more than several documents
+/// may take together, because such a document is the only one in its command.
 const MAX_BYTES: usize = 15 * 1024 * 1024;
 
 /// A document in the state in which it was archived, with the types that distinguish it from others of equal value.
@@ -17,7 +17,8 @@ pub struct DocumentState {
 }
 
 impl DocumentState {
-    /// Returns `None` if no delete can compare the document: it is too deep, too large, has a name twice, or is no BSON that can be read.
+    /// Returns the state of a document; `None` if no delete can compare it: it is nested too deep, too large, has a name twice,
+    /// or is not valid BSON.
     pub fn new(document: RawDocumentBuf) -> Option<Self> {
         let types = Types::of(&document)?;
         let state = Self { document, types };
@@ -30,7 +31,7 @@ impl DocumentState {
 
     /// Returns the bytes that the document adds to a command.
     pub(in crate::server) fn size(&self) -> usize {
-        // An `_id` that is a document can be large; keys and the like are not.
+        // An `_id` of one of these types can be large; keys and the like are not.
         let id = match self.id() {
             Some(RawBsonRef::Document(id)) => id.as_bytes().len(),
             Some(RawBsonRef::String(id)) => id.len(),

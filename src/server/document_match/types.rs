@@ -9,7 +9,8 @@ pub const MAX_DEPTH: usize = 30;
 /// The types of all values of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Types {
-    /// The types in the form in which a statement compares them: a string for each value, and a list of the same for each value with values inside.
+    /// The types in the form in which a statement compares them: a string for each value, and an array of the same for each value
+    /// with values inside.
     pub compared: RawArrayBuf,
     /// One entry for each field of the document.
     pub fields: Vec<FieldType>,
@@ -22,17 +23,17 @@ pub struct Types {
 /// The type of a field's value, by the effort that its comparison takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
-    /// The name is enough.
+    /// The name of the type is enough.
     Named(&'static str),
-    /// A scalar of which the text is compared as well.
+    /// A scalar whose text is compared as well.
     WithText,
-    /// A document or a list.
+    /// A document or an array.
     Nested,
 }
 
 impl Types {
-    /// Returns `None` if the document is no BSON that can be read, or has a name twice: mongod compares the first value of that name twice,
-    /// and the second never.
+    /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice: mongod compares the first value of
+    /// that name twice, and the second never.
     pub fn of(document: &RawDocument) -> Option<Self> {
         let mut walk = Walk { deepest: 0, has_code_scope: false };
         let compared = walk.document(document, 0)?;
@@ -62,11 +63,11 @@ impl Walk {
         self.deepest = depth.max(self.deepest);
         for value in values {
             match value.ok()?.1 {
-                // Never compared, since the document is too deep; and recursion must end.
+                // Never compared, because the document is too deep. The recursion must end.
                 RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > MAX_DEPTH => {}
                 RawBsonRef::Document(inner) => types.push(self.document(inner, depth + 1)?),
                 RawBsonRef::Array(inner) => {
-                    // A list is a document in its bytes; the keys do not matter.
+                    // An array has the bytes of a document, whose keys do not matter.
                     let inner = RawDocument::from_bytes(inner.as_bytes()).ok()?;
                     types.push(self.values(inner, depth + 1)?);
                 }
@@ -94,9 +95,9 @@ impl FieldType {
 
 /// The type of a value without values inside.
 struct ScalarType {
-    /// The name that `$type` gives.
+    /// The name that `$type` returns.
     name: &'static str,
-    /// The text that `$toString` makes, for values that equal others of the same type: decimals, and zero.
+    /// The text that `$toString` returns, for values that equal others of the same type: decimals, and zero.
     text: Option<String>,
 }
 
@@ -120,7 +121,7 @@ impl ScalarType {
     }
 }
 
-/// Returns the name that `$type` gives the type of a value.
+/// Returns the name that `$type` returns for a value.
 fn name(value: RawBsonRef) -> &'static str {
     match value {
         RawBsonRef::Double(_) => "double",

@@ -1,4 +1,4 @@
-//! The driver's errors as errors of this program.
+//! Converts the driver's errors into errors of this program.
 
 use std::io;
 
@@ -37,7 +37,7 @@ fn converted(error: &Error) -> ServerError {
         ErrorKind::ServerSelection { message, .. } => said(Kind::Unreachable, selection(message)),
         ErrorKind::DnsResolve { message, .. } => ServerError::new(Kind::Dns, format!("DNS: {}", brief(message))),
         ErrorKind::InvalidTlsConfig { message, .. } => said(Kind::Other, format!("TLS: {}", brief(message))),
-        // About the connection string: the reader of the string makes sure that no value of it is shown.
+        // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
         ErrorKind::InvalidArgument { message, .. } => ServerError::other(message.trim_end_matches('.')),
         ErrorKind::IncompatibleServer { message, .. } => said(Kind::Other, brief(message)),
         ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
@@ -46,27 +46,28 @@ fn converted(error: &Error) -> ServerError {
     }
 }
 
-/// Makes an error of which the driver's words may name the obstacle.
+/// Creates an error whose message may name an obstacle.
 fn said(kind: Kind, message: String) -> ServerError {
     let obstacle = obstacle(&message);
     ServerError::new(kind, message).with_obstacle(obstacle)
 }
 
-/// Finds the causes in the driver's picture of the topology: `... Error: Kind: I/O error: Connection refused (os error 111), labels: ...`.
+/// Finds the causes in the driver's description of the topology: `... Error: Kind: I/O error: Connection refused (os error 111),
+/// labels: ...`.
 fn selection(message: &str) -> String {
     let mut causes: Vec<&str> =
         message.split("Kind: ").skip(1).map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim()).collect();
     causes.sort_unstable();
     causes.dedup();
     match causes.as_slice() {
-        // Of a server that is too old, or too new, for the driver.
+        // The server is too old or too new for the driver.
         [] if message.contains("wire version") => message.trim_end_matches('.').to_owned(),
         [] => "no suitable server answered in time".into(),
         causes => format!("no suitable server answered in time: {}", brief(&causes.join("; "))),
     }
 }
 
-/// Recognises an obstacle in the words of the driver, which tells it apart in no other way.
+/// Recognises an obstacle by the words of the driver, which reports it in no other way.
 fn obstacle(message: &str) -> Option<Obstacle> {
     let says = |words: &str| message.contains(words);
     if says("wire version") {
