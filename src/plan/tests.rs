@@ -1,4 +1,4 @@
-use bson::Bson;
+use bson::{Bson, doc};
 
 use super::*;
 use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology};
@@ -51,8 +51,7 @@ fn series() -> TimeSeries {
 fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
-    let run =
-        RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(NOW), allow_clock_skew: false };
+    let run = RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(NOW), allow_clock_skew: false };
     plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules.remove(0)
 }
 
@@ -140,4 +139,59 @@ fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
     let native = IndexFacts { expire_after_seconds: Some(Bson::Int32(60)), ..index("at") };
     let twice = warnings(", field: at", seen(Kind::Plain, vec![native], 1));
     assert!(twice.len() == 1 && twice[0].contains("at_1"), "{twice:?}");
+}
+
+/// Returns the guard that refuses a rule, or `None`.
+fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, seen: Seen) -> Option<String> {
+    let text = format!("version: 1\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h{keys}}}]\n");
+    let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
+    let run = RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew };
+    match &plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules[0].decision {
+        Decision::Refuse { refusal, .. } => Some(refusal.guard.to_string()),
+        Decision::Sweep(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn clocks_may_be_five_minutes_apart_and_not_a_millisecond_more() {
+    for (skew, allowed, expected) in [
+        (300_000, false, None),
+        (-300_000, false, None),
+        (300_001, false, Some("clock")),
+        (-300_001, false, Some("clock")),
+        (300_001, true, None),
+        (i64::from(i32::MAX) * -1000, true, None),
+    ] {
+        let found = guard(&server(skew), NOW, allowed, "", seen(Kind::Plain, Vec::new(), 0));
+        assert_eq!(found.as_deref(), expected, "{skew} {allowed}");
+    }
+}
+
+#[test]
+fn now_may_be_set_up_to_the_clock_of_the_server_and_not_a_millisecond_later() {
+    for (as_of, expected) in [(NOW - 1, None), (NOW, None), (NOW + 1, Some("asOf")), (i64::MAX / 2, Some("asOf"))] {
+        let found = guard(&server(0), as_of, true, "", seen(Kind::Plain, Vec::new(), 0));
+        assert_eq!(found.as_deref(), expected, "{as_of}");
+    }
+}
+
+#[test]
+fn one_million_documents_may_be_gone_through_without_an_index_and_not_one_more() {
+    let hidden = IndexFacts { hidden: true, ..index("at") };
+    let partial = IndexFacts { partial: Some(doc! { "s": 1 }), ..index("at") };
+    for ((count, indexes), keys, expected) in [
+        ((1_000_000, vec![index("_id")]), "", None),
+        ((1_000_001, vec![index("_id")]), "", Some("collectionScan")),
+        ((1_000_001, vec![]), ", allowCollectionScan: true", None),
+        ((1_000_001, vec![index("at")]), "", None),
+        ((1_000_001, vec![hidden]), "", Some("collectionScan")),
+        ((1_000_001, vec![partial.clone()]), "", Some("collectionScan")),
+        ((1_000_001, vec![partial.clone()]), ", filter: {s: 2}", Some("collectionScan")),
+        ((1_000_001, vec![partial]), ", filter: {s: 1}", None),
+    ] {
+        let shown = format!("{count} {indexes:?} {keys}");
+        let found = guard(&server(0), NOW, false, keys, seen(Kind::Plain, indexes, count));
+        assert_eq!(found.as_deref(), expected, "{shown}");
+    }
 }
