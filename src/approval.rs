@@ -11,7 +11,7 @@ use crate::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRul
 use crate::policy::Policy;
 use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
 
-/// A saved report of an audit or a dry run. Whoever passes it has read it, and approves of what it says.
+/// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Approval {
     report: Report,
@@ -21,7 +21,7 @@ pub struct Approval {
 impl Approval {
     /// Reads a saved report.
     ///
-    /// Errors: it is no report of an audit or a dry run, or one of another schema; says what was expected.
+    /// Errors: the text is not the report of an audit or a dry run, or has another schema; the message says what was expected.
     pub fn read(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected the JSON report of `sweeper audit`";
         let report: Report = serde_json::from_str(text).map_err(|cause| format!("{cause}; {EXPECTED}"))?;
@@ -45,9 +45,9 @@ impl Approval {
         PlanReport { path, run_id: self.report.run_id.clone() }
     }
 
-    /// Limits a plan to what was approved. `most_age` is the greatest age of the approval, inclusive.
+    /// Limits a plan to what was approved. `most_age` is the maximum age of the approval, inclusive.
     ///
-    /// Rules that were not approved are skipped; if the approval does not hold any more, all rules are refused.
+    /// Rules that the approval does not contain are skipped. If the approval no longer holds, all rules are refused.
     pub fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
         let drift = self.drift(policy, server, most_age);
         for planned in &mut plan.rules {
@@ -72,7 +72,7 @@ impl Approval {
         }
     }
 
-    /// Returns why the approval as a whole does not hold any more; `None` if it does.
+    /// Returns the reason why the approval as a whole no longer holds; `None` if it does.
     fn drift(&self, policy: &Policy, server: &ServerFacts, most_age: Duration) -> Option<String> {
         if self.report.policy.sha256 != policy.sha256 {
             return Some(format!(
@@ -112,7 +112,7 @@ impl Approval {
             let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
             return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status));
         }
-        // What a variable stands for is not part of the policy's hash.
+        // The values of environment variables are not part of the policy's hash.
         if rule.predicate != Some(predicate_json(&sweep.selection)) {
             return Answer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
         }
@@ -128,7 +128,7 @@ enum Answer {
     Approved(Approved),
     /// The plan does not have the rule.
     NotAsked,
-    /// The plan does not allow it, for this reason.
+    /// The plan does not allow the rule, for this reason.
     Refused(String),
 }
 
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Saves an audit of one rule with so many expired documents, started at [`NOW`].
+    /// Saves an audit of one rule with this many expired documents, started at [`NOW`].
     fn saved(rule: &PlannedRule, expired: u64) -> Approval {
         let record = RunRecord {
             command: Command::Audit,

@@ -130,7 +130,7 @@ pub struct Common {
     pub color: When,
 }
 
-/// When to do something that depends on a terminal.
+/// Choice of something that depends on a terminal, such as colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum When {
     Auto,
@@ -149,10 +149,10 @@ impl When {
     }
 }
 
-/// Returns the definition of the command line: what is parsed, completed and described in manual pages.
+/// Returns the definition of the command line, for the parser, the completions and the manual pages.
 ///
-/// Copies the common options that take several values into every command. clap would do so too if they were `global`, but of values given
-/// both before and after the command it keeps those of one place.
+/// Copies the common options that take several values into every command. clap would do the same if they were `global`, but if values are
+/// given both before and after the command, it keeps only those of one place.
 pub fn command_line() -> clap::Command {
     let root = Cli::command();
     let is_repeatable = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);

@@ -28,7 +28,7 @@ use crate::cli::{Cli, Command};
 
 /// Runs the command and returns the exit code.
 ///
-/// Errors: whatever kept the command from being carried out; nothing was deleted, inserted or changed then.
+/// Errors: the reason why the command could not be carried out; in that case nothing was deleted, inserted or changed.
 pub async fn run(cli: Cli) -> anyhow::Result<u8> {
     let Cli { common: options, command } = &cli;
     let id = &session::new_id();

@@ -1,4 +1,4 @@
-//! A first policy, from a few answers and a sample of documents. Values in, values out.
+//! Draft of a first policy, from a few answers and a sample of documents. Values in, values out.
 
 pub mod draft;
 pub mod fields;

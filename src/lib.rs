@@ -1,8 +1,8 @@
-//! Deletes expired documents from MongoDB as a TTL index would, for people who want to see, cap, pace and account for what goes.
+//! Deletes expired documents from MongoDB as a TTL index would, for people who want to preview, limit, pace and account for the deletes.
 //!
-//! This page is the map of the house: the way of the data, the floors, the words, and the places to change for what is changed most often.
+//! This page is the map of the crate: the path of the data, the floors, the glossary, and recipes for the most frequent changes.
 //!
-//! # The way of the data
+//! # The path of the data
 //!
 //! ```text
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
@@ -11,7 +11,7 @@
 //! A [`policy`] is read and validated as a whole before anything is contacted. The server is asked for [`facts`]: its version and clock, and each
 //! collection with its indexes and native TTL settings. From both, [`plan`] decides for each rule in each namespace: sweep, skip, refuse or fail.
 //! A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole predicate of the rule. The counts
-//! before, the outcome of the sweep and the count after become one [`report`], whoever asks for it and in whichever format.
+//! before, the outcome of the sweep and the count after become one [`report`], which every format renders.
 //!
 //! One instant, `asOf`, is read from the server once per run. [`expiry`] does all arithmetic with it; no other module knows a threshold.
 //!
@@ -25,7 +25,7 @@
 //! | ground | [`text`], [`values`], [`instant`], [`exit`], [`failure`], [`log`], [`output`], [`progress`], [`stop`] | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
-//! the source and hold this.
+//! the source and fail if that is no longer true.
 //!
 //! # Safety
 //!
@@ -34,7 +34,7 @@
 //!   filter field has moved since it was found stays. Sending a command twice is harmless.
 //! - Nothing starts as "complete": a report is made of values that say what happened.
 //!
-//! # Words
+//! # Glossary
 //!
 //! | word | meaning |
 //! |---|---|
@@ -53,14 +53,14 @@
 //!
 //! # Recipes
 //!
-//! - **A policy key**: a line in `policy/keys.rs` (name, kind, bounds, sentence) and a field in [`policy::Rule`]. Reader, defaults, JSON Schema and
-//!   `docs/policy-keys.md` follow from the table; a test prints what the page should say.
+//! - **A policy key**: an entry in `policy/keys.rs` (name, kind, bounds, sentence), a field in [`policy::Rule`], and a line in `policy/rule.rs`
+//!   that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page with it.
 //! - **A report field**: a field with a doc comment in [`report::RuleReport`], filled in `RuleReport::of`. The compiler then names the places of
 //!   the other formats; the JSON Schema follows from the type.
-//! - **A command**: a variant in `cli/args.rs`, a file in `commands/` with one function, and a line in the dispatcher of [`commands`]. The README
-//!   has a table of the commands; a test compares it.
-//! - **A flavor**: a variant of [`flavor::Flavor`], how it is recognised, and its capabilities. A proxy under `tests/it/support/proxy` plays what
-//!   its vendor documents.
+//! - **A command**: a variant of [`cli::Command`], its options in `cli/args.rs`, a file in `commands/`, and a line in the dispatcher of
+//!   [`commands`]. The README has a table of the commands; a test compares it.
+//! - **A flavor**: a variant of [`flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
+//!   `tests/it/support/proxy` plays what its vendor documents.
 //!
 //! # In code
 //!
@@ -119,7 +119,7 @@
 //! # Comments
 //!
 //! A doc comment begins with a third-person verb (functions) or a noun (types, fields, constants), and with `Whether` only on a bool. Comments
-//! give reasons. Rules that come from a server or a document name their source.
+//! give reasons. A comment on a rule that a server or a document imposes names the source.
 
 pub mod approval;
 pub mod archive;

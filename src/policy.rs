@@ -1,6 +1,6 @@
-//! The policy, validated: only [`parse::parse`] makes a [`Policy`], so one that exists has no problem left.
+//! The policy, validated: only [`parse::parse`] makes a [`Policy`], so every policy that exists is valid.
 //!
-//! Its keys stand in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
+//! The keys of a policy are listed in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
 
 pub mod answer;
 pub mod docs;
@@ -108,7 +108,7 @@ pub struct Rule {
     pub target_batch: Duration,
     /// Cosmos RU: request units per second at most.
     pub max_request_units: Option<u32>,
-    /// Truncating limit of this rule, per namespace.
+    /// Maximum number of documents that a run deletes, per namespace; the rule stops there.
     pub max_deletes: Option<u64>,
     /// Guard: the rule is refused above this share of the collection, in percent.
     pub max_delete_percent: Option<f64>,
@@ -146,7 +146,7 @@ pub enum DateFormat {
 /// Place and format in which a rule writes out the documents that it deletes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveTo {
-    /// Exists already; each run makes a directory of its own in it. A relative one is relative to the working directory.
+    /// Existing directory, in which each run creates one of its own. A relative path is relative to the working directory.
     pub directory: PathBuf,
     pub compression: Compression,
 }
@@ -155,12 +155,12 @@ pub struct ArchiveTo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     Zstd,
-    /// The one that `mongorestore --gzip` reads.
+    /// The compression that `mongorestore --gzip` reads.
     Gzip,
 }
 
 impl Compression {
-    /// Returns the name by which the policy and the archive's own records call it.
+    /// Returns the name of the compression in the policy and in the archive's own records.
     pub fn name(self) -> &'static str {
         match self {
             Compression::Zstd => "zstd",

@@ -1,4 +1,4 @@
-//! Report of a run, as values; each renderer below shows all of it. The JSON Schema is derived from these types.
+//! Report of a run, as values, which the modules below render. The JSON Schema is derived from these types.
 
 mod ages;
 mod audit_text;
@@ -51,7 +51,7 @@ pub struct Report {
     pub schema_version: u32,
     pub command: Command,
     pub dry_run: bool,
-    /// Also the comment of every command on the server.
+    /// Also sent with every command to the server, as its comment.
     #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
     /// The instant that the run took for now; null where no server was asked.
@@ -60,7 +60,7 @@ pub struct Report {
     pub duration_ms: u64,
     #[schemars(extend("enum" = [0, 3, 4, 5, 6, 130, 143]))]
     pub exit_code: u8,
-    /// The worst status of any rule; complete if all were skipped.
+    /// The worst status of any rule; complete if all rules were skipped.
     #[schemars(extend("enum" = ["complete", "partial", "refused", "failed"]))]
     pub status: Status,
     pub policy: PolicyReport,
@@ -136,7 +136,7 @@ pub struct ServerReport {
     pub topology: String,
     /// Name of the replica set.
     pub name: Option<String>,
-    /// host:port of the members that the deployment names, or of the connection string where it names none.
+    /// Members as host:port: those that the deployment names, or those of the connection string if it names none.
     pub hosts: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ pub struct ServerReport {
 #[schemars(rename = "plan")]
 pub struct PlanReport {
     pub path: String,
-    /// The run that saved it.
+    /// Id of the run that saved it.
     #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
 }
@@ -170,14 +170,14 @@ impl From<&ServerFacts> for ServerReport {
 #[schemars(rename = "totals")]
 pub struct Totals {
     pub rules: usize,
-    /// Null where a rule that could be counted was not.
+    /// Null if a rule that could be counted was not.
     pub expired_count: Option<u64>,
     pub deleted_count: u64,
-    /// Null where it is unknown for a rule; rules that were skipped leave nothing.
+    /// Null if it is unknown for a rule; a skipped rule counts as 0.
     pub remaining_count: Option<u64>,
-    /// Documents of the collections that were looked at, each once; null where there is none.
+    /// Documents of the collections that were looked at, each collection counted once; null if there was none.
     pub document_count: Option<u64>,
-    /// Size of the expired documents; null where it is unknown for a rule that was counted.
+    /// Size of the expired documents; null if it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
     pub failed: usize,
     pub refused: usize,
@@ -189,7 +189,7 @@ impl Totals {
         let uncountable =
             |rule: &&RuleReport| rule.expired_count.is_none() && matches!(rule.status, Status::Skipped | Status::Refused);
         let counted = || rules.iter().filter(|rule| !uncountable(rule));
-        // Nothing has no size.
+        // No documents take no room, even where the size of a document is unknown.
         let size = |rule: &RuleReport| if rule.expired_count == Some(0) { Some(0) } else { rule.estimated_bytes };
         let collections: BTreeMap<&str, u64> =
             rules.iter().filter_map(|rule| Some((rule.namespace.as_str(), rule.document_count?))).collect();
@@ -206,7 +206,7 @@ impl Totals {
     }
 }
 
-/// Values of a run in addition to its rules.
+/// Values of a run apart from its rules.
 pub struct RunRecord<'a> {
     pub command: Command,
     pub dry_run: bool,
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(with_held(&[Refused, Complete]), exit::LOCKED);
         assert_eq!(with_held(&[Refused, Partial]), exit::LIMIT);
         assert_eq!(with_held(&[Refused, Refused]), exit::REFUSED);
-        // Only a guard is a held lease, not a limit.
+        // Only the guard stands for a lease held by another run; the stop does not.
         let mut stopped = rules(&[Partial]);
         stopped[0].reason = Some(Reason::Stop(StopReason::LockLost));
         assert_eq!(report(false, None, stopped).exit_code, exit::LIMIT);

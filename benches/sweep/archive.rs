@@ -1,7 +1,7 @@
 //! Archiving and deleting: sweeper compared with a dump of the expired documents, written and fsynced, and one `deleteMany` after it.
 //!
-//! The dump is what `mongodump --query` does for one collection: one cursor, its documents as they come, into one file. Both compress with
-//! zstd at its first level.
+//! The dump works as `mongodump --query` does for one collection: it writes the documents of one cursor, as they come, into one file. Both
+//! compress with zstd at level 1.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::sweeper;
 use crate::table::{Goal, Table, against, figure};
 
-/// The reference's wall time over sweeper's.
+/// Wall time of the dump and the delete divided by sweeper's.
 const SPEED: Goal = Goal::AtLeast(0.7);
 
 const KILOBYTE: Layout = Layout {

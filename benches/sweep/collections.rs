@@ -1,4 +1,4 @@
-//! Many empty collections behind a glob: what it costs to look at each.
+//! Many empty collections behind a glob: the cost of looking at each.
 
 use futures_util::{StreamExt, stream};
 use mongodb::bson::doc;
@@ -11,7 +11,7 @@ use crate::table::{Goal, MEMORY, Table, against};
 
 const COLLECTIONS: usize = 2000;
 
-/// Seconds of wall time of a dry run over all of them.
+/// Wall time in seconds of a dry run over all collections.
 const DRY_RUN: Goal = Goal::AtMost(2.0);
 
 /// Returns the namespace of the n-th collection.

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::sweeper;
 use crate::table::{Goal, MEMORY, Table, against, figure};
 
-/// Wall time of a dry run, the whole process, over that of the count.
+/// Wall time of a dry run, the whole process, divided by that of the count.
 const DRY_RUN: Goal = Goal::AtMost(1.2);
 
 #[derive(Clone, Copy)]
@@ -24,11 +24,11 @@ enum Way {
 pub async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let table = Table::begin(
-        "count: milliseconds of wall time of `sweeper sweep --dry-run` beside one countDocuments on the index",
+        "count: milliseconds of wall time of `sweeper sweep --dry-run` compared with one countDocuments on the index",
         &[("documents", 24), ("expired", 9), ("countDocuments", 14), ("dry run", 7), ("/ countDocuments", 16), ("peak MB", 14)],
     );
     for documents in [args.documents, args.documents * 10] {
-        // Neither changes anything: one filling serves them all.
+        // Neither changes anything, so the collection is filled once for all rounds.
         let c = fill(&server, &SMALL, documents).await;
         let expected = Expected::count(&SMALL, &c).await;
         let (mut counts, mut dry_runs, mut peaks) = (Vec::new(), Vec::new(), Vec::new());

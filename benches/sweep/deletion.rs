@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 pub struct Deletion {
     pub begun: Instant,
     pub ended: Instant,
-    /// Only of a process of its own.
+    /// `None` for a peer without a process of its own.
     pub usage: Option<Usage>,
 }
 
 /// Resources that the process of a peer used.
 pub struct Usage {
-    /// Most bytes that were resident at a time.
+    /// Peak of the resident memory in bytes.
     pub peak: u64,
     pub client_cpu: Duration,
     /// Processor time of the server over the same time.
@@ -20,12 +20,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Most megabytes that were resident at a time.
+    /// Returns the peak of the resident memory in megabytes.
     pub fn megabytes(&self) -> f64 {
         self.peak as f64 / 1e6
     }
 
-    /// The client's processor time as a percentage of the server's.
+    /// Returns the client's processor time as a percentage of the server's.
     pub fn client_percent(&self) -> f64 {
         100.0 * self.client_cpu.as_secs_f64() / self.server_cpu.as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! Fills a collection, the same way each time, and holds what a run left against what it was to leave.
+//! Fills a collection, with the same documents each time, and compares the documents that a run left with those that it had to leave.
 
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
@@ -21,7 +21,7 @@ pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> C
     for begin in (0..documents).step_by(BATCH as usize) {
         let batch: Vec<Document> =
             (begin..documents.min(begin + BATCH)).map(|n| (layout.document)(n, documents, &mut random)).collect();
-        // One batch goes in while the next is made. Never two at a time: they would mix.
+        // One batch is inserted while the next is made. Two at a time would mix, and the order would differ from run to run.
         going_in.await.expect("documents go in");
         let c = c.clone();
         going_in = tokio::spawn(async move {
@@ -52,7 +52,8 @@ impl Expected {
         Self { expired, live }
     }
 
-    /// Asserts that the run left exactly the live documents. Nobody inserts: as many as were live, none of them expired, are the same.
+    /// Asserts that the run left exactly the live documents. Nothing is inserted meanwhile, so if as many documents are left as were live, and
+    /// none of them has expired, they are the same.
     pub async fn assert_left(&self, layout: &Layout, c: &Collection<Document>) {
         let expired = c.count_documents(layout.expired()).await.expect("a count");
         let all = c.estimated_document_count().await.expect("a count");

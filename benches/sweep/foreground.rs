@@ -1,4 +1,4 @@
-//! The cost to others: the latency of a client that works on live documents of the collection while the expired ones are deleted.
+//! The cost to other clients: the latency of a client that works on live documents of the collection while the expired ones are deleted.
 
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,16 @@ use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 /// Time in a round during which the foreground has the server to itself.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Time that the foreground runs before the deleting begins: its connections are open by then.
+/// Time that the foreground runs before the deletes begin, so that its connections are open by then.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// Sweeper's p99 over that of the TTL monitor.
+/// Sweeper's p99 divided by that of the TTL monitor.
 const BESIDE_MONITOR: Goal = Goal::AtMost(1.0);
 
-/// Sweeper's rate of deleting over that of the TTL monitor.
+/// Sweeper's documents per second divided by those of the TTL monitor.
 const RATE: Goal = Goal::AtLeast(1.0);
 
-/// The p99 of sweeper at half the TTL monitor's rate over that of the idle server.
+/// The p99 of sweeper at half the TTL monitor's rate, divided by that of the idle server.
 const BESIDE_IDLE: Goal = Goal::AtMost(1.3);
 
 /// The percentiles that are shown; the last is the longest wait.
@@ -43,7 +43,7 @@ enum Beside {
     HalfRate,
 }
 
-/// In the first round the monitor comes before what is derived from it.
+/// In the first round the monitor runs before the sweeper whose rate is derived from the monitor's.
 const BESIDE: [(&str, Beside); 5] = [
     ("nothing", Beside::Nothing),
     ("TTL monitor", Beside::Peer(Peer::TtlMonitor)),
@@ -54,7 +54,7 @@ const BESIDE: [(&str, Beside); 5] = [
 
 /// The figures of one run.
 struct Felt {
-    /// Documents deleted per second; `None` where nothing was.
+    /// Documents deleted per second; `None` if nothing was deleted.
     rate: Option<f64>,
     /// Milliseconds, in the order of [`SHARES`].
     latency: [Option<f64>; 4],
@@ -113,7 +113,8 @@ async fn feel(server: &Server, args: &Args, peer: Option<Peer>) -> Felt {
     }
 }
 
-/// The same collection over connections of its own, as many as a stall may need: waiting for one would be no fault of the server.
+/// Returns the same collection over connections of its own, as many as a stall may need: the server is not to blame for a wait for a
+/// connection.
 async fn foreground(server: &Server) -> Collection<Document> {
     let mut options = ClientOptions::parse(server.uri()).await.expect("options");
     options.max_pool_size = Some(100);

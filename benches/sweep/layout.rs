@@ -1,4 +1,4 @@
-//! Layouts of collections: what a document looks like, which indexes there are, and which documents have expired.
+//! Layouts of collections: the form of a document, the indexes, and the expired documents.
 
 use mongodb::bson::{Document, doc};
 use rand::RngExt;
@@ -6,22 +6,22 @@ use rand::rngs::StdRng;
 
 use crate::server::date;
 
-/// No document expires so many seconds after now: the clock of the TTL monitor goes on while it works.
+/// Seconds after now in which no document expires, because the TTL monitor's clock goes on while it works.
 const MARGIN: i64 = 7200;
 
 /// The contents of a collection and the part of it that has expired.
 pub struct Layout {
     pub name: &'static str,
-    /// The n-th of so many documents.
+    /// Makes the n-th document; the second number is that of all documents.
     pub document: fn(i64, i64, &mut StdRng) -> Document,
     /// Fields with an ascending index each, named as the field.
     pub indexes: &'static [&'static str],
-    /// Whether documents may say for themselves how long they live, in the field `ttl`.
+    /// Whether documents may have a lifetime of their own in the field `ttl`.
     pub own_ttl: bool,
 }
 
 impl Layout {
-    /// The filter by which one `deleteMany` finds the expired documents.
+    /// Returns the filter by which one `deleteMany` finds the expired documents.
     pub fn expired(&self) -> Document {
         if !self.own_ttl {
             return doc! { "at": { "$lte": date(0) } };
@@ -34,14 +34,14 @@ impl Layout {
         ] } }
     }
 
-    /// Sweeper's rule for the same documents, as keys of a YAML flow mapping.
+    /// Returns sweeper's rule for the same documents, as keys of a YAML flow mapping.
     pub fn rule(&self) -> String {
         let expiry = if self.own_ttl { "expireAfterSeconds: 3600, ttlField: ttl" } else { "expireAfterSeconds: 0" };
         format!("namespace: bench.c, field: at, allowCollectionScan: true, {expiry}")
     }
 }
 
-/// About 200 bytes and a random date.
+/// Documents of about 200 bytes with a random date.
 pub const SMALL: Layout =
     Layout { name: "random dates", document: |_, _, random| dated(0.5, 150, random), indexes: &["at"], own_ttl: false };
 
@@ -82,11 +82,11 @@ pub const FEW_TTLS: Layout =
 pub const MANY_TTLS: Layout =
     Layout { name: "own ttl, 100 000 values", document: |n, _, random| with_ttl(n, 100_000, random), own_ttl: true, ..SMALL };
 
-/// Nothing but the date: millions are filled in soon, and what each costs is the server's least.
+/// Documents with nothing but a date: millions of them are inserted quickly, and each costs the server the least.
 pub const TINY: Layout =
     Layout { name: "tiny", document: |_, _, random| doc! { "at": date(seconds(0.5, random)) }, indexes: &["at"], own_ttl: false };
 
-/// The odd documents live and are known by their `_id`; each has a small field that others update in place.
+/// Documents with a number as `_id`. The odd ones do not expire; each has a small field that the foreground updates in place.
 pub const NUMBERED: Layout = Layout {
     name: "numbered",
     document: |n, _, random| {
@@ -97,7 +97,7 @@ pub const NUMBERED: Layout = Layout {
     own_ttl: false,
 };
 
-/// A random instant in seconds from now, with this probability in the past.
+/// Returns a random instant in seconds from now, with this probability in the past.
 fn seconds(expired: f64, random: &mut StdRng) -> i64 {
     if random.random_bool(expired) { random.random_range(-1_000_000..=0) } else { random.random_range(MARGIN..1_000_000) }
 }
@@ -111,7 +111,7 @@ fn ordered(n: i64, of: i64, random: &mut StdRng) -> Document {
     body(doc! { "at": date(if since_now > 0 { since_now + MARGIN } else { since_now }) }, 150, random)
 }
 
-/// Three documents in ten say for themselves how long they live.
+/// Makes a document; three in ten have a lifetime of their own.
 fn with_ttl(n: i64, values: i64, random: &mut StdRng) -> Document {
     let mut document = doc! { "at": date(random.random_range(-14_400..14_400)) };
     if n % 10 < 3 {

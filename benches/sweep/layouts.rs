@@ -7,21 +7,21 @@ use crate::runs::{Runs, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 
-/// A layout, who is measured on it, and what sweeper is to reach there.
+/// A layout, the peers that are measured on it, and sweeper's goals there.
 struct Case {
     layout: Layout,
     /// Multiple of the requested number of documents that it has.
     times: i64,
     peers: &'static [Peer],
-    /// Wall time over that of one `deleteMany`.
+    /// Goal for the wall time divided by that of one `deleteMany`.
     delete_many: Goal,
-    /// Wall time over that of the TTL monitor.
+    /// Goal for the wall time divided by that of the TTL monitor.
     ttl_monitor: Option<Goal>,
-    /// Processor time as a percentage of the server's.
+    /// Goal for the processor time as a percentage of the server's.
     client_cpu: Option<Goal>,
 }
 
-/// Wall time of the script over sweeper's.
+/// Wall time of the script divided by sweeper's.
 const SCRIPT: Goal = Goal::AtLeast(10.0);
 
 /// An index on random dates, one in each document.
@@ -58,7 +58,7 @@ static CASES: [Case; 12] = [
     random(layout::FOUR_INDEXES),
     ordered(layout::ORDERED_FOUR_INDEXES),
     random(layout::LARGE),
-    // Large enough that the start of the process is not what is measured.
+    // Large enough that the start of the process does not dominate.
     Case { times: 10, ..random(layout::ONE_PERCENT) },
     random(layout::NINETY_PERCENT),
     other(layout::MULTIKEY, 1.2),

@@ -1,4 +1,4 @@
-//! A client that reads and updates single documents at a steady rate, whatever becomes of those it sent before.
+//! A client that reads and updates single documents at a steady rate, without waiting for its earlier operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +15,9 @@ use tokio::task::JoinHandle;
 /// One operation.
 #[derive(Clone, Copy)]
 pub struct Sample {
-    /// When it was to begin.
+    /// Instant at which the operation was due.
     pub scheduled: Instant,
-    /// From then until its answer: what it waited for those before it counts, so that a stall is felt by all that fell into it.
+    /// Time from `scheduled` until the answer. A wait for earlier operations counts, so that a stall shows in all operations that it delays.
     pub latency: Duration,
 }
 
@@ -28,7 +28,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins `rate` operations per second: reads and updates in turn of random documents whose `_id` is an odd number below `documents`.
+    /// Begins `rate` operations per second: alternately reads and updates, of random documents whose `_id` is an odd number below `documents`.
     pub fn start(c: Collection<Document>, documents: i64, rate: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

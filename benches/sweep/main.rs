@@ -1,7 +1,7 @@
 //! The time and the cost of deleting: sweeper compared with what people use otherwise, as ratios within one run.
 //!
 //! `cargo bench --bench sweep` runs every section; `-- --only layouts --case random --documents 100000 --rounds 1` a part of one. Each
-//! section has a fresh mongod to itself. Figures are reported, not asserted; asserted is that every run left exactly the right documents.
+//! section has a fresh mongod of its own. Figures are reported but not asserted; every run asserts that it left exactly the right documents.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,4 +1,4 @@
-//! The ways of deleting that are held against each other.
+//! The ways of deleting that are compared with each other.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub enum Peer {
     /// Finds 1000 ids, deletes them by id and date, and repeats.
     Script,
     Sweeper,
-    /// Sweeper, held to so many documents per second.
+    /// Sweeper, limited to this many documents per second.
     PacedSweeper(u32),
 }
 
@@ -81,7 +81,7 @@ async fn ttl_monitor(server: &Server, expected: &Expected) -> Deletion {
     server.database().run_command(index).await.expect("a TTL index");
     let whole = c.estimated_document_count().await.expect("a count");
     server.admin(doc! { "setParameter": 1, "ttlMonitorEnabled": true }).await;
-    // The clock starts with the first deleted document: the monitor's sleep is not its work.
+    // The clock starts with the first deleted document, because the monitor's sleep does not count.
     let mut begun = None;
     loop {
         let left = c.estimated_document_count().await.expect("a count");

@@ -18,13 +18,13 @@ pub struct Ended {
     pub begun: Instant,
     pub ended: Instant,
     pub output: Output,
-    /// Most bytes that were resident at a time.
+    /// Peak of the resident memory in bytes.
     pub peak: u64,
     /// Processor time, user and system.
     pub cpu: Duration,
 }
 
-/// Runs a command to its end. No other child may be waited for meanwhile: processor time is taken from the sum over all of them.
+/// Runs a command to its end. No other child may be waited for meanwhile, because the processor time is taken from the sum over all children.
 pub fn run(mut command: Command) -> Ended {
     let before = cpu_of_children();
     let over = AtomicBool::new(false);
@@ -35,7 +35,7 @@ pub fn run(mut command: Command) -> Ended {
         let watch = scope.spawn(|| {
             let mut peak = 0;
             while !over.load(Ordering::Relaxed) {
-                // Nothing is resident any more in one that ended and has not been waited for yet.
+                // A process that has ended but has not been waited for has no resident memory any more.
                 peak = peak_of(pid).unwrap_or(peak);
                 thread::sleep(LOOK_EVERY);
             }
@@ -49,9 +49,9 @@ pub fn run(mut command: Command) -> Ended {
     })
 }
 
-/// Bytes that were resident at most so far; `None` where the process has ended.
+/// Returns the peak of a process's resident memory so far, in bytes; `None` if the process has ended.
 ///
-/// Not `ru_maxrss`: it begins with the peak of the process that started the child, here larger than sweeper's.
+/// Does not use `ru_maxrss`, which begins with the peak of the process that started the child, here larger than sweeper's.
 fn peak_of(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -59,10 +59,10 @@ fn peak_of(pid: u32) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Processor time, user and system, of a process that runs.
+/// Returns the processor time, user and system, of a running process.
 pub fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process that runs");
-    // The name stands in brackets and may hold anything; utime and stime are the 12th and 13th field after it.
+    // The name is in brackets and may contain anything; utime and stime are the 12th and 13th field after it.
     let (_, fields) = stat.rsplit_once(')').expect("the name of the process");
     let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum();
     let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().expect("ticks per second");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::deletion::Deletion;
 use crate::peer::Peer;
 
-/// The items in an order that begins with another one each round, so that none always goes first.
+/// Returns the items in an order that begins with another item each round, so that none always goes first.
 pub fn rotated<T: Copy>(items: &[T], round: u32) -> Vec<T> {
     let mut items = items.to_vec();
     let by = round as usize % items.len();
@@ -13,7 +13,7 @@ pub fn rotated<T: Copy>(items: &[T], round: u32) -> Vec<T> {
     items
 }
 
-/// The median; `None` of nothing.
+/// Returns the median; `None` if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -22,12 +22,12 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
-/// The largest value; `None` of nothing.
+/// Returns the largest value; `None` if there are no values.
 pub fn most(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     values.into_iter().max_by(f64::total_cmp)
 }
 
-/// The value that this share of the values does not exceed, by nearest rank; `values` ascend. `None` of nothing.
+/// Returns the value that this share of the values does not exceed, by nearest rank; `None` if there are no values. `values` must ascend.
 pub fn percentile(values: &[Duration], share: f64) -> Option<Duration> {
     let rank = (values.len() as f64 * share).ceil() as usize;
     values.get(rank.max(1) - 1).copied()
@@ -46,22 +46,22 @@ impl Runs {
         self.0.iter().filter(move |(of, _)| *of == peer).map(|(_, deletion)| deletion)
     }
 
-    /// Median wall time in seconds; `None` where the peer did not run.
+    /// Returns the median wall time in seconds; `None` if the peer did not run.
     pub fn seconds(&self, peer: Peer) -> Option<f64> {
         median(self.of(peer).map(|deletion| deletion.wall().as_secs_f64()))
     }
 
-    /// Sweeper's median wall time over that of the peer.
+    /// Returns sweeper's median wall time divided by that of the peer.
     pub fn ratio(&self, peer: Peer) -> Option<f64> {
         self.seconds(Peer::Sweeper).zip(self.seconds(peer)).map(|(ours, theirs)| ours / theirs)
     }
 
-    /// Most megabytes that were resident in any run of sweeper.
+    /// Returns the peak of the resident memory in megabytes over all runs of sweeper.
     pub fn peak(&self) -> Option<f64> {
         most(self.0.iter().filter_map(|(_, deletion)| Some(deletion.usage.as_ref()?.megabytes())))
     }
 
-    /// Sweeper's processor time as a percentage of the server's; the median.
+    /// Returns the median of sweeper's processor time as a percentage of the server's.
     pub fn client_cpu(&self) -> Option<f64> {
         median(self.of(Peer::Sweeper).filter_map(|deletion| Some(deletion.usage.as_ref()?.client_percent())))
     }

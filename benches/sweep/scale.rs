@@ -7,7 +7,7 @@ use crate::runs::{Runs, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure};
 
-/// Sweeper's wall time over that on a quarter of the documents.
+/// Sweeper's wall time divided by its wall time on a quarter of the documents.
 const FOUR_TIMES: Goal = Goal::AtMost(4.4);
 
 pub async fn run(args: &Args) {
@@ -24,7 +24,7 @@ pub async fn run(args: &Args) {
                 runs.push(peer, peer.measure(&server, &TINY, documents).await);
             }
         }
-        // The server has a share in how cost grows with size; `deleteMany` shows it.
+        // Part of the growth with size is the server's; `deleteMany` shows that part.
         let seconds = [runs.seconds(Peer::DeleteMany), runs.seconds(Peer::Sweeper)];
         let ratio = |n: usize| seconds[n].zip(quarter[n]).map(|(whole, quarter): (f64, f64)| whole / quarter);
         table.row([

@@ -9,25 +9,25 @@ use mongodb::{Client, Collection, Database};
 use crate::process;
 use crate::replica_set::ReplicaSet;
 
-/// The instant that every peer takes for now, as sweeper takes it.
+/// Instant that every peer takes for now, in the form of sweeper's `--as-of`.
 pub const NOW: &str = "2026-01-01T00:00:00Z";
 const NOW_MILLIS: i64 = 1_767_225_600_000;
 
-/// The date so many seconds after [`NOW`].
+/// Returns the date this many seconds after [`NOW`].
 pub fn date(seconds: i64) -> DateTime {
     DateTime::from_millis(NOW_MILLIS + seconds * 1000)
 }
 
-/// A one-node replica set of its own; it ends with the value.
+/// A one-node replica set of its own, which is stopped when the value is dropped.
 pub struct Server {
     set: ReplicaSet,
     pub client: Client,
 }
 
 impl Server {
-    /// `cache` is in megabytes.
+    /// Starts the server with a cache of this many megabytes.
     pub async fn start(cache: u32) -> Self {
-        // The monitor reads its sleep when it falls asleep: set later, the first pass would come after a minute.
+        // The monitor reads the length of its sleep when the sleep begins; if the length were set later, the first pass would come after a minute.
         let start = || ReplicaSet::start(1, &["--setParameter", "ttlMonitorSleepSecs=1"]);
         let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
         let client = set.client().await;
@@ -44,7 +44,7 @@ impl Server {
         self.client.database("bench")
     }
 
-    /// The collection that is filled and swept.
+    /// Returns the collection that is filled and swept.
     pub fn collection(&self) -> Collection<Document> {
         self.database().collection("c")
     }
@@ -54,17 +54,17 @@ impl Server {
         self.client.database("admin").run_command(command).await.expect("the server does as it is told")
     }
 
-    /// A path in the server's directory, for files of the benchmark.
+    /// Returns a path in the server's directory, for files of the benchmark.
     pub fn file(&self, name: &str) -> PathBuf {
         self.set.members[0].dir.path().join(name)
     }
 
-    /// Processor time of the server since its start; in steps of 10 ms.
+    /// Returns the processor time of the server since its start, in steps of 10 ms.
     pub fn cpu(&self) -> Duration {
         process::cpu(self.set.members[0].child.id())
     }
 
-    /// Writes out what is still to be written: what filling left to do is not to be paid for by the first that deletes.
+    /// Writes all data to the disk, so that the first peer that deletes does not pay for the writes that filling left to do.
     pub async fn checkpoint(&self) {
         self.admin(doc! { "fsync": 1 }).await;
     }

@@ -7,14 +7,14 @@ pub enum Goal {
     AtLeast(f64),
 }
 
-/// Most megabytes that sweeper may have resident at a time, whatever it sweeps.
+/// Maximum of sweeper's resident memory in megabytes, for any sweep.
 pub const MEMORY: Goal = Goal::AtMost(40.0);
 
 /// A heading, and the widths of the columns in characters.
 pub struct Table(Vec<usize>);
 
 impl Table {
-    /// Prints the title and the heading. Columns are names and widths; the first is set left, the others right.
+    /// Prints the title and the heading. Columns are names and widths; the first is aligned to the left, the others to the right.
     pub fn begin(title: &str, columns: &[(&str, usize)]) -> Self {
         println!("\n{title}");
         let table = Self(columns.iter().map(|(_, width)| *width).collect());
@@ -29,12 +29,12 @@ impl Table {
     }
 }
 
-/// A figure with so many decimals; `-` for one that was not measured.
+/// Returns a figure with this many decimals; `-` if it was not measured.
 pub fn figure(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// A figure with what it is to reach.
+/// Returns a figure with its goal.
 pub fn against(value: Option<f64>, goal: Goal, decimals: usize) -> String {
     let Some(measured) = value else { return figure(None, decimals) };
     let (sign, bound, reached) = match goal {
@@ -45,7 +45,7 @@ pub fn against(value: Option<f64>, goal: Goal, decimals: usize) -> String {
     format!("{} ({sign} {bound:.decimals$}){mark}", figure(value, decimals))
 }
 
-/// A figure with what it is to reach, where it is to reach anything.
+/// Returns a figure, with its goal if it has one.
 pub fn maybe_against(value: Option<f64>, goal: Option<Goal>, decimals: usize) -> String {
     goal.map_or_else(|| figure(value, decimals), |goal| against(value, goal, decimals))
 }

@@ -19,8 +19,8 @@ const MAX_SAMPLES: usize = 5;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// January 1970, the month of dates that are seconds read as milliseconds: the seconds of 2001 to 2055, read as milliseconds, are 12 January to
-/// 1 February 1970.
+/// January 1970 as a key of [`Distribution::months`]. Seconds that were read as milliseconds end up in this month: those of the years 2001 to
+/// 2055 become 12 January to 1 February 1970.
 const JANUARY_1970: i64 = 12 * 1970;
 
 /// All documents that were looked at, each in one class.
@@ -30,9 +30,9 @@ pub struct Distribution {
     pub ages: Vec<(u64, u64)>,
     /// Expired documents by month: 12 * year + month - 1.
     pub months: BTreeMap<i64, u64>,
-    /// Documents that expire on each of the days after now.
+    /// Documents that expire on each of the 30 days after now.
     pub days: Vec<u64>,
-    /// Reasons of documents that never expire; `number` for all kinds of numbers.
+    /// Documents that never expire, by reason; `number` stands for all kinds of numbers.
     pub never: BTreeMap<String, u64>,
     pub never_samples: BTreeMap<String, Vec<Value>>,
     pub oldest: Option<DateTime>,
@@ -50,7 +50,7 @@ impl Distribution {
     pub fn read(expiry: &Expiry, found: &Document) -> Self {
         let mut all = Self { ages: vec![(0, 0); ranges::bounds().len() + 1], ..Self::default() };
         all.days = vec![0; FORECAST_DAYS as usize];
-        // A dry run names these reasons even for no document, and so does an audit.
+        // Like a dry run, an audit names these reasons even if no document has them.
         if expiry.ttl_field.is_some() {
             all.never.insert("ttlNotPositive".into(), 0);
         }
@@ -152,7 +152,7 @@ impl Distribution {
         audit.forecast = Some((0..).zip(&self.days).map(day).collect());
         let month = |(month, n): (&i64, &u64)| BacklogMonth { month: month_name(*month), count: projected(*n, sampled) };
         audit.backlog = Some(self.months.iter().map(month).collect());
-        // The latest of a sample is not the latest of all.
+        // The latest date of a sample is not the latest of all.
         audit.newest_expired = self.newest.filter(|_| sampled.is_none()).map(Instant);
         if !is_buckets {
             audit.never_expires_samples = self.never_samples.clone();

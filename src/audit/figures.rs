@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::instant::Instant;
 
-/// Reasons for which a document never expires: the value that the field holds in place of a date (missing to otherType), or something
-/// about the document or its date (ttlNever to before1970).
+/// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property of the
+/// document or its date (ttlNever to before1970).
 pub const NEVER_EXPIRES_REASONS: [&str; 15] = [
     "missing",
     "null",
@@ -31,13 +31,13 @@ pub const NEVER_EXPIRES_REASONS: [&str; 15] = [
 
 /// Figures of an audit. A value that was not measured is null.
 ///
-/// Documents are those that the rule's filter selects; in a time-series collection they are buckets, and their date is that of the latest
-/// measurement. Every document is in `ageHistogram`, once, or in `neverExpires` of the rule.
+/// Only documents that the rule's filter selects count; in a time-series collection the documents are buckets, dated by their latest
+/// measurement. Every document is counted once, either in `ageHistogram` or in `neverExpires` of the rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditReport {
-    /// In an audit. Null: every document was looked at. Else the counts of ageHistogram, forecast, backlog and neverExpires are projected:
-    /// those of the sample, times of by documents.
+    /// In an audit: the sample; null if every document was looked at. The counts of ageHistogram, forecast, backlog and neverExpires are then
+    /// those of the sample, multiplied by `of` / `documents`.
     pub sampling: Option<Sampling>,
     /// In an audit: the latest date of any expired document. Null where there is none, or in a sample.
     pub newest_expired: Option<Instant>,
@@ -53,10 +53,10 @@ pub struct AuditReport {
     /// In an audit: some expired documents, the oldest first where an index gives that order.
     #[schemars(length(max = 10))]
     pub samples: Vec<Sample>,
-    /// In an audit: the cost of finding the first 10,000 expired documents along the index, or all of them without one, by the server's own
-    /// account. Null where it is unknown.
+    /// In an audit: the cost, as the server reports it, of finding the first 10,000 expired documents along the index, or all of them without
+    /// an index. Null where it is unknown.
     pub examined: Option<Examined>,
-    /// In an audit: the command of mongosh that creates the index that would help; null where there is one.
+    /// In an audit: the mongosh command that creates an index for the rule; null where an index serves it already.
     pub create_index: Option<String>,
     /// In an audit: the deployment's own TTL compared with the rule; null where it could not be read.
     pub native_comparison: Option<NativeComparison>,
@@ -90,14 +90,14 @@ impl fmt::Display for NativeState {
     }
 }
 
-/// Size of the sample that stands for all documents: counts are those of the sample, times `of` by `documents`.
+/// Size of the sample that stands for all documents: counts are those of the sample, multiplied by `of` / `documents`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "sampling")]
 pub struct Sampling {
     pub documents: u64,
     pub of: u64,
-    /// Precision: 95 % of all measured shares are within so many percentage points of the true ones.
+    /// Precision: 95 % of all measured shares are within this many percentage points of the true ones.
     #[schemars(range(min = 0, max = 100))]
     pub margin_percent: f64,
 }
@@ -107,9 +107,9 @@ pub struct Sampling {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "ageRange")]
 pub struct AgeRange {
-    /// Inclusive; below 0 are dates in the future; null is without end.
+    /// Inclusive; negative for dates in the future; null if the range has no lower end.
     pub min_age_seconds: Option<i64>,
-    /// Exclusive; null is without end.
+    /// Exclusive; null if the range has no upper end.
     pub max_age_seconds: Option<i64>,
     pub expired_count: u64,
     pub not_expired_count: u64,
@@ -130,7 +130,7 @@ pub struct ForecastDay {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "backlogMonth")]
 pub struct BacklogMonth {
-    /// Such as `2026-01`; 0000-01 also stands for everything earlier.
+    /// Year and month, such as `2026-01`; 0000-01 also stands for everything earlier.
     #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}$"))]
     pub month: String,
     pub count: u64,

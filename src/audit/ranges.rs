@@ -36,8 +36,8 @@ pub fn bounds_ms() -> Vec<i64> {
     bounds().into_iter().map(|seconds| seconds * 1000).collect()
 }
 
-/// Returns the ranges with their counts, expired and not; `counts` has one pair more than there are bounds. Ranges without documents are left
-/// out only at both ends.
+/// Returns the ranges with their counts of expired and other documents. `counts` has one pair more than there are bounds. Leaves out the
+/// ranges without documents at both ends, and keeps those in between.
 pub fn histogram(counts: &[(u64, u64)]) -> Vec<AgeRange> {
     let bounds = bounds();
     let is_filled = |(expired, not_expired): &(u64, u64)| expired + not_expired > 0;

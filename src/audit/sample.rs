@@ -1,4 +1,4 @@
-//! Examples of an audit: the date that decided, and the reason.
+//! Expired documents as examples in an audit, each with the date that decided and the reason.
 
 use bson::{Bson, Document};
 

@@ -40,7 +40,7 @@ pub struct CheckArgs {
     /// Check the policy against the deployment as well: existence, kind, index, privileges, guards
     #[arg(long)]
     pub connect: bool,
-    /// Run although the clocks of this machine and the server are more than 5 minutes apart; the server's decides
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
     #[arg(long)]
     pub allow_clock_skew: bool,
 }
@@ -59,7 +59,7 @@ pub struct AuditArgs {
     /// Members of a replica set to read from; a secondary may lag behind
     #[arg(long, value_name = "MODE", default_value = "primary")]
     pub read_preference: ReadFrom,
-    /// Run although the clocks of this machine and the server are more than 5 minutes apart; the server's decides
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
     #[arg(long)]
     pub allow_clock_skew: bool,
 }
@@ -120,7 +120,7 @@ pub struct SweepArgs {
     /// While this file exists no run begins, and a run in progress ends after the batch in flight, with exit code 4
     #[arg(long, value_name = "FILE")]
     pub stop_file: Option<PathBuf>,
-    /// Run although the clocks of this machine and the server are more than 5 minutes apart; the server's decides
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
     #[arg(long)]
     pub allow_clock_skew: bool,
 }
@@ -135,7 +135,7 @@ pub struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Number of runs to show, the newest
+    /// Number of newest runs to show
     #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub last: u32,
 }
@@ -169,7 +169,7 @@ pub enum NativeCommand {
     /// Create and change TTL settings so that the server deletes what the policy says
     ///
     /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
-    /// no rule stands for are left alone; those of disabled rules are switched off if the server supports it.
+    /// no rule corresponds to are left alone; those of disabled rules are switched off if the server supports it.
     #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
     Apply(NativeApplyArgs),
 }

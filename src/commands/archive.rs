@@ -1,4 +1,4 @@
-//! Archives of a run: their directories are tried while it is planned, written while it sweeps, and closed when it has ended.
+//! Archives of a run. Their directories are tried while the run is planned, written to while it sweeps, and given a manifest when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,20 +15,20 @@ use crate::policy::ArchiveTo;
 use crate::report::outcome::RuleOutcome;
 use crate::sweep::RuleArchive;
 
-/// Tries the directories that the rules of a plan archive to: a rule whose directory cannot be written is not begun. Warns of archives that
-/// an earlier run could not finish.
+/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written before it begins.
+/// Warns of archives that an earlier run did not finish.
 pub fn try_directories(plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
         let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
-        // By one name, however it is written: a run has one archive in each.
+        // One name for each directory, however the policy spells it: a run has one archive in each directory.
         to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
         let result = known.unwrap_or_else(|| {
             planned.warnings.extend(directory::leftovers(&to.directory).iter().map(|path| {
                 format!(
                     "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
-                     remove it when nobody needs it",
+                     remove it when it is no longer needed",
                     path = path.display()
                 )
             }));
@@ -58,9 +58,9 @@ impl Archives {
         Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
     }
 
-    /// Writes the manifests when all rules have ended. If one cannot be written, the first rule of its archive is warned.
+    /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets a warning.
     ///
-    /// `rules` are those that were ready to be swept, each with its place among the outcomes.
+    /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
     pub fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
         for (directory, archive) in self.0 {
             let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));

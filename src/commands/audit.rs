@@ -44,7 +44,7 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     let auditing = Auditing { session, deployment: &deployment, exact: args.exact, looking };
     let counts = tokio::select! {
         counts = auditing.all(&plan) => counts,
-        // A signal ends the work on a rule, and thereby this.
+        // Never returns. A signal ends the work on each rule, and so ends `all`.
         () = auditing.looking.lines() => Vec::new(),
     };
     drop(auditing);
@@ -76,7 +76,7 @@ struct Auditing<'a> {
 }
 
 impl Auditing<'_> {
-    /// Counts one rule after another: each may search a whole collection, and an audit is in no hurry.
+    /// Audits the rules one after another: each may search a whole collection, and an audit is in no hurry.
     async fn all(&self, plan: &Plan) -> Vec<Counts> {
         let differences = self.native(plan);
         let mut gone: Option<String> = None;
@@ -117,7 +117,8 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Measures everything, as far as it comes. Returns why the deployment cannot be reached, if that was found out.
+    /// Measures the figures, and keeps those that were measured before an error or a signal. Returns the reason if the deployment cannot be
+    /// reached.
     async fn audit(&self, native_comparison: Option<NativeComparison>, counts: &mut Counts) -> Option<String> {
         let mut audit = AuditReport {
             sampling: None,
@@ -194,7 +195,8 @@ impl One<'_> {
         }
     }
 
-    /// Puts all documents into their classes, or those of a sample. Returns whether all were looked at; the expired ones are then counted too.
+    /// Sorts all documents, or those of a sample, into classes. Returns true if all were looked at; without an index the expired documents
+    /// are then counted as well.
     async fn distribute(&self, counts: &mut Counts, audit: &mut AuditReport) -> Result<bool> {
         let SweepRule { selection, expiry, .. } = self.rule;
         let deployment = self.auditing.deployment;
@@ -209,7 +211,7 @@ impl One<'_> {
         let Some((found, drawn)) = self.figure("ages of the documents", asked, counts).await? else { return Ok(false) };
         let sampled = drawn.map(|drawn| (drawn, selection.document_count));
         found.enter(expiry, selection.is_buckets(), sampled, audit);
-        // All buckets have dates, and reasons for none of them to expire are not looked for.
+        // All buckets have dates, so reasons for a bucket never to expire are not looked for.
         counts.never_expires = (!selection.is_buckets()).then(|| found.never_expires(sampled));
         counts.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some()));
         if drawn.is_none() && selection.index.is_none() {
@@ -234,7 +236,7 @@ impl One<'_> {
 
     /// Warns that a figure was not measured within the time limit.
     ///
-    /// Errors: any other than that the time is over.
+    /// Errors: any error other than an exceeded time limit.
     fn out_of_time(&self, what: &str, cause: ServerError, counts: &mut Counts) -> Result<()> {
         if !cause.has_code(codes::MAX_TIME_MS_EXPIRED) {
             return Err(cause);
@@ -253,7 +255,7 @@ impl One<'_> {
 fn create_index(rule: &SweepRule) -> Option<String> {
     let SweepRule { selection, expiry, namespace, .. } = rule;
     let serves = selection.index.as_ref().is_some_and(|index| index.bounded);
-    // Buckets, and documents whose `_id` is the date, are found by it.
+    // Buckets, and documents whose `_id` is the date, are found by their `_id`.
     if serves || selection.is_buckets() || expiry.field == "_id" {
         return None;
     }

@@ -34,7 +34,7 @@ pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<
     Ok(Consent::Given)
 }
 
-/// Shows some lines and a question, and waits for the answer. `nothing` names what was not done if it is not `yes`, such as
+/// Shows some lines and a question, and waits for the answer. `nothing` says what was not done if the answer is not `yes`, such as
 /// `nothing was deleted`.
 ///
 /// Errors: any answer but the word `yes`, or a request to stop.

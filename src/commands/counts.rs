@@ -21,11 +21,11 @@ const COUNTED_AT_ONCE: usize = 4;
 /// Time limit of a count that the run can do without.
 pub const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 
-/// Time after which no further count begins: a run that its `maxDuration` stopped is to end.
+/// Time after which no further count begins, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
-/// Counts every rule that the run needs counts of, in the order of the plan: with `count_all` each that can be counted, otherwise those with
-/// a guard that compares counts.
+/// Counts the documents of the rules, in the order of the plan: with `count_all` of every rule that can be counted, otherwise only of rules
+/// with a guard that compares counts.
 pub async fn before(session: &Session, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
     let gone = &gone;
@@ -73,8 +73,8 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Re
     Ok(counts)
 }
 
-/// Counts the expired documents that a sweep leaves, in the order of the plan: along the index of rules that a limit stopped, if `count_all`.
-/// Of the others they follow from what is known.
+/// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped is counted along
+/// its index; the numbers of the other rules follow from what is known.
 pub async fn after(
     session: &Session,
     deployment: &Deployment,

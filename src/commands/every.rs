@@ -20,7 +20,7 @@ use crate::schedule::Schedule;
 use crate::stop::{self, Stop};
 use crate::{exit, instant, log};
 
-/// Interval between two looks at the clock during a wait: it may be set, and the machine may sleep.
+/// Interval between two looks at the clock during a wait, because the clock may be set and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The input of a run that SIGHUP reads again.
@@ -78,7 +78,7 @@ type First = (Record, String, Vec<Output>);
 
 fn start(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
     if !args.dry_run && confirm::can_ask(args.yes) {
-        let failure = Failure::usage("--every: there is nobody to ask each time; nothing was contacted");
+        let failure = Failure::usage("--every: nobody to ask before each run; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
     let (session, outputs) = Session::begin(options, id)?;
@@ -104,7 +104,7 @@ impl Reloadable {
             Ok(reloadable) => {
                 *self = reloadable;
                 let Policy { path, sha256, .. } = &self.policy;
-                info!(target: log::PROGRESS, "policy {path} read anew (sha256 {})", &sha256[..12]);
+                info!(target: log::PROGRESS, "policy {path} read again (sha256 {})", &sha256[..12]);
             }
             Err(failure) => error!("{failure}\nthe runs keep using the previous policy"),
         }

@@ -15,7 +15,7 @@ use crate::report::Format;
 use crate::report::history::{History, render};
 use crate::server::history;
 
-/// Shows the runs. Returns the exit code, which is 0 also if no run is recorded.
+/// Shows the runs. Returns the exit code, which is 0 even if no run is recorded.
 ///
 /// Errors: the policy has no `history`, it cannot be read, or the output cannot be written.
 pub async fn command(options: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
@@ -46,7 +46,7 @@ async fn read(session: &Session, args: &HistoryArgs, namespace: &Namespace) -> R
     deployment.close().await;
     if is_cut {
         warn!(
-            "`{namespace}` has more than {} documents, which this service cannot sort: these may not be the newest",
+            "`{namespace}` has more than {} documents, which this service cannot sort: the runs shown may not be the newest",
             history::MAX_READ
         );
     }
@@ -57,7 +57,7 @@ async fn read(session: &Session, args: &HistoryArgs, namespace: &Namespace) -> R
     Ok(history)
 }
 
-/// Whether the terminal shows UTF-8 by its locale. The first of these variables that is set decides.
+/// Whether the locale says that the terminal shows UTF-8. The first of the three variables that is set decides.
 fn is_utf8() -> bool {
     let locale =
         ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty());

@@ -90,7 +90,7 @@ fn next_steps(options: &Common, path: &Path) -> io::Result<()> {
         writeln!(stderr, "wrote {}", path.display())?;
     }
     if options.uri.is_some() {
-        writeln!(stderr, "The connection string is not in it; it says ${{MONGODB_URI}}.")?;
+        writeln!(stderr, "The file does not contain the connection string; it refers to ${{MONGODB_URI}}.")?;
     }
     let named = if path == Path::new("sweeper.yaml") { String::new() } else { format!(" -p {}", path.display()) };
     writeln!(stderr, "Now:")?;

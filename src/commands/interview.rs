@@ -46,7 +46,7 @@ pub async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draf
     let ttl = chosen.and_then(existing_ttl);
     if let Some((field, seconds)) = &ttl {
         say(&format!(
-            "The server deletes there by itself, {} after `{}`. `sweeper import` writes a policy from all such settings.",
+            "The server already deletes there, {} after `{}`. `sweeper import` writes a policy from all such settings.",
             duration::format(i64::from(*seconds)),
             clean(field)
         ))?;
@@ -76,8 +76,8 @@ pub async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draf
     };
     let max_delete_percent = match args.max_delete_percent {
         Some(percent) => percent,
-        None => ask("Refuse to delete more of the collection than, in percent", Some(&Draft::PERCENT.to_string()), |answer| {
-            let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is no number"))?;
+        None => ask("Refuse to delete more than this share of the collection, in percent", Some(&Draft::PERCENT.to_string()), |answer| {
+            let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is not a number"))?;
             Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
         })?,
     };

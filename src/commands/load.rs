@@ -62,7 +62,7 @@ pub fn connection(options: &Common) -> Result<(String, Option<Flavor>), Failure>
     Ok((uri.require()?.to_owned(), policy.connection.flavor))
 }
 
-/// Reads the text of the policy, but at most one byte more than a policy may have: enough to tell that it is too long.
+/// Reads the text of the policy, but at most one byte more than a policy may have, which is enough to tell that the text is too long.
 fn read(options: &Common) -> std::io::Result<String> {
     let limit = MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();

@@ -31,7 +31,7 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 /// Time after a signal to wait for a lease request already sent. If it succeeds, the lease is released.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// The wait of a run for locks that others hold.
+/// Limit on the time that a run waits for locks that other runs hold.
 pub struct LockWait<'a> {
     pub session: &'a Session,
     /// Maximum time, counted from the start of the run; `None`: no wait.
@@ -156,7 +156,7 @@ impl HeldLeases {
 }
 
 impl Keeper {
-    /// Takes the lease of a namespace. Returns the run that holds it, if that still does when the wait is over.
+    /// Takes the lease of a namespace. Returns the other run that still holds it when the wait is over, if there is one.
     ///
     /// Errors: the collection cannot be used, or the run was asked to stop.
     async fn take(
@@ -225,7 +225,7 @@ impl Keeper {
         }
     }
 
-    /// Notes a renewal of the namespaces since a moment, except for those whose lease was lost.
+    /// Notes that the leases of the namespaces were renewed at `since`, except for those that are lost.
     fn note(&self, namespaces: &[Namespace], since: Moment, lost: &[Namespace]) {
         let renewed = self.renewed.lock();
         for namespace in namespaces {
@@ -244,7 +244,7 @@ impl Keeper {
 fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
     let until = match occupant.expires_at {
         Some(end) => format!("it ends at {} if it is not renewed", rfc3339(end)),
-        None => "it does not say until when; delete that document once no run is left".to_owned(),
+        None => "it does not say until when; delete its document once no run is left".to_owned(),
     };
     format!("the lease on `{namespace}` is held by {}; {until}", occupant.name())
 }

@@ -27,7 +27,7 @@ pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> any
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {
-        let failure = Failure::usage("native apply: nobody to ask, for standard input is no terminal; nothing was contacted");
+        let failure = Failure::usage("native apply: nobody to ask, because standard input is not a terminal; nothing was contacted");
         return Err(failure.hint("look with --dry-run, then pass --yes").into());
     }
     let (deployment, differences) = unless_stopped(session, look(session)).await?;
@@ -58,7 +58,7 @@ pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> any
     Ok(deliver_single(&session.options, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
-/// Runs work that a signal may end at once: nothing is changed yet.
+/// Runs work that a signal may end at once, because nothing has been changed yet.
 async fn unless_stopped<T>(session: &Session, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     session.stop.or_fail("nothing was changed", work).await
 }
@@ -102,7 +102,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 match counted.and_then(|affected| guard::share(rule.max_delete_percent, affected.expired, affected.documents)) {
                     Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
                     None if target.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
-                        let why = "`maxDeletePercent` cannot be checked, for `_ts` is not visible; leave it out of this rule";
+                        let why = "`maxDeletePercent` cannot be checked, because `_ts` is not visible; leave it out of this rule";
                         (ChangeStatus::Refused, Some(why.to_owned()))
                     }
                     None => (ChangeStatus::Planned, None),

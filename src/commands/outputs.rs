@@ -129,7 +129,7 @@ pub struct SingleOutput {
 }
 
 impl SingleOutput {
-    /// Reads `--output` and `--format` of a command with some formats.
+    /// Reads `--output` and `--format` of a command that has only the `known` formats.
     ///
     /// Errors: several outputs, or another format.
     pub fn with_format(options: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
@@ -142,12 +142,12 @@ impl SingleOutput {
         Err(Failure::usage(format!("--format: {command} knows {} and {last}; nothing was contacted", others.join(", "))))
     }
 
-    /// Reads `--output` of a command whose text has a single form.
+    /// Reads `--output` of a command that writes only one format.
     ///
     /// Errors: several outputs, or a format.
     pub fn without_format(options: &Common, command: &str) -> Result<Self, Failure> {
         if !options.format.is_empty() {
-            return Err(Failure::usage(format!("--format: what {command} writes has one form; nothing was contacted")));
+            return Err(Failure::usage(format!("--format: {command} writes only one format; nothing was contacted")));
         }
         Ok(Self { path: single(places(options), command)?, format: Format::Table })
     }

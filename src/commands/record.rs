@@ -60,7 +60,7 @@ impl Record {
         self.write(None, millis(self.begun.elapsed()), failure::exit_code(cause));
     }
 
-    /// Writes the metrics. Returns whether they are written, or were not asked for.
+    /// Writes the metrics, if they were asked for. Returns false if that failed.
     fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
         let Some(path) = &self.metrics_file else { return true };
         let at = DateTime::now();
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// Returns the time of the last success by the file of an earlier run; `None` if there is no such file or line.
+/// Returns the time of the last success according to the file of an earlier run; `None` if there is no such file or line.
 fn last_success(path: &Path, now: DateTime) -> Option<f64> {
     if !path.is_file() {
         return None;
@@ -83,7 +83,7 @@ fn last_success(path: &Path, now: DateTime) -> Option<f64> {
     lines.map_while(io::Result::ok).find_map(|line| metrics::last_success(std::str::from_utf8(&line).ok()?, now))
 }
 
-/// Records a sweep in the history, if the policy asks for it and there is a connection. If that fails, the run warns and does not fail.
+/// Records a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
 pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let (Some(namespace), Some(deployment), Some(grant)) =
         (session.policy.history.clone(), session.connected.get(), RecordGrant::new(dry_run))

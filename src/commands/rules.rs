@@ -1,4 +1,4 @@
-//! Sweeps the rules of a plan concurrently, within the limits of the run; between batches they take turns.
+//! Sweeps the rules of a plan concurrently, within the limits of the run. The rules take turns between batches.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ struct Sweeping<'a> {
     archives: Archives,
 }
 
-/// Sweeps every rule that nothing keeps from it. Returns the outcomes in the order of the plan.
+/// Sweeps every rule that is ready. Returns the outcomes in the order of the plan.
 pub async fn sweep(
     session: &Session,
     deployment: &Deployment,
@@ -53,7 +53,7 @@ pub async fn sweep(
     let lag = if ready.iter().any(|rule| rule.rule.limits.max_lag.is_some()) {
         tokio::select! {
             lag = LagSource::open(deployment) => lag,
-            // Each rule finds out by itself that it is to stop.
+            // Each rule sees the request to stop by itself.
             () = session.stop.asked() => LagSource::NoSecondary,
         }
     } else {
@@ -94,7 +94,7 @@ pub async fn sweep(
     outcomes
 }
 
-/// A rule that nothing keeps from being swept.
+/// A rule that is ready to be swept: neither the plan nor the counts speak against it.
 struct Ready<'a> {
     /// Place of the rule in the plan.
     index: usize,
@@ -159,7 +159,8 @@ impl Sweeping<'_> {
         }))
     }
 
-    /// Counts the documents that the rule keeps for ever. After the sweep the expired ones are out of the way, and nobody waits.
+    /// Counts the documents that never expire by the rule. After the sweep the expired documents are out of the way, and no delete waits for
+    /// the count.
     async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
         if ready.counts.never_expires.is_some() || !is_over {
@@ -192,7 +193,7 @@ impl Sweeping<'_> {
         let incomparable = (outcome.archived.incomparable > 0).then(|| {
             format!(
                 "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with \
-                 a name twice",
+                 the same name twice",
                 plural(outcome.archived.incomparable, "document"),
                 document_match::MAX_DEPTH
             )
@@ -200,7 +201,7 @@ impl Sweeping<'_> {
         lag.into_iter().chain(incomparable).collect()
     }
 
-    /// Returns why the rule's lease is lost, if that stopped it.
+    /// Returns the reason why the rule's lease was lost, if that is what stopped the rule.
     fn lease_lost(&self, rule: &SweepRule, reason: StopReason) -> Option<String> {
         (reason == StopReason::LockLost).then(|| self.budget.leases().why_over(&rule.namespace))
     }

@@ -1,4 +1,4 @@
-//! The state of a command that works by a policy, from its beginning on.
+//! State of one run of a command that follows a policy.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::report::{Command, RunRecord};
 use crate::server::Deployment;
 use crate::stop::Stop;
 
-/// One run of a command by a policy.
+/// One run of a command that follows a policy.
 pub struct Session {
     pub options: Common,
     pub id: String,
@@ -57,7 +57,7 @@ impl Session {
         Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))
     }
 
-    /// Does the same for a command with a single output. Rules that cannot be swept are accepted.
+    /// Begins a command with a single output. Accepts rules that cannot be swept.
     ///
     /// Errors: a wrong policy, or an output that cannot be written; nothing was contacted.
     pub fn begin_single(options: &Common, id: &str, output: SingleOutput) -> anyhow::Result<(Self, Output)> {
@@ -73,7 +73,7 @@ impl Session {
         self.uri.require()
     }
 
-    /// Returns the report's record of a run that contacted no server; the others fill in more.
+    /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.
     pub fn record(&self, command: Command) -> RunRecord<'_> {
         RunRecord {
             command,
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// Returns an id for a run, and sets it as that of all further lines of the log.
+/// Returns an id for a new run, which all further lines of the log carry.
 pub fn new_id() -> String {
     let id = Uuid::new().to_string();
     log::begin_run(&id);

@@ -125,7 +125,7 @@ fn read_plan(path: &Path) -> Result<Approval, Failure> {
     })
 }
 
-/// Counts, asks if there is somebody to ask, and deletes. Returns counts and outcomes in the order of the plan.
+/// Counts, asks for confirmation on a terminal, and deletes. Returns counts and outcomes in the order of the plan.
 async fn sweep_plan(
     session: &Session,
     args: &SweepArgs,
@@ -159,7 +159,7 @@ async fn sweep_plan(
     Ok((counts, outcomes))
 }
 
-/// Returns the outcomes of a plan of which nothing is swept, in its order.
+/// Returns the outcomes of a plan when no rule is swept, in the order of the plan.
 pub fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
     let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(Utc::now()));
     plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
@@ -171,7 +171,7 @@ pub fn show(common: &Common) -> Show {
     match common.progress {
         When::Never => Show::Nothing,
         When::Auto if common.quiet => Show::Nothing,
-        // Bars are not for a log of objects.
+        // Bars would break a log of JSON objects.
         When::Auto | When::Always if on_terminal && common.log_format == LogFormat::Text => Show::Bars,
         When::Auto | When::Always => Show::Lines,
     }

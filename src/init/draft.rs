@@ -17,7 +17,7 @@ pub struct Draft {
     pub ttl_field: Option<String>,
     /// Share of the collection above which the rule is refused, in percent.
     pub max_delete_percent: f64,
-    /// Name of the replica set that the questions were answered from.
+    /// Name of the replica set that the questions were asked about.
     pub replica_set: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Draft {
         let ttl_field =
             self.ttl_field.as_ref().map_or("    # ttlField: ttl".to_owned(), |name| format!("    ttlField: {}", text(name)));
         let date_format = self.date_format.as_ref().map(|format| format!("    dateFormat: {}", text(format)));
-        // A duration begins with a digit but is no number, so it needs no quotation marks.
+        // A duration begins with a digit but is not a number, so it needs no quotation marks.
         let expire_after = match duration::parse(&self.expire_after) {
             Ok(_) => self.expire_after.clone(),
             Err(_) => text(&self.expire_after),
@@ -74,7 +74,7 @@ impl Draft {
 
 const HEAD: &str = "\
 # yaml-language-server: $schema=sweeper.schema.json
-# By that line editors complete and check this file, once
+# With that line, editors complete and check this file, once
 # `sweeper schema -o sweeper.schema.json` was run in its directory.
 #
 # What sweeper deletes. Before the first sweep:

@@ -6,10 +6,10 @@ use bson::{Bson, DateTime, Document};
 
 use crate::policy::DateFormat;
 
-/// Depth of the sub-documents that are searched.
+/// Maximum depth of the sub-documents that are searched.
 const MAX_DEPTH: usize = 4;
 
-/// The years 2000 to 2100 in seconds since 1970: a number in between may well be a date.
+/// The years 2000 to 2099 in seconds since 1970: a number in this range may well be a date.
 const PLAUSIBLE_SECONDS: std::ops::Range<i64> = 946_684_800..4_102_444_800;
 
 /// A field path that holds dates.
@@ -23,8 +23,8 @@ pub struct DateField {
     pub newest: DateTime,
 }
 
-/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Dates come first, then `_id`,
-/// then numbers; within each of them the fields of most documents come first.
+/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Dates come first, then
+/// ObjectIds, then numbers; among each of these, fields that more documents have come first.
 pub fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
     for document in documents {
@@ -65,7 +65,7 @@ fn look(above: &str, name: &str, value: &Bson, depth: usize, dates: &mut Vec<(St
             item => dates.extend(date(item).map(|(format, at)| (path.clone(), format, at))),
         }),
         Bson::ObjectId(id) if path == "_id" => dates.push((path, DateFormat::ObjectId, id.timestamp())),
-        // A number in `_id` is taken for a plain number.
+        // A number in `_id` is not taken for a date.
         value if path != "_id" || matches!(value, Bson::DateTime(_)) => {
             dates.extend(date(value).map(|(format, at)| (path, format, at)))
         }

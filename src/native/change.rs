@@ -1,4 +1,4 @@
-//! Commands that make a native TTL setting what a rule asks for.
+//! Commands that give a native TTL setting the value that a rule asks for.
 
 use bson::{Bson, Document, doc};
 use serde_json::Value;
@@ -8,14 +8,14 @@ use crate::facts::{Collection, IndexFacts, NativeTtl, Scope};
 use crate::plan::index::is_same_collation;
 use crate::policy::namespace::Namespace;
 
-/// Wire version of MongoDB 5.1: collMod makes a TTL index of a plain one.
+/// Wire version of MongoDB 5.1, from which collMod can turn a plain index into a TTL index.
 const PLAIN_TO_TTL: i32 = 14;
 
 /// One command that changes one setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub namespace: Namespace,
-    /// Carries only values of the policy: whole seconds within int32, never NaN, which collMod would store as 0.
+    /// Contains only values from the policy: whole seconds within int32, never NaN, which collMod would store as 0.
     pub command: Document,
 }
 
@@ -38,7 +38,7 @@ impl Change {
 pub fn alter(collection: &Collection, native: &NativeTtl, target: &TtlTarget) -> Result<Change, String> {
     match (&native.index, target.seconds) {
         (Some(index), _) if target.scope == Scope::LastChange => Err(format!(
-            "this service changes no index in place: drop `{index}`, and create it anew with `sweeper native apply`; until then nothing expires"
+            "this service changes no index in place: drop `{index}`, and create it again with `sweeper native apply`; until then nothing expires"
         )),
         (Some(index), Some(seconds)) => Ok(modify_index(collection, index, seconds)),
         (Some(index), None) => Err(format!(
@@ -50,7 +50,7 @@ pub fn alter(collection: &Collection, native: &NativeTtl, target: &TtlTarget) ->
 
 /// Returns the change that creates a missing setting. `planned` are the changes that come before it.
 ///
-/// Errors: the index that is in the way.
+/// Errors: the message names an index that is in the way.
 pub fn create(
     collection: &Collection,
     target: &TtlTarget,
@@ -61,7 +61,7 @@ pub fn create(
     if target.scope == Scope::LastChange {
         return match plain_index(collection, target) {
             Some(index) => {
-                Err(format!("the index `{index}` without expireAfterSeconds is in the way; drop it, and this creates it anew"))
+                Err(format!("the index `{index}` without expireAfterSeconds is in the way; drop it, and this creates it again"))
             }
             None => Ok(create_index(collection, target, seconds, planned)),
         };
@@ -71,15 +71,15 @@ pub fn create(
     }
     match plain_index(collection, target) {
         Some(index) if wire_version < PLAIN_TO_TTL => Err(format!(
-            "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it anew"
+            "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it again"
         )),
         Some(index) => Ok(modify_index(collection, index, seconds)),
         None => Ok(create_index(collection, target, seconds, planned)),
     }
 }
 
-/// Finds an index without expireAfterSeconds on the same field with the same filter: the server takes no TTL index in addition to it, but can
-/// turn it into one.
+/// Finds an index without expireAfterSeconds on the same field with the same filter. The server accepts no TTL index in addition to such an
+/// index, but can turn it into one.
 pub fn plain_index<'a>(collection: &'a Collection, target: &TtlTarget) -> Option<&'a str> {
     let serves = |index: &&IndexFacts| {
         index.expire_after_seconds.is_none()
@@ -92,7 +92,7 @@ pub fn plain_index<'a>(collection: &'a Collection, target: &TtlTarget) -> Option
 /// Whether an index contains the same documents as the one of the target.
 pub fn is_same_filter(partial: Option<&Document>, collation: Option<&Document>, target: &TtlTarget) -> bool {
     let partial = partial.filter(|partial| !partial.is_empty());
-    // Dates compare alike under every collation: it matters only to the filter.
+    // Dates compare alike under every collation, which matters only to the filter.
     partial.map(plain_numbers) == target.partial.as_ref().map(plain_numbers)
         && (partial.is_none() || is_same_collation(collation, target.collation.as_ref()))
 }
@@ -129,7 +129,7 @@ fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, plann
     };
     if let Some(partial) = &target.partial {
         index.insert("partialFilterExpression", partial.clone());
-        // An index without a collation of its own gets that of the collection.
+        // An index that is created without a collation gets that of the collection.
         if !is_same_collation(target.collation.as_ref(), collection.collation.as_ref()) {
             index.insert("collation", target.collation.clone().unwrap_or_else(|| doc! { "locale": "simple" }));
         }
@@ -145,7 +145,7 @@ fn change(collection: &Collection, command: Document) -> Change {
     Change { namespace: collection.namespace.clone(), command }
 }
 
-/// Returns the name that the shell would give the index, with a number if that name is taken.
+/// Returns the name that mongosh would give the index, with a number if that name is taken.
 fn free_name(collection: &Collection, field: &str, planned: &[(TtlTarget, Change)]) -> String {
     let is_free = |name: &String| {
         !planned.iter().any(|(_, change)| change.new_index() == Some(name.as_str()))
@@ -164,7 +164,7 @@ fn document(document: &Document) -> String {
 fn key(name: &str) -> String {
     let is_identifier = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
-    // Even in quotation marks this name would set the prototype.
+    // Even in quotation marks this key would set the object's prototype.
     if name == "__proto__" {
         "[\"__proto__\"]".to_owned()
     } else if is_identifier {

@@ -1,4 +1,4 @@
-//! The rules of a policy matched with the native TTL settings of a deployment, and the differences between them.
+//! Differences between the rules of a policy and the native TTL settings of a deployment.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,7 +44,7 @@ pub struct Difference {
     pub target: Option<TtlTarget>,
     /// Explanation in addition to the values.
     pub reason: Option<String>,
-    /// Change that removes the difference; `None` if nothing has to be done, or nothing can be.
+    /// Change that removes the difference; `None` if there is nothing to do, or nothing that can be done.
     pub change: Option<Change>,
 }
 
@@ -188,7 +188,7 @@ fn compare(
     }
 }
 
-/// The row of a rule whose namespace does not exist.
+/// Returns the difference of a rule whose namespace does not exist.
 fn nowhere(rule: &Rule) -> Difference {
     Difference {
         rule: Some(rule.clone()),
@@ -201,7 +201,7 @@ fn nowhere(rule: &Rule) -> Difference {
     }
 }
 
-/// The row of a setting without a rule.
+/// Returns the difference of a setting without a rule.
 fn extra(collection: &Collection, native: &NativeTtl) -> Difference {
     let deletes = || "no rule deletes by it; the server does".to_owned();
     // On `_ts` a value of -1 stands for the documents' own ttl.

@@ -1,4 +1,4 @@
-//! A policy from native TTL settings: its rules delete what the server deletes.
+//! Policy made from native TTL settings, whose rules delete what the server deletes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Source<'a> {
 
 /// A policy, as text.
 pub struct Imported {
-    /// A policy without rules is not one that [`parse::parse`] accepts.
+    /// The text; [`parse::parse`] does not accept it if `rules` is 0.
     pub policy: String,
     pub rules: usize,
     /// One sentence for each setting that did not become a rule, with the reason.
@@ -35,7 +35,8 @@ struct Draft<'a> {
     body: String,
 }
 
-/// Writes the policy that deletes what the server deletes by these settings. Each rule is read back, and left out if it does not mean the same.
+/// Writes the policy that deletes what the server deletes by these settings. Parses each rule again, and leaves it out if it does not mean the
+/// same.
 pub fn policy(source: &Source, catalog: &Catalog) -> Imported {
     let mut drafts = Vec::new();
     let mut left_out = Vec::new();
@@ -72,7 +73,7 @@ fn head(source: &Source) -> String {
         "# Written by `sweeper import` on {at} from {uri}: MongoDB {version}{set}.\n\
          # Each rule deletes what the server deletes by the setting above it. The server goes on with that; a document goes once.\n\
          # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
-         # By this line editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
+         # With this line, editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
          # yaml-language-server: $schema=sweeper.schema.json\n\
          version: 1\n\
          connection:\n  uri: ${{MONGODB_URI}}\n\
@@ -120,7 +121,7 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     let mut collation = None;
     if let Some(partial) = &ttl.partial {
         body.push_str(&format!("    filter: {}\n", value(&Bson::Document(partial.clone()))));
-        // A rule without `collation` compares the strings of its filter as the collection does, not as the index does.
+        // Without `collation` a rule compares the strings in its filter by the collection's collation, not by that of the index.
         collation = needed_collation(collection, ttl);
         let written = collation.iter().map(|collation| format!("    collation: {}\n", value(&Bson::Document(collation.clone()))));
         body.extend(written);
@@ -152,7 +153,7 @@ fn read_back(body: &str) -> Result<Rule, String> {
     Ok(policy.rules.remove(0))
 }
 
-/// Returns a document as bytes, for comparisons that respect types and the order of keys, as those of sub-documents do.
+/// Returns a document as bytes, for comparisons that respect types and the order of keys, which matters in sub-documents.
 fn bytes(document: Option<&Document>) -> Option<Vec<u8>> {
     document.and_then(|document| bson::serialize_to_vec(document).ok())
 }

@@ -1,4 +1,4 @@
-//! The report of `native diff` and `native apply`: rules compared with native settings, and the outcome of the changes.
+//! Report of `native diff` and `native apply`: the differences between rules and native settings, and the outcome of the changes.
 
 use bson::{Bson, Document};
 use schemars::JsonSchema;
@@ -55,7 +55,7 @@ pub struct Row {
     /// The setting that would do what the rule does.
     pub wanted: Option<Setting>,
     pub reason: Option<String>,
-    /// Null in a diff, and if nothing has to be done or nothing can be.
+    /// Null in a diff, and if there is nothing to do or nothing that can be done.
     pub change: Option<ChangeReport>,
 }
 
@@ -65,7 +65,7 @@ pub struct Row {
 #[schemars(rename = "setting")]
 pub struct Setting {
     pub scope: Scope,
-    /// Name of the index; null for a setting of the collection itself, and for one that is wanted.
+    /// Name of the index; null for a setting of the collection itself, and in `wanted`.
     pub index: Option<String>,
     /// Field of the dates, or the whole key of an index by which the server never deletes.
     pub field: String,
@@ -94,7 +94,7 @@ pub struct ChangeReport {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "changeStatus")]
 pub enum ChangeStatus {
-    /// Not made: a dry run, or the run ended before it.
+    /// Not made: the run was a dry run, or ended before this change.
     Planned,
     Applied,
     /// Refused by a guard.
@@ -149,12 +149,12 @@ fn json(document: &Document) -> Value {
     Bson::Document(document.clone()).into_canonical_extjson()
 }
 
-/// Returns the exit code of a diff: success if there is no difference.
+/// Returns the exit code of a diff: 0 if there is no difference.
 pub fn of_diff(rows: &[Row]) -> u8 {
     if rows.iter().all(|row| row.state == State::Same) { exit::DONE } else { exit::REFUSED }
 }
 
-/// Returns the exit code of an apply: success if all possible changes were made.
+/// Returns the exit code of an apply: 0 if all possible changes were made.
 pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
     let any = |status| rows.iter().filter_map(|row| row.change.as_ref()).any(|change| change.status == status);
     if any(ChangeStatus::Failed) {
@@ -229,7 +229,7 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
     lines
 }
 
-/// Renders one line with the number of rows in each state and of the changes.
+/// Renders one line with the number of rows in each state and the number of changes by outcome.
 pub fn summary(report: &NativeReport) -> String {
     let all = [State::Same, State::Differs, State::Missing, State::Extra, State::Impossible];
     let states = all.iter().filter_map(|state| counted(&report.rows, &state.to_string(), |row| row.state == *state));

@@ -5,10 +5,10 @@ use bson::{Bson, Document};
 use crate::facts::{Collection, Kind, LAST_CHANGE, Scope};
 use crate::policy::{DateFormat, Rule};
 
-/// Wire version of MongoDB 6.0: partial indexes take `$or`, `$in` and nested `$and`.
+/// Wire version of MongoDB 6.0, from which the filter of a partial index may have `$or`, `$in` and a nested `$and`.
 const PARTIAL_OR: i32 = 17;
 
-/// Wire version of MongoDB 7.1: capped collections take TTL indexes.
+/// Wire version of MongoDB 7.1, from which a capped collection may have a TTL index.
 const CAPPED_TTL: i32 = 22;
 
 /// A rule as a native TTL setting.
@@ -74,7 +74,7 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     Ok(TtlTarget { scope, field: field.clone(), seconds, partial, collation })
 }
 
-/// Does the same for Azure Cosmos DB (RU), where a document expires by the time of its last change and a `ttl` of its own.
+/// Returns the setting for Azure Cosmos DB (RU), where a document expires by the time of its last change, or by its own `ttl`.
 ///
 /// Errors: the reason why there is no such setting.
 fn by_last_change(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
@@ -97,9 +97,9 @@ fn by_last_change(rule: &Rule, collection: &Collection) -> Result<TtlTarget, Str
     Ok(TtlTarget { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
 }
 
-/// Checks that a partialFilterExpression takes a filter; an operator that is not known to be taken is refused.
+/// Checks that a filter can be a partialFilterExpression. Refuses every operator that is not known to be allowed there.
 ///
-/// Errors: the operator that it does not take.
+/// Errors: the message names the operator that is not allowed.
 fn can_be_partial(filter: &Document, takes_or: bool, at_top: bool) -> Result<(), String> {
     let refuse = |operator: &str| Err(format!("`{operator}` in the filter, which no partial index takes"));
     for (name, condition) in filter {
@@ -115,7 +115,7 @@ fn can_be_partial(filter: &Document, takes_or: bool, at_top: bool) -> Result<(),
                         "$in" if takes_or => {}
                         "$exists" if *operand == Bson::Boolean(true) => {}
                         "$exists" => return refuse("$exists: false"),
-                        // Without a `$` in front this is a comparison with the sub-document itself.
+                        // A name without a leading `$` means a comparison with the sub-document itself.
                         _ if !operator.starts_with('$') => {}
                         other => return refuse(other),
                     }

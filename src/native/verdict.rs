@@ -1,4 +1,4 @@
-//! A sentence for audits that compares a rule with native TTL, so that the reader can decide if both are needed.
+//! Comparison of a rule with native TTL in one sentence, for audits: a reader can decide whether both are needed.
 
 use bson::Bson;
 
@@ -7,7 +7,7 @@ use crate::audit::figures::{NativeComparison, NativeState};
 use crate::facts::NativeTtl;
 use crate::plan::PlannedRule;
 
-/// Says whether native TTL does what the rule does; `None` if the two were not compared.
+/// Returns whether native TTL does what the rule does, with a sentence; `None` if the two were not compared.
 pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<NativeComparison> {
     let is_mine = |difference: &&Difference| {
         difference.namespace == planned.namespace && difference.rule.as_ref().is_some_and(|rule| rule.name == planned.rule.name)
@@ -39,7 +39,7 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
     })
 }
 
-/// Finds a setting on the rule's field, whatever its filter, with its value.
+/// Finds a setting on the rule's field with any filter, and returns it with its value.
 fn other(planned: &PlannedRule) -> Option<(NativeTtl, i64)> {
     let field = planned.field.as_deref()?;
     planned.collection.as_ref()?.ttl().into_iter().find_map(|ttl| {

@@ -9,12 +9,12 @@ const NOT_PLAIN: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off",
 /// The first millisecond of the year 10000.
 const YEAR_10000: i64 = 253_402_300_800_000;
 
-/// Writes a string in which the policy replaces no environment variable.
+/// Writes a string so that the policy's parser finds no environment variable in it.
 pub fn text(text: &str) -> String {
     key(&text.replace("${", "$${"))
 }
 
-/// Writes a key of a filter, in which the policy replaces nothing anyway.
+/// Writes a key of a filter; the policy's parser replaces no environment variables in keys.
 pub fn key(text: &str) -> String {
     let mut chars = text.chars();
     let begins = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_' || c == '$');
@@ -24,7 +24,7 @@ pub fn key(text: &str) -> String {
 
 /// Writes any string in quotation marks on one line: for keys, values and comments.
 pub fn quoted(text: &str) -> String {
-    // A string of JSON is one of YAML, except that YAML 1.1 has more line breaks than JSON escapes.
+    // A JSON string is also a YAML string, except that YAML 1.1 has line breaks which JSON does not escape.
     let json = Value::from(text).to_string();
     json.chars().map(|c| if is_harmless(c) { c.to_string() } else { format!("\\U{:08X}", u32::from(c)) }).collect()
 }
@@ -51,7 +51,7 @@ pub fn value(bson: &Bson) -> String {
         Bson::Int64(n) if i32::try_from(*n).is_err() => n.to_string(),
         Bson::Double(n) if n.is_finite() => format!("{n:?}"),
         Bson::Double(n) if n.is_nan() => "{$numberDouble: NaN}".to_owned(),
-        // Only years of four digits have a readable form that is read back.
+        // Only dates with a year of four digits have a readable form that the parser accepts.
         Bson::DateTime(at) if (0..YEAR_10000).contains(&at.timestamp_millis()) => json(&bson.clone().into_relaxed_extjson()),
         _ => json(&bson.clone().into_canonical_extjson()),
     }

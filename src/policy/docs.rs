@@ -65,6 +65,6 @@ mod tests {
     fn the_file_says_what_the_table_says() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/policy-keys.md");
         let file = std::fs::read_to_string(path).unwrap();
-        assert!(file == keys_as_markdown(), "write it anew: cargo run -- schema keys -o docs/policy-keys.md");
+        assert!(file == keys_as_markdown(), "write it again: cargo run -- schema keys -o docs/policy-keys.md");
     }
 }

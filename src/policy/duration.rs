@@ -60,7 +60,7 @@ fn expected(text: &str) -> String {
         _ => "",
     };
     let meant = format!("{number}{letter}");
-    // The fault may be its size; and an `M` may mean a month as well as a minute.
+    // The duration may be too long; and an `M` may mean a month as well as a minute.
     if letter.is_empty() || meant == text || parse(&meant).is_err() {
         return "expected a duration such as `90d`, `12h`, `45m`, `30s`".to_owned();
     }

@@ -87,12 +87,12 @@ impl<'a> Entry<'a> {
             .map_or_else(|message: String| self.problem(message), Some)
     }
 
-    /// Returns the string with its environment variables replaced; reports what else it is.
+    /// Returns the string with its environment variables replaced; reports any other kind of value.
     pub fn text(&self, expected: &str) -> Option<String> {
         let Node::Str(raw) = self.node else {
             return self.unexpected(expected);
         };
-        // Not by `accept`: this message names the variable and quotes no value.
+        // Not through `accept`, because this message names the variable and quotes no value.
         expand(raw, self.context.env).map_or_else(|message| self.problem(message), Some)
     }
 }

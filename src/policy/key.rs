@@ -1,4 +1,4 @@
-//! A key of the policy: its name, the kind of its value, its documentation and its default. The keys themselves stand in `keys`.
+//! A key of the policy: its name, the kind of its value, its documentation and its default. The keys themselves are listed in `keys`.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ pub trait Kind: Sync {
     }
 }
 
-/// Kind whose values can be written as JSON, which a default is.
+/// Kind whose values can be written as JSON, as a default has to be.
 pub trait Written: Kind {
     /// Writes a value as the policy would.
     fn write(&self, value: &Self::Value) -> Value;
@@ -36,7 +36,7 @@ pub struct About {
     pub doc: &'static str,
     /// Values as YAML.
     pub examples: &'static [&'static str],
-    /// What a message says is expected where the key is missing; `None` if it may be.
+    /// Expected value, as the message about a missing key names it; `None` if the key is optional.
     pub required: Option<&'static str>,
 }
 
@@ -57,7 +57,7 @@ impl<K: Kind> Key<K> {
         self
     }
 
-    /// Makes the key a required one; messages say that this is expected.
+    /// Makes the key required; `expected` is the value that the message about a missing key names.
     pub const fn required(mut self, expected: &'static str) -> Self {
         self.about.required = Some(expected);
         self
@@ -74,7 +74,7 @@ impl<K: Kind> Key<K> {
     }
 }
 
-/// A key with the value that it has where it is left out.
+/// A key with a default: the value that it has in a policy without the key.
 pub struct Defaulted<K: Kind> {
     pub key: Key<K>,
     pub default: K::Value,
@@ -175,7 +175,7 @@ where
 
 /// Keys that a mapping may have.
 pub struct Section {
-    /// The mapping as messages name it where no key leads to it.
+    /// Name of the mapping in messages, for a mapping that is not the value of a key.
     pub title: &'static str,
     /// Lists of keys, one after the other: `defaults` and the rules share one.
     pub lists: &'static [&'static [&'static dyn AnyKey]],

@@ -156,7 +156,7 @@ keys! {
 
     EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new("expireAfterSeconds", Whole::new(-1, duration::MAX_SECONDS),
         "Seconds after the date at which a document expires; or expireAfter, exactly one of the two. -1, only with a ttlField: \
-         documents with a ttl of their own expire, the others stay for ever.").examples(&["3600"]);
+         documents with a ttl of their own expire, the others never do.").examples(&["3600"]);
 
     EXPIRE_AFTER: Key<Seconds> = Key::new("expireAfter", Seconds,
         "Time after the date at which a document expires: w, d, h, m, s, also together: 1d12h. No months, no years: they have no \

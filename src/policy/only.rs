@@ -16,7 +16,7 @@ pub struct NothingSelected {
     pub hint: String,
 }
 
-/// Rules that a hint names at most.
+/// Maximum number of rules that a hint names.
 const MAX_SHOWN: usize = 10;
 
 impl Only<'_> {
@@ -60,7 +60,7 @@ impl Only<'_> {
 
 /// Returns the name or namespace that a pattern was most likely meant to be.
 ///
-/// In this order: a near one, one that contains the pattern, and one with a near collection.
+/// Prefers one that is nearly the pattern, then one that contains it, then one whose collection is nearly the pattern.
 fn meant(pattern: &str, policy: &Policy) -> Option<String> {
     let known: Vec<String> = policy.rules.iter().flat_map(|rule| [rule.name.clone(), rule.namespace.to_string()]).collect();
     if let Some(near) = nearest(pattern, known.iter().map(String::as_str)) {

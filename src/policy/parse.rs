@@ -11,7 +11,7 @@ use super::yaml::{self, Node};
 use super::{Policy, PolicyError, Rule, keys};
 use crate::text;
 
-/// Largest policy that is read, in bytes. With globs and `defaults` real ones are far smaller.
+/// Maximum size of a policy in bytes. With globs and `defaults`, real policies are far smaller.
 pub const MAX_BYTES: usize = 1_048_576;
 
 /// Parses and validates a policy.
@@ -115,7 +115,7 @@ fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<Rule> {
         .collect()
 }
 
-/// Keeps collections that the runs themselves write to out of every rule: a `*` excludes them, and naming one is a problem.
+/// Keeps the collections of sweeper's own records out of every rule: a rule with a `*` excludes them, and a rule that names one is a problem.
 fn leave_out(map: &Mapping, rules: &mut [Rule], own: &[&Namespace]) {
     for rule in rules {
         for namespace in own.iter().filter(|namespace| rule.namespace.matches(namespace)) {

@@ -22,7 +22,7 @@ pub struct PolicyError {
     pub problems: Vec<(Option<Place>, String)>,
 }
 
-/// Problems that are shown at most: more are not worth reading, and each takes a pass over the text to be located.
+/// Maximum number of problems that are shown: more are not worth reading, and each takes a pass over the text to be located.
 const MAX_SHOWN: usize = 25;
 
 impl PolicyError {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::key::{AnyKey, Key};
 use super::{filter, keys};
 
-/// Returns the JSON Schema of the policy, as text that is the same for every run of a version.
+/// Returns the JSON Schema of the policy; the text differs only between versions of sweeper.
 pub fn json_schema() -> String {
     let mut schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -26,7 +26,7 @@ pub fn json_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Returns what the properties refer to: each key that rules and `defaults` share stands here once.
+/// Returns the definitions that the properties refer to. Each key that rules and `defaults` share is defined here, once.
 fn definitions() -> Value {
     let mut rule = keys::RULE.schema(|key| if is_shared(key) { reference(key) } else { key.schema() });
     rule["not"] = both_expiries();

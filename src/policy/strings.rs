@@ -47,7 +47,7 @@ pub fn parse_hint(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses a member of a deployment; in lower case and with a port, as the deployment names its members.
+/// Parses a member of a deployment. Returns it in lower case and with a port, as the deployment names its members.
 pub fn parse_host(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an empty host; expected `host:port`".into()),
@@ -57,7 +57,7 @@ pub fn parse_host(text: &str) -> Result<String, String> {
     }
 }
 
-/// Parses the path of a directory, which is not looked for.
+/// Parses the path of a directory, without a check that it exists.
 pub fn parse_directory(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("an empty path; expected a directory that exists, such as `/backups/ttl`".into()),

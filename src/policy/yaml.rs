@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     })
 }
 
-/// Brackets that may be open at once: the parser's time grows with their square.
+/// Maximum number of brackets that may be open at once: the parser's time grows with its square.
 const MAX_OPEN: i32 = 1000;
 
 /// Whether more than [`MAX_OPEN`] brackets are open at once, those in quotes and comments included: no honest policy comes near.

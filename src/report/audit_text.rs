@@ -8,10 +8,10 @@ use crate::audit::figures::{AgeRange, AuditReport, Sample};
 use crate::text::percent;
 use crate::text::{self, bytes, clean, count, plural};
 
-/// Characters of the longest bar.
+/// Maximum length of a bar in characters.
 const MAX_BAR: u64 = 26;
 
-/// Characters of an `_id` that are shown; an ObjectId has 36.
+/// Maximum number of characters of an `_id` that are shown; an ObjectId has 36.
 const MAX_ID_CHARS: usize = 50;
 
 /// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay whole.
@@ -87,7 +87,7 @@ fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
     let most = ages.iter().map(|range| range.expired_count + range.not_expired_count).max().unwrap_or(0).max(1);
     let bar = move |n: u64| {
         let length = u128::from(n) * u128::from(MAX_BAR) / u128::from(most);
-        // A few documents are shown as well.
+        // Even a single document has a bar.
         usize::try_from(length).unwrap_or(0).max(usize::from(n > 0))
     };
     ages.iter().map(move |range| {

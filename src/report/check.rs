@@ -6,7 +6,7 @@ use super::{Report, RuleReport, Status, Strategy};
 use crate::plan::{Reason, SkipReason};
 use crate::text::{clean, count, fold, plural};
 
-/// Characters of the longest name that shares its line.
+/// Maximum length, in characters, of a name that shares its line with the facts.
 const MAX_NAME: usize = 28;
 
 /// Indent of notes: they begin below the names.

@@ -1,4 +1,4 @@
-//! Counts of one rule, as values: before anything is deleted, and after.
+//! Counts of one rule before anything is deleted and after the sweep, as values.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub struct Expired {
     pub count: u64,
     /// The earliest date of any expired document; `None` if there is none, or the service cannot say.
     pub oldest: Option<DateTime>,
-    /// Measurements in expired buckets; `None` for documents that are no buckets.
+    /// Measurements in expired buckets; `None` outside of a time-series collection.
     pub measurements: Option<u64>,
 }
 
@@ -24,14 +24,14 @@ pub struct Expired {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counts {
     pub expired: Option<Expired>,
-    /// Documents that the rule keeps for ever, by reason.
+    /// Documents that never expire by the rule, by reason.
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
     pub field_seen: Option<bool>,
     /// Findings that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,
-    /// Set if the rule cannot be swept because of something that was found, or was not found in time.
+    /// Set if the rule cannot be swept because of a finding, or because counting did not end.
     pub obstacle: Option<Obstacle>,
     pub duration_ms: u64,
 }
@@ -47,11 +47,11 @@ pub enum Obstacle {
 /// Expired documents that a run leaves.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Remaining {
-    /// The command reports none.
+    /// Not reported by the command.
     Unknown,
-    /// They follow from the counts before and the deletes since, as far as these are known.
+    /// Derived from the counts before the sweep and its deletes, as far as these are known.
     Derived,
-    /// They were counted after the sweep.
+    /// Counted after the sweep.
     Counted { count: u64, oldest: Option<DateTime> },
 }
 

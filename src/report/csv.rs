@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::{Command, Report, RuleReport};
 use crate::audit::figures::AuditReport;
 
-/// Column of every report: its name, and its cell for a rule. An empty cell is a value that was not measured.
+/// Column of every report: its name, and the function that returns its cell for a rule. An empty cell is a value that was not measured.
 type Column = (&'static str, fn(&Report, &RuleReport) -> String);
 
 const COLUMNS: [Column; 38] = [
@@ -54,7 +54,7 @@ const COLUMNS: [Column; 38] = [
     ("error", |_, rule| known(rule.error.as_ref())),
 ];
 
-/// Column of an audit; its cell is empty for a rule that was not looked at.
+/// Column that only an audit has; its cell is empty for a rule that was not looked at.
 type AuditColumn = (&'static str, fn(&AuditReport) -> String);
 
 const AUDIT_COLUMNS: [AuditColumn; 10] = [
@@ -92,7 +92,7 @@ pub fn render(report: &Report) -> String {
     lines(head, rows)
 }
 
-/// Writes CSV; all rows must be as long as the head.
+/// Renders CSV; all rows must have as many cells as the head.
 pub fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let wrote = writer.write_record(head).and_then(|()| rows.try_for_each(|row| writer.write_record(row)));

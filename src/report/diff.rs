@@ -17,7 +17,7 @@ pub struct Diff {
     pub command: &'static str,
     pub old: Side,
     pub new: Side,
-    /// Values that differ, first those of the run, then by rule.
+    /// Values that differ: first those of the run, then those of each rule.
     pub changes: Vec<Change>,
 }
 
@@ -98,8 +98,8 @@ fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<Change> {
     changes
 }
 
-/// Returns the values of a rule that are compared: not those that differ from run to run anyway, such as instants of the run, durations and
-/// examples.
+/// Returns the values of a rule that are compared. Leaves out values that differ from run to run anyway, such as instants of the run,
+/// durations and examples.
 fn values(rule: &RuleReport) -> Vec<(String, Value)> {
     let audit = rule.audit.as_ref();
     let forecast = audit.and_then(|audit| Some(audit.forecast.as_ref()?.iter().map(|day| day.count).sum::<u64>()));
@@ -135,7 +135,7 @@ fn owned((key, value): (&str, Value)) -> (String, Value) {
     (key.to_owned(), value)
 }
 
-/// Returns the values that differ; one that only one side has is null on the other.
+/// Returns the values that differ; a value that only one side has is null on the other.
 fn unequal(
     rule: Option<&RuleReport>,
     old: impl IntoIterator<Item = (String, Value)>,
@@ -166,7 +166,7 @@ fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Chang
     }
 }
 
-/// Renders a comparison as text, one change in a line below its rule; the text ends with a newline.
+/// Renders a comparison as text, with one line for each change below the name of its rule; the text ends with a newline.
 pub fn to_text(diff: &Diff) -> String {
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {

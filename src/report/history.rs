@@ -31,7 +31,7 @@ pub struct History {
     pub collection: String,
     /// Newest first.
     pub runs: Vec<RecordedRun>,
-    /// Null where there is no run.
+    /// Null if there is no run.
     pub median: Option<Median>,
 }
 
@@ -48,13 +48,13 @@ pub struct RecordedRun {
     pub expired_count: Option<u64>,
     pub deleted_count: u64,
     pub remaining_count: Option<u64>,
-    /// Null where the run took no time that could be measured.
+    /// Null if the run took less than a millisecond.
     pub deleted_per_second: Option<f64>,
     /// Error of a run that ended without a report.
     pub error: Option<String>,
 }
 
-/// Median of the runs in the list, of each value by itself.
+/// Median over the runs in the list, for each value separately.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "median")]
@@ -65,8 +65,8 @@ pub struct Median {
 }
 
 impl History {
-    /// Reads the documents of runs, newest first, and leaves out any other document. With `only`, patterns for names and namespaces of rules,
-    /// it leaves out runs without such a rule, and counts are those of these rules.
+    /// Reads the documents of runs, newest first, and leaves out documents that record no run. `only` are patterns for the names and
+    /// namespaces of rules: if there are any, runs without a matching rule are left out, and counts are those of the matching rules.
     pub fn new(collection: String, documents: &[Document], only: &[String]) -> Self {
         let runs: Vec<RecordedRun> = documents.iter().filter_map(|document| RecordedRun::read(document, only)).collect();
         let median = trend::median_of(&runs);
@@ -114,7 +114,7 @@ fn is_meant(rule: &Document, only: &[String]) -> bool {
     names.into_iter().any(|name| only.iter().any(|pattern| glob(pattern, name)))
 }
 
-/// Returns the status that a word stands for; `None`, which is below all others, for a word of a later version.
+/// Returns the status that a word stands for; `None`, which sorts below every status, for a word of a later version.
 fn severity(status: &str) -> Option<Status> {
     let word: StrDeserializer<value::Error> = status.into_deserializer();
     Status::deserialize(word).ok()

@@ -17,14 +17,14 @@ use super::{Report, RuleReport, Status, lines};
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/sort.js");
 
-/// Rules of the longest page that shows them unfolded.
+/// Maximum number of rules that a page shows unfolded.
 const MAX_OPEN: usize = 12;
 
-/// Rules with charts, samples and tables, which take room: of more rules only the worst and largest have them.
+/// Maximum number of rules with charts, samples and tables, which take room. If there are more, only the worst and largest have them.
 const MAX_IN_FULL: usize = 200;
 
 pub fn render(report: &Report) -> String {
-    // If many rules have nothing to say, these have only a row.
+    // If many rules have nothing to report, each of them has only a row in the table.
     let folds = lines::shown(report).1 > 0;
     let (quiet, loud) = (0..report.rules.len()).partition::<Vec<_>, _>(|index| folds && lines::is_quiet(&report.rules[*index]));
     let in_full = in_full(report, &loud);

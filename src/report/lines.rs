@@ -11,7 +11,7 @@ pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "del
 /// Index of the first column with numbers.
 pub const FIRST_NUMBER: usize = 2;
 
-/// Rules with nothing to do that get a row each; more of them share one line.
+/// Maximum number of rules with nothing to do that get a row each; more of them share one line.
 const MAX_QUIET: usize = 10;
 
 /// Severity of a note.
@@ -87,7 +87,7 @@ pub fn title(report: &Report, rule: &RuleReport) -> String {
     }
 }
 
-/// What stands below the rows: for each rule what it means in dates, and whatever needs words.
+/// Returns the notes below the rows: the facts about each rule, its warnings and its errors.
 pub fn notes(report: &Report) -> Vec<(Tone, String)> {
     let (rules, quiet) = shown(report);
     let mut notes = Vec::new();
@@ -96,7 +96,7 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
         if rule.strategy.is_some() {
             notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));
         }
-        // An audit has more of it, in a section of its own.
+        // An audit shows the documents that never expire in a section of its own.
         let kept = rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0 && rule.audit.is_none());
         for (reason, number) in kept {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
@@ -173,7 +173,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     facts.join(", ")
 }
 
-/// Returns the pauses, such as `5.0 s for lag`, without reasons for which there was none.
+/// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
 pub fn pauses(paused: PausedMs) -> Vec<String> {
     let word = |reason| if reason == "throttle" { "throttling" } else { reason };
     let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);

@@ -15,7 +15,8 @@ use crate::policy::parse::parse;
 /// The instant that made-up runs take for now.
 pub const NOW: i64 = 1_800_000_000_000;
 
-/// Returns a rule for `app.c` that may be swept, in a collection of so many documents of 100 bytes; `keys` are further lines of the policy.
+/// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further lines of the
+/// policy.
 pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
     let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
@@ -66,13 +67,13 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
     }
 }
 
-/// Returns counts of so many expired documents, the oldest of which is dated 1970.
+/// Returns counts of this many expired documents, the oldest of which is dated 1970.
 pub fn counted(expired: u64) -> Counts {
     let oldest = (expired > 0).then(|| DateTime::from_millis(0));
     Counts { expired: Some(Expired { count: expired, oldest, measurements: None }), duration_ms: 10, ..Counts::default() }
 }
 
-/// Returns the outcome of a sweep that deleted so many documents.
+/// Returns the outcome of a sweep that deleted this many documents.
 pub fn swept(deleted: u64, end: End) -> Swept {
     Swept {
         outcome: Outcome {
@@ -94,12 +95,12 @@ pub fn swept(deleted: u64, end: End) -> Swept {
     }
 }
 
-/// Returns the outcome of a rule of which nothing was to be swept.
+/// Returns the outcome of a rule that was not to be swept.
 pub fn not_swept() -> RuleOutcome {
     RuleOutcome::NotSwept { window_closed: false }
 }
 
-/// Returns the report of a complete rule with nothing but names.
+/// Returns the report of a complete rule that has names but no counts.
 pub fn report(name: &str, namespace: &str) -> RuleReport {
     let json = json!({
         "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,

@@ -20,7 +20,7 @@ pub fn render(report: &Report) -> String {
     lines.push(String::new());
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
-        // Indented code, which no text inside can end: all line breaks are ours.
+        // Indented code: text from outside cannot end it, because it contains no line breaks.
         lines.extend(audit_text::section(rule, audit, "    "));
         lines.push(String::new());
     }

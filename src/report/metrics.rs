@@ -1,7 +1,7 @@
 //! Metrics of the last run in Prometheus' text format, for a collector that reads files. All are gauges: none is a sum over runs.
 //!
-//! The families are put together without a registry: its vectors know a series by a hash of its label values without a separator, so that
-//! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be one (prometheus 0.14, `vec.rs`).
+//! The families are put together without a registry, because its vectors identify a series by a hash of its label values without a separator:
+//! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
 
 use bson::DateTime;
 use prometheus::TextEncoder;
@@ -11,7 +11,7 @@ use super::{PausedMs, Report, RuleReport};
 use crate::exit;
 use crate::instant::Instant;
 
-/// Name of the series that outlives runs that fail.
+/// Name of the series that a failed run takes over from the earlier file.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
 
 /// End of a run.
@@ -21,7 +21,7 @@ pub struct Ended<'a> {
     /// Exit code of the process; only 0 is a success.
     pub exit_code: u8,
     pub dry_run: bool,
-    /// `None` if the run ended before there was one.
+    /// Report of the run; `None` if the run ended without one.
     pub report: Option<&'a Report>,
     /// Time of the last success according to the earlier file, in seconds since 1970.
     pub last_success: Option<f64>,
@@ -37,7 +37,7 @@ pub fn render(ended: &Ended) -> String {
     let mut families = vec![
         family("sweeper_build_info", "The version of sweeper; always 1.", vec![version]),
         run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
-        run(LAST_SUCCESS, "Time at which a run that was no dry run last ended with exit code 0.", last_success),
+        run(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", last_success),
         run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
         run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
         run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),

@@ -10,11 +10,11 @@ use crate::facts::{Collection, Kind, NativeTtl};
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "nativeSetting")]
 pub struct NativeSetting {
-    /// Null if it belongs to the collection itself.
+    /// Name of the index; null if the setting belongs to the collection itself.
     pub index: Option<String>,
-    /// Several fields for a compound index, by which the server never deletes.
+    /// Field of the dates, or all fields of a compound index, by which the server never deletes.
     pub field: String,
-    /// Null if the server's value is no number.
+    /// Null if the server's value is not a number.
     pub expire_after_seconds: Option<i64>,
 }
 
@@ -24,7 +24,7 @@ impl From<&NativeTtl> for NativeSetting {
     }
 }
 
-/// Returns the settings of a collection; `None` for a view, which can have none.
+/// Returns the settings of a collection; `None` for a view, which cannot have any.
 pub fn settings(collection: &Collection) -> Option<Vec<NativeSetting>> {
     (collection.kind != Kind::View).then(|| collection.ttl().iter().map(NativeSetting::from).collect())
 }

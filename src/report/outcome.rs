@@ -8,14 +8,14 @@ use crate::plan::StopReason;
 /// Outcome of one rule in a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuleOutcome {
-    /// Nothing was to be deleted: a dry run, an audit or a check, or no rule had expired documents.
+    /// No delete was attempted: a dry run, an audit or a check, a rule that was not ready, or no rule had expired documents.
     NotSwept {
-        /// Whether a sweep would not delete now, because the rule's window is closed.
+        /// Whether the rule's window is closed, so that a sweep would not delete now.
         window_closed: bool,
     },
     /// The run stopped before the rule's turn.
     NotBegun(Stopped),
-    /// Another rule had found that the deployment cannot be reached; the text says why.
+    /// An earlier rule had found that the deployment cannot be reached; the text is the reason.
     Unreachable(String),
     Swept(Box<Swept>),
 }
@@ -30,23 +30,23 @@ impl RuleOutcome {
     }
 }
 
-/// Stop of a rule, with the words that only the run knows.
+/// Stop of a rule before it began, with an explanation that only the run has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stopped {
     pub reason: StopReason,
-    /// For [`StopReason::LockLost`], why the lease is not this run's any more.
+    /// For [`StopReason::LockLost`], the reason why this run no longer has the lease.
     pub lease_lost: Option<String>,
 }
 
-/// A rule that was swept, and what was counted afterwards.
+/// Outcome of a rule that was swept, and the counts made after the sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swept {
     pub outcome: Outcome,
-    /// For a sweep that ended by [`StopReason::LockLost`], why the lease is not this run's any more.
+    /// For a sweep that ended by [`StopReason::LockLost`], the reason why this run no longer has the lease.
     pub lease_lost: Option<String>,
     /// The run's directory in the archive; `None` if the rule has no archive.
     pub archive: Option<String>,
-    /// Documents that the rule keeps for ever, by reason, counted after the sweep.
+    /// Documents that never expire by the rule, by reason, counted after the sweep.
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
     pub field_seen: Option<bool>,
@@ -77,7 +77,7 @@ pub struct Outcome {
 pub enum End {
     /// No candidate is left.
     Complete,
-    /// At least one candidate is left, or could be.
+    /// At least one candidate is left, or may be left.
     Partial(StopReason),
     /// Deleting failed, with the error.
     Failed(String),

@@ -12,7 +12,7 @@ pub struct RestoreReport {
     pub command: &'static str,
     pub dry_run: bool,
     pub archive: String,
-    /// The run that wrote the archive.
+    /// Id of the run that wrote the archive.
     pub run_id: String,
     /// Whether that run has ended; false if it was cut off.
     pub complete: bool,
@@ -22,7 +22,7 @@ pub struct RestoreReport {
     pub warnings: Vec<String>,
 }
 
-/// One namespace of the archive. In a dry run the counts are those of documents that would be changed.
+/// One namespace of the archive. In a dry run the counts are of documents that would be inserted or replaced.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceReport {
@@ -34,13 +34,13 @@ pub struct NamespaceReport {
     pub document_count: u64,
     pub inserted_count: u64,
     pub replaced_count: u64,
-    /// Documents that are there already, byte by byte the same.
+    /// Documents that the collection already has, equal byte by byte.
     pub same_count: u64,
-    /// Documents that are there already, different, and kept as they are.
+    /// Documents that the collection already has in another state, which is kept.
     pub different_count: u64,
-    /// Documents that were not inserted: another one has the same value in a unique index.
+    /// Documents that were not inserted, because another one has the same value in a unique index.
     pub conflict_count: u64,
-    /// Documents that were not inserted: the server refused them.
+    /// Documents that were not inserted, because the server refused them.
     pub refused_count: u64,
     /// Bytes at the end of the archive that are not a whole segment.
     pub cut_bytes: u64,
@@ -102,7 +102,7 @@ fn ended(report: &RestoreReport) -> String {
     format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
 }
 
-/// Returns the warnings about restored documents. `complete`: whether the run that wrote the archive has ended.
+/// Returns the warnings about restored documents. `complete` is false if the run that wrote the archive was cut off.
 pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
     let mut warnings = Vec::new();
     if !complete {
@@ -115,9 +115,9 @@ pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
         ));
     }
     if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
-        warnings.push("what had expired is expired still: the next sweep, and a TTL index at once, delete it again".to_owned());
+        warnings.push("restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned());
         warnings.push(
-            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata beside".to_owned(),
+            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata files of the archive".to_owned(),
         );
     }
     warnings

@@ -27,15 +27,15 @@ use crate::text::{percent, plural};
 pub struct RuleReport {
     pub name: String,
     pub namespace: String,
-    /// Null where the rule leaves it to a time-series collection, and no server was asked.
+    /// Null if the rule takes the timeField of a time-series collection and no server was asked.
     pub field: Option<String>,
-    /// -1: only documents with a ttl of their own expire.
+    /// Seconds after the date at which a document expires; -1: only documents with a ttl of their own expire.
     #[schemars(range(min = -1, max = 2_147_483_647))]
     pub expire_after_seconds: i64,
     pub ttl_field: Option<String>,
-    /// Dates at or before it have expired. Null where only documents with a ttl of their own expire, or no server was asked.
+    /// Dates at or before this instant have expired. Null if only documents with a ttl of their own expire, or no server was asked.
     pub threshold: Option<Instant>,
-    /// Condition that a document must match to be deleted, as relaxed Extended JSON; null where nothing could be deleted.
+    /// Condition that a document must match to be deleted, as relaxed Extended JSON; null if nothing could be deleted.
     #[schemars(extend("type" = ["object", "null"]))]
     pub predicate: Option<Value>,
     pub status: Status,
@@ -54,26 +54,26 @@ pub struct RuleReport {
     /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
     /// bring them back. Null where nothing was swept.
     pub unconfirmed_count: Option<u64>,
-    /// Expired documents that the run left; null where that is unknown, as in a check, for a skipped rule, after a limit without an index, or
-    /// if there was nowhere to record it.
+    /// Expired documents that the run left; null if that is unknown: in a check, for a skipped rule, after a limit without an index, or
+    /// if neither metrics nor a history were to record it.
     pub remaining_count: Option<u64>,
     /// The earliest date of any document that remains.
     pub oldest_remaining: Option<Instant>,
-    /// Documents that were written to the archive before they were deleted; at least deletedCount. Null where the rule has no archive, or
+    /// Documents that were written to the archive before they were deleted; at least deletedCount. Null if the rule has no archive, or
     /// nothing was swept.
     pub archived_count: Option<u64>,
-    /// The run's directory that they were written to; for a rule that was not swept the directory that the policy names. Null where there
-    /// is none.
+    /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names. Null if
+    /// there is none.
     pub archive: Option<String>,
-    /// Documents by the collection's own count, before the first delete.
+    /// Documents in the collection by its own count, before the first delete.
     pub document_count: Option<u64>,
     #[schemars(range(min = 0, max = 100))]
     pub expired_percent: Option<f64>,
     pub oldest_expired: Option<Instant>,
     /// Expired documents times the mean size of a document.
     pub estimated_bytes: Option<u64>,
-    /// Documents that the rule keeps for ever, by reason: those that look meant to expire, and in an audit all of them, each by one reason.
-    /// Null where none was looked for.
+    /// Documents that never expire by the rule, by reason: those that look as if they were meant to expire, or in an audit all of them, each
+    /// with one reason. Null if they were not looked for.
     #[schemars(extend("propertyNames" = { "enum": NEVER_EXPIRES_REASONS }))]
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Delete commands that were sent.
@@ -84,7 +84,7 @@ pub struct RuleReport {
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
     pub duration_ms: u64,
-    /// The deployment's own TTL settings there; null where they were not looked at.
+    /// The deployment's own TTL settings of the collection; null if they were not looked at.
     pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<Strategy>,
     pub index: Option<String>,
@@ -100,11 +100,11 @@ pub struct RuleReport {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "strategy")]
 pub enum Strategy {
-    /// Along an index.
+    /// Documents are found along an index.
     Index,
     /// The whole collection is searched, once.
     CollectionScan,
-    /// Whole buckets of a time-series collection, by their `_id`.
+    /// Whole buckets of a time-series collection are found by their `_id`.
     Buckets,
 }
 
@@ -140,7 +140,7 @@ pub struct PausedMs {
 }
 
 impl PausedMs {
-    /// Returns every reason with its milliseconds.
+    /// Returns every reason with the milliseconds of its pauses.
     pub fn by_reason(self) -> [(&'static str, u64); 4] {
         let Self { lag, latency, rate, throttle } = self;
         [("lag", lag), ("latency", latency), ("rate", rate), ("throttle", throttle)]

@@ -6,13 +6,13 @@ use schemars::{JsonSchema, Schema};
 
 use super::json;
 
-/// Returns the schema of what sweeper writes for a type; the text ends with a newline.
+/// Returns the schema of the JSON that sweeper writes for a type; the text ends with a newline.
 pub fn of<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(close));
     json::render(&settings.into_generator().into_root_schema_for::<T>())
 }
 
-/// Allows no further keys in an object whose keys are named.
+/// Forbids further keys in an object whose keys are named.
 fn close(schema: &mut Schema) {
     if schema.get("properties").is_some() {
         schema.insert("additionalProperties".to_owned(), false.into());

@@ -1,4 +1,4 @@
-//! Verdict on a rule: from its plan, the counts and the outcome of the sweep to status, reason and error.
+//! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
 
 use super::Status;
 use super::counts::{Counts, Obstacle};

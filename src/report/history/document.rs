@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use crate::report::{Report, RuleReport, Status};
 
-/// Bytes of the longest document: Azure Cosmos DB takes 2 MB, MongoDB 16.
+/// Maximum size of a document in bytes: Azure Cosmos DB accepts 2 MB, MongoDB 16 MB.
 const MAX_BYTES: usize = 1_900_000;
 
 /// Returns the document of a run: the report with instants as dates, `_id` in place of `runId`, the version of sweeper and, for a run
-/// without a report, the error. The rules are without their predicates. If the report is too long, rules are left out, first those that had
+/// without a report, the error. The rules lack their predicates. If the report is too long, rules are left out, beginning with those that had
 /// nothing to do; `rulesOmitted` is their number.
 ///
 /// Errors: the report holds a number that BSON has no type for.
@@ -24,7 +24,7 @@ pub fn document(report: &Report, error: Option<&str>) -> bson::error::Result<Doc
     let mut kept = Vec::new();
     for (place, rule) in by_weight(&report.rules) {
         let mut entry = to_document(rule)?;
-        // Its operators would become names of fields, and not every server stores these.
+        // Operators would become names of fields, and not every server stores fields with such names.
         entry.remove("predicate");
         // An element of an array also takes its type and its index in digits.
         let length = bson::serialize_to_vec(&entry)?.len() + 12;
@@ -46,7 +46,8 @@ fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     rules
 }
 
-/// Returns a value as a document in which instants are dates: only the binary form tells serde that it is not meant for people.
+/// Returns a value as a document in which instants are dates. Goes through the binary form, because only that tells serde that the form is not
+/// meant for people.
 fn to_document(value: &impl Serialize) -> bson::error::Result<Document> {
     bson::deserialize_from_slice(&bson::serialize_to_vec(value)?)
 }

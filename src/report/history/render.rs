@@ -12,7 +12,7 @@ const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expir
 /// Columns with words instead of numbers.
 const WORDS: [usize; 2] = [0, 2];
 
-/// Runs in a line of letters at most, the newest.
+/// Maximum number of runs in the sparkline; the newest are shown.
 const MAX_LETTERS: usize = 60;
 
 /// Renders the history; the text ends with a newline. `unicode` says whether the table's reader can show block characters.
@@ -21,7 +21,7 @@ pub fn render(history: &History, format: Format, unicode: bool) -> String {
         Format::Json => json::render(history),
         Format::Csv => csv(history),
         Format::Markdown => markdown(history),
-        // Only reports have pages: `history` refuses to make one.
+        // A history has no HTML page: the command `history` refuses the format.
         Format::Table | Format::Html => table(history, unicode),
     }
 }
@@ -103,7 +103,7 @@ fn whole(value: f64) -> String {
     compact(value.round() as u64)
 }
 
-/// Name of a column of the CSV, and the cell of a run in it.
+/// Column of the CSV: its name, and the function that returns the cell of a run.
 type Column = (&'static str, fn(&RecordedRun) -> String);
 
 const CSV: [Column; 10] = [

@@ -2,7 +2,7 @@
 
 use super::{Median, RecordedRun};
 
-/// Returns documents per second, to one decimal.
+/// Returns documents per second, rounded to one decimal place.
 pub fn rate(documents: u64, millis: u64) -> f64 {
     (documents as f64 * 10_000.0 / millis as f64).round() / 10.0
 }
@@ -24,7 +24,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
-/// Returns one letter for each value, in proportion to the largest; only a 0 has the lowest.
+/// Returns one letter for each value, in proportion to the largest value; only 0 has the lowest letter.
 pub fn sparkline(values: &[u64], unicode: bool) -> String {
     let letters: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -37,7 +37,7 @@ pub fn sparkline(values: &[u64], unicode: bool) -> String {
     values.iter().map(letter).collect()
 }
 
-/// Returns the ratio of a value and the median: `2.5 times the median`; `None` if one of them is 0.
+/// Returns the ratio of a value to the median: `2.5 times the median`; `None` if one of them is 0.
 pub fn times(value: f64, median: f64) -> Option<String> {
     (median > 0.0 && value > 0.0).then(|| match value / median {
         ratio if ratio >= 10.0 => format!("{ratio:.0} times the median"),

@@ -1,10 +1,10 @@
-//! Charts of a rule as inline SVG. They hold only numbers, dates and periods; `style.css` replaces the colours and knows them by their values.
+//! Charts of a rule as inline SVG. They contain only numbers, dates and periods. `style.css` selects the colours by their values to replace them.
 
 use maud::{Markup, html};
 
 use crate::text::{clean, compact};
 
-/// Width of every chart in pixels: it fits a phone, and three of them fit a desk.
+/// Width of every chart in pixels: one chart fits the screen of a phone, and three fit that of a desktop.
 const WIDTH: i32 = 360;
 
 const EXPIRED: &str = "#C2410C";
@@ -16,7 +16,7 @@ const GRID: &str = "#D9DEE3";
 pub struct Bar {
     pub label: String,
     pub expired: u64,
-    /// Documents that have not expired, drawn behind the others.
+    /// Documents that have not expired, drawn after the expired ones.
     pub kept: u64,
 }
 
@@ -50,7 +50,7 @@ pub fn rows(bars: &[Bar]) -> Markup {
     )
 }
 
-/// Draws vertical bars over time, with a scale on the left and up to five of their labels below.
+/// Draws vertical bars over time, with a scale on the left and the labels of at most five bars below.
 pub fn columns(bars: &[Bar]) -> Markup {
     const HEIGHT: i32 = 156;
     const LEFT: i32 = 52;
@@ -82,7 +82,7 @@ fn svg(height: i32, drawing: Markup) -> Markup {
     html! { svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}")) { (drawing) } }
 }
 
-/// Returns a length in pixels, which is at least 1 for a number above 0.
+/// Rounds a length to whole pixels, to at least 1 if the `number` that it stands for is above 0.
 fn pixels(length: f64, number: f64) -> i32 {
     (length.round() as i32).max(i32::from(number > 0.0))
 }
@@ -97,14 +97,14 @@ fn line((x1, y1): (i32, i32), (x2, y2): (i32, i32)) -> Markup {
     html! { line x1=(x1) y1=(y1) x2=(x2) y2=(y2) stroke=(GRID) {} }
 }
 
-/// Writes a text next to a point: its `start`, `middle` or `end` is there.
+/// Writes a text whose `start`, `middle` or `end`, as `anchor` says, is at a point.
 fn text(text: &str, (x, y): (i32, i32), anchor: &str) -> Markup {
     html! {
         text x=(x) y=(y) text-anchor=(anchor) dominant-baseline="central" font-family="sans-serif" font-size="11" fill=(TEXT) { (clean(text)) }
     }
 }
 
-/// Returns the end of a scale whose half is a whole number as well; only 1 has none.
+/// Returns the upper end of a scale, whose half is a whole number as well, except that of 1.
 fn round_up(most: f64) -> f64 {
     if most <= 1.0 {
         return 1.0;

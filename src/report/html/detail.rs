@@ -11,10 +11,10 @@ use crate::report::RuleReport;
 use crate::report::ages::{age, merged};
 use crate::text::{count, plural};
 
-/// Months of the longest backlog that is shown by months; a longer one is shown by years.
+/// Maximum length of a backlog that is shown by months; a longer one is shown by years.
 const MAX_MONTHS: usize = 36;
 
-/// Samples of one kind that are shown; the JSON report has more.
+/// Maximum number of samples of one kind that are shown; the JSON report has all.
 const MAX_SAMPLES: usize = 50;
 
 pub fn charts(rule: &RuleReport, audit: &AuditReport) -> Markup {
@@ -144,7 +144,7 @@ fn counts(head: &str, rows: impl Iterator<Item = (Markup, u64)>) -> Markup {
     }
 }
 
-/// Shows the documents that the rule keeps for ever, by reason; `full`: with some of their `_id`s.
+/// Shows the documents that never expire by the rule, by reason; with some of their `_id`s if `full`.
 pub fn never(rule: &RuleReport, full: bool) -> Markup {
     let Some(reasons) = &rule.never_expires else {
         return html! { @if rule.audit.is_some() { p { strong { "Never expire: " } (unmeasured()) } } };

@@ -1,4 +1,4 @@
-//! Beginning of the page: the outcome of the run, its totals, and the rules that need a person.
+//! Beginning of the page: the outcome of the run, its totals, and the rules that need attention.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::report::lines::last;
 use crate::report::{Command, Report, RuleReport, Status};
 use crate::text::{bytes, clean, count, duration, plural};
 
-/// Rules that need a person and are listed; of the others only the number is shown.
+/// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;
 
 /// Returns the outcome of the run in a few words.
@@ -126,7 +126,7 @@ fn run(report: &Report) -> Markup {
     }
 }
 
-/// Lists the rules that were not run to the end.
+/// Lists the rules that did not run to the end.
 pub fn attention(report: &Report) -> Markup {
     let bad = || report.rules.iter().enumerate().filter(|(_, rule)| rule.status >= Status::Partial);
     let more = bad().count().saturating_sub(MAX_URGENT);

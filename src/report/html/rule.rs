@@ -14,7 +14,7 @@ use crate::report::{Command, Report, RuleReport, Status};
 use crate::report::PausedMs;
 use crate::text::{bytes, count, duration, plural};
 
-/// Shows the rule with this index; `full`: with its charts, tables and samples.
+/// Shows the rule with this index; with its charts, tables and samples if `full`.
 pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
     let rule = &report.rules[index];
     html! {
@@ -88,7 +88,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
             @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
-                (fact("native TTL beside the rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
+                (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
             }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))

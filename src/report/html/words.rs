@@ -1,4 +1,4 @@
-//! Words of the page that several of its parts use: names, numbers, dates and states, each escaped whatever it holds.
+//! Pieces of text that several parts of the page use: names, numbers, dates and states, all escaped.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -8,10 +8,10 @@ use crate::instant::Instant;
 use crate::report::{Command, Report, RuleReport, Status, Strategy, lines};
 use crate::text::{self, clean, count};
 
-/// Characters of an `_id` that are shown.
+/// Maximum number of characters of an `_id` that are shown.
 const MAX_ID_CHARS: usize = 160;
 
-/// Shows a text from outside, isolated so that its writing direction changes nothing around it.
+/// Shows a text from outside, isolated so that its writing direction does not affect the text around it.
 pub fn name(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
@@ -61,7 +61,7 @@ pub fn share(percent: Option<f64>) -> Markup {
     }
 }
 
-/// Wraps a table so that it scrolls by itself if it is too wide, also by keyboard.
+/// Wraps a table so that it scrolls on its own if it is too wide, with the keyboard as well.
 pub fn scrolling(label: &str, table: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
 }
@@ -81,12 +81,12 @@ pub fn rule_name(report: &Report, index: usize) -> Markup {
     html! { bdi { (lines::title(report, &report.rules[index])) } }
 }
 
-/// Whether documents were to be deleted.
+/// Whether the run was one that deletes.
 pub fn swept(report: &Report) -> bool {
     report.command == Command::Sweep && !report.dry_run
 }
 
-/// Whether expired documents were counted: a check never does, a sweep only where somebody asks.
+/// Whether the run counted expired documents: a check never does, a sweep only if it asks for confirmation or a guard needs the count.
 pub fn is_counted(report: &Report) -> bool {
     match report.command {
         Command::Check => false,
@@ -95,7 +95,7 @@ pub fn is_counted(report: &Report) -> bool {
     }
 }
 
-/// Returns the documents that expire within the days of the forecast.
+/// Returns the number of documents that expire within the days of the forecast.
 pub fn next_days(audit: &AuditReport) -> Option<u64> {
     audit.forecast.as_ref().map(|days| days.iter().map(|day| day.count).sum())
 }
@@ -112,7 +112,7 @@ pub fn found_by(rule: &RuleReport) -> Markup {
     }
 }
 
-/// Returns a status; in a check a complete rule is ok.
+/// Shows a status; in a check, `complete` is shown as `ok`.
 pub fn status(report: &Report, status: Status) -> Markup {
     let is_ok = report.command == Command::Check && status == Status::Complete;
     html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }

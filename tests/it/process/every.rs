@@ -187,7 +187,7 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     assert_eq!(case.ids("d").await, id_set(0..2));
     case.replace_policy("  - {namespace: DB.d, field: at, expireAfter: 1d}\n");
     signal(&child, "HUP");
-    said.until("read anew").await;
+    said.until("read again").await;
     until_swept(&case, "d", &mut child).await;
     signal(&child, "TERM");
     let ran = end(child).await;
