@@ -1,4 +1,4 @@
-//! The commands, each in a file of its name: from the command line to the exit code.
+//! The commands, from the command line to the exit code, each in a file that has its name.
 
 mod archive;
 mod audit;

@@ -25,7 +25,7 @@
 //! | ground | [`text`], [`values`], [`instant`], [`exit`], [`failure`], [`log`], [`output`], [`progress`], [`stop`] | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
-//! the source and fail if that is no longer true.
+//! the source and fail on an import that breaks this.
 //!
 //! # Safety
 //!

@@ -116,7 +116,7 @@ impl fmt::Display for Status {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "policy")]
 pub struct PolicyReport {
-    /// As given; - is standard input.
+    /// Path as given; - is standard input.
     pub path: String,
     #[schemars(regex(pattern = "^[0-9a-f]{64}$"))]
     pub sha256: String,

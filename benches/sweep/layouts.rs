@@ -36,7 +36,7 @@ const fn random(layout: Layout) -> Case {
     }
 }
 
-/// The same in the order of insertion, which is easy for the monitor as well.
+/// The same with dates in the order of insertion, which is easy for the monitor as well.
 const fn ordered(layout: Layout) -> Case {
     Case { ttl_monitor: None, ..random(layout) }
 }

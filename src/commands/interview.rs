@@ -76,10 +76,14 @@ pub async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draf
     };
     let max_delete_percent = match args.max_delete_percent {
         Some(percent) => percent,
-        None => ask("Refuse to delete more than this share of the collection, in percent", Some(&Draft::PERCENT.to_string()), |answer| {
-            let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is not a number"))?;
-            Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
-        })?,
+        None => ask(
+            "Refuse to delete more than this share of the collection, in percent",
+            Some(&Draft::PERCENT.to_string()),
+            |answer| {
+                let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is not a number"))?;
+                Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
+            },
+        )?,
     };
     let replica_set = look.as_ref().and_then(|look| look.deployment.facts.set_name.clone());
     if let Some(look) = look {

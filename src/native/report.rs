@@ -28,7 +28,7 @@ pub struct NativeReport {
     pub exit_code: u8,
     pub policy: PolicyReport,
     pub server: ServerReport,
-    /// In the order of the rules, then of the namespaces; settings without a rule come last.
+    /// Rows in the order of the rules, then of the namespaces; settings without a rule come last.
     pub rows: Vec<Row>,
 }
 

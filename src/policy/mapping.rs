@@ -20,7 +20,7 @@ pub struct Mapping<'a> {
 impl<'a> Mapping<'a> {
     /// Opens a mapping, and reports everything that is wrong with its keys and with each value by itself.
     ///
-    /// `None` if the value is no mapping. Reading values later reports nothing a second time.
+    /// `None` if the value is not a mapping. Reading values later reports nothing a second time.
     pub fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
         let Node::Map(entries) = entry.node else {
             let title = if entry.key.is_empty() { section.title.to_owned() } else { format!("`{}`", entry.key) };

@@ -115,7 +115,8 @@ pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
         ));
     }
     if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
-        warnings.push("restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned());
+        warnings
+            .push("restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned());
         warnings.push(
             "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata files of the archive".to_owned(),
         );

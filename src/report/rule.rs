@@ -78,7 +78,7 @@ pub struct RuleReport {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Delete commands that were sent.
     pub batches: u64,
-    /// Null where nothing was swept.
+    /// Deliberate pauses by reason; null if nothing was swept.
     pub paused_ms: Option<PausedMs>,
     /// Cost of the sweep, where the service bills requests.
     #[schemars(range(min = 0))]

@@ -8,10 +8,10 @@ use super::words::{
 };
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
+use crate::report::PausedMs;
 use crate::report::ages::age;
 use crate::report::lines::pauses;
 use crate::report::{Command, Report, RuleReport, Status};
-use crate::report::PausedMs;
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
