@@ -34,7 +34,7 @@ pub struct Expiry {
     pub not_before_1970: bool,
     /// A further predicate, ANDed.
     pub filter: Option<Document>,
-    /// The instant that the run takes for now.
+    /// The instant at which the run judges expiry.
     pub as_of: DateTime,
 }
 
@@ -132,7 +132,7 @@ impl Expiry {
             _ => return None,
         };
         let millis = if self.format == DateFormat::EpochSeconds { number * 1000.0 } else { number };
-        // A cast from float saturates; NaN does not occur, since it never compares as expired.
+        // A cast from float saturates; NaN does not occur, because it never compares as expired.
         Some(DateTime::from_millis(millis.floor() as i64))
     }
 

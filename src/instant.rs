@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// RFC 3339 in UTC with milliseconds; outside of the years 0 to 9999, as in MongoDB's extended form, milliseconds since 1970.
+/// RFC 3339 in UTC with milliseconds or, outside the years 0 to 9999, milliseconds since 1970, as in MongoDB's Extended JSON.
 ///
-/// In JSON it is that text, in BSON a date.
+/// JSON holds the text, BSON a date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
 #[schemars(rename = "instant")]
 pub struct Instant(#[schemars(with = "String", regex(pattern = PATTERN))] pub DateTime);

@@ -30,7 +30,7 @@ use index::IndexChoice;
 /// All decisions of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The instant that the run takes for now.
+    /// The instant at which the run judges expiry.
     pub as_of: DateTime,
     pub rules: Vec<PlannedRule>,
 }

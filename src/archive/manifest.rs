@@ -38,6 +38,7 @@ impl FileRecord {
         Namespace { database: self.database.clone(), collection: self.collection.clone() }
     }
 
+    /// Returns the compression; `None` if this version does not know it.
     pub fn compression(&self) -> Option<Compression> {
         [Compression::Zstd, Compression::Gzip].into_iter().find(|compression| compression.name() == self.compression)
     }

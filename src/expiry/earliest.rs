@@ -105,10 +105,12 @@ impl Walk<'_> {
     }
 }
 
+/// Returns an expression that tells whether a value has a type.
 pub fn is_type(value: &str, name: &str) -> Document {
     doc! { "$eq": [{ "$type": value }, name] }
 }
 
+/// Returns an expression that evaluates `body` with the value as `$$v`.
 pub fn let_v(value: Bson, body: Document) -> Bson {
     doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
 }

@@ -78,17 +78,15 @@ fn predicates_of_epoch_numbers_leave_out_the_wrong_unit_and_decimals() {
         (
             DateFormat::EpochMillis,
             Bson::Int64(1_799_999_940_000),
-            [
-                doc! { "$gt": -100_000_000_000_i64, "$lt": 100_000_000_000_i64 },
-                doc! { "$lt": -8_640_000_000_000_000_i64 },
-            ],
+            [doc! { "$gt": -100_000_000_000_i64, "$lt": 100_000_000_000_i64 }, doc! { "$lt": -8_640_000_000_000_000_i64 }],
         ),
     ] {
         let predicate = expiry(format).predicate();
         let all = predicate.get_array("$and").unwrap();
         assert_eq!(all[0], Bson::from(doc! { "at": { "$lte": bound } }), "{format:?}");
         let none_of = all[1].as_document().unwrap().get_array("$nor").unwrap();
-        let bounds: Vec<_> = none_of.iter().map(|wrong| wrong.as_document().unwrap().get_document("at").unwrap().clone()).collect();
+        let bounds: Vec<_> =
+            none_of.iter().map(|wrong| wrong.as_document().unwrap().get_document("at").unwrap().clone()).collect();
         let [first, second] = ranges;
         assert_eq!((all.len(), bounds), (2, vec![first, second, doc! { "$type": "decimal" }]), "{format:?}");
         // One element of a list has to meet both bounds, which only the expression says.

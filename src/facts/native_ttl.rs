@@ -14,7 +14,7 @@ pub const LAST_CHANGE: &str = "_ts";
 /// `kExpireAfterSecondsForInactiveTTLIndex`.
 const INACTIVE: i64 = 2_147_483_647;
 
-/// The thing that a TTL setting belongs to.
+/// The object that a TTL setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "scope")]
@@ -82,9 +82,7 @@ impl NativeTtl {
             _ => return Err("its expireAfterSeconds is not a number".to_owned()),
         };
         match self.value() {
-            Some(seconds) if seconds >= INACTIVE => {
-                Err(format!("its expireAfterSeconds is {shown}, which marks it as inactive"))
-            }
+            Some(seconds) if seconds >= INACTIVE => Err(format!("its expireAfterSeconds is {shown}, which marks it as inactive")),
             Some(seconds) if seconds >= 0 => {
                 u32::try_from(seconds).map(|seconds| (field, seconds)).map_err(|_| format!("its expireAfterSeconds is {shown}"))
             }

@@ -32,7 +32,9 @@ pub fn select(
         ));
     }
     if let Some(ttl_field) = &rule.ttl_field {
-        return refuse(format!("`ttlField: {ttl_field}`: measurements are deleted in whole buckets and have no ttl of their own"));
+        return refuse(format!(
+            "`ttlField: {ttl_field}`: measurements are deleted in whole buckets and have no ttl of their own"
+        ));
     }
     if rule.date_format.is_some_and(|format| format != DateFormat::Date) {
         return refuse("`dateFormat`: the timeField holds dates; leave it out".into());

@@ -31,7 +31,7 @@ pub enum Guard {
     Expect,
     /// `--as-of` is later than the server's clock.
     AsOf,
-    /// The saved plan does not allow the rule, or does not hold any more.
+    /// The saved plan does not allow the rule, or no longer holds.
     Plan,
     /// Another run holds the lease of the namespace.
     Lock,
@@ -85,6 +85,7 @@ pub struct Approved {
 }
 
 impl Approved {
+    /// Approves `count` documents, and the tolerance on top.
     pub fn of(count: u64) -> Self {
         Self { count, most: count.saturating_add(count.saturating_mul(TOLERANCE_PERCENT).div_ceil(100)) }
     }
@@ -209,7 +210,10 @@ mod tests {
         }
         let refusal = Approved::of(100).refusal(102).expect("a refusal");
         assert_eq!(refusal.guard, Guard::Plan);
-        assert!(refusal.detail.starts_with("102 documents have expired, 100 were approved, and 1 % more is tolerated"), "{refusal:?}");
+        assert!(
+            refusal.detail.starts_with("102 documents have expired, 100 were approved, and 1 % more is tolerated"),
+            "{refusal:?}"
+        );
     }
 
     #[test]

@@ -14,11 +14,11 @@ pub enum Reason {
     Guard(Guard),
     Stop(StopReason),
     Skip(SkipReason),
-    /// A word of a later version, in a report that is read.
+    /// A word of a later version, found in a report.
     Other(String),
 }
 
-/// Reason for which a rule does nothing in a namespace.
+/// Reason why a rule does nothing in a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum SkipReason {
     /// The policy disables the rule.
@@ -32,7 +32,7 @@ pub enum SkipReason {
     NotInPlan,
 }
 
-/// Reason for which a sweep ends while documents are left, or could be.
+/// Reason why a sweep ends while documents are left, or could be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum StopReason {
@@ -44,9 +44,9 @@ pub enum StopReason {
     Window,
     /// A signal asked the run to stop.
     Interrupted,
-    /// The stop file is there.
+    /// The stop file exists.
     StopFile,
-    /// The lease in the database may be another run's by now.
+    /// Another run may hold the lease in the database by now.
     LockLost,
 }
 

@@ -13,7 +13,7 @@ use super::retry::{Retries, retry};
 use super::transport::{Batches, Command, ReadPreference};
 use crate::policy::namespace::Namespace;
 
-/// A read that is yet to be sent.
+/// A read that is yet to be sent: by default to the primary, without time limits, and with one retry.
 #[derive(Debug, Clone)]
 pub struct Query {
     database: String,

@@ -64,6 +64,7 @@ pub struct LagWatch {
 }
 
 impl LagWatch {
+    /// Returns a receiver of the latest lag.
     pub fn subscribe(&self) -> watch::Receiver<Lag> {
         self.receiver.clone()
     }
@@ -165,7 +166,7 @@ fn state(member: &Document) -> &str {
     if integer_in(member, "health") == Some(0) {
         return "unreachable";
     }
-    member.get_str("stateStr").unwrap_or("in no known state")
+    member.get_str("stateStr").unwrap_or("in an unknown state")
 }
 
 fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {

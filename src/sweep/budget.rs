@@ -67,6 +67,7 @@ impl RunBudget {
         &self.leases
     }
 
+    /// Returns the time since the beginning of the run.
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
