@@ -13,14 +13,15 @@
 //! A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole predicate of the rule. The counts
 //! before, the outcome of the sweep and the count after become one [`report`], which every format renders.
 //!
-//! One instant, `asOf`, is read from the server once per run. [`expiry`] does all arithmetic with it; no other module knows a threshold.
+//! One instant, `asOf`, is read from the server once per run. [`expiry`] derives every threshold from it; no other module decides which dates
+//! have expired.
 //!
 //! # The floors
 //!
 //! | floor | modules | never |
 //! |---|---|---|
 //! | commands | [`cli`], [`commands`] | |
-//! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only its driver file names a type of the driver. |
+//! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
 //! | core | [`policy`], [`facts`], [`flavor`], [`expiry`], [`pace`], [`schedule`], [`plan`], [`approval`], [`native`], [`audit`], [`init`], [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
 //! | ground | [`text`], [`values`], [`instant`], [`exit`], [`failure`], [`log`], [`output`], [`progress`], [`stop`] | |
 //!
@@ -29,7 +30,7 @@
 //!
 //! # Safety
 //!
-//! - A delete needs a `DeleteGrant`, which only a sweep can make: a dry run has no way to write.
+//! - A delete needs a `DeleteGrant`, which only a real sweep can create: a dry run has no way to write.
 //! - Every delete command repeats the whole predicate of its rule next to the restriction that names the batch. A document whose date, ttl or
 //!   filter field has moved since it was found stays. Sending a command twice is harmless.
 //! - Nothing starts as "complete": a report is made of values that say what happened.
@@ -45,7 +46,7 @@
 //! | plan | the decisions for all rules and namespaces, made before the first document is counted |
 //! | approval | a saved audit or dry run that limits a sweep to what a person has seen (`--plan`) |
 //! | run | one execution of a command, with an id, one `asOf` and one report |
-//! | sweep | a run that deletes; also the deleting of one rule within it |
+//! | sweep | a run that deletes; also the part of it that deletes for one rule |
 //! | batch | the documents that one delete command may remove |
 //! | lease | the lock on a namespace that a run holds in the database, for a limited time |
 //! | uncertain | a count that is a lower bound, because a reply was lost |
@@ -55,8 +56,8 @@
 //!
 //! - **A policy key**: an entry in `policy/keys.rs` (name, kind, bounds, sentence), a field in [`policy::Rule`], and a line in `policy/rule.rs`
 //!   that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page with it.
-//! - **A report field**: a field with a doc comment in [`report::RuleReport`], filled in `RuleReport::of`. The compiler then names the places of
-//!   the other formats; the JSON Schema follows from the type.
+//! - **A report field**: a field with a doc comment in [`report::RuleReport`], filled in `RuleReport::of` and `of_policy`. JSON, its schema and
+//!   the history follow from the type; `report/csv.rs`, `report/diff.rs` and the formats for people list the fields that they show.
 //! - **A command**: a variant of [`cli::Command`], its options in `cli/args.rs`, a file in `commands/`, and a line in the dispatcher of
 //!   [`commands`]. The README has a table of the commands; a test compares it.
 //! - **A flavor**: a variant of [`flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under

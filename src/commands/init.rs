@@ -41,7 +41,7 @@ pub async fn command(options: &Common, args: &InitArgs) -> anyhow::Result<u8> {
         _ => {
             let missing = missing.join(", ");
             let failure =
-                format!("writing the policy `{shown}`: no terminal to ask on; expected also {missing}; nothing was written");
+                format!("writing the policy `{shown}`: no terminal to ask on; also expected {missing}; nothing was written");
             return Err(Failure::usage(failure).into());
         }
     };
@@ -59,7 +59,7 @@ fn open(path: &Path, force: bool) -> Result<Target, Failure> {
     target.map_err(|cause| {
         let shown = path.display();
         if cause.kind() == ErrorKind::AlreadyExists {
-            return Failure::usage(format!("writing the policy `{shown}`: it is there already; nothing was written"))
+            return Failure::usage(format!("writing the policy `{shown}`: it already exists; nothing was written"))
                 .hint("--force replaces it; -o FILE writes another one");
         }
         Failure::cannot_run(format!("writing the policy `{shown}`: {cause}; nothing was written"))

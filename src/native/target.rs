@@ -35,7 +35,7 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     }
     let of_series = if let Kind::TimeSeries(series) = &collection.kind { Some(&series.time_field) } else { None };
     let Some(field) = rule.field.as_ref().or(of_series) else {
-        return Err("the rule names no `field`, and the collection is no time-series".into());
+        return Err("the rule names no `field`, and this is not a time-series collection".into());
     };
     let is_id = field == "_id";
     match rule.date_format {

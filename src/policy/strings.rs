@@ -41,7 +41,7 @@ pub fn parse_hint(text: &str) -> Result<String, String> {
     match text {
         "" => Err("an empty name; expected the name of an index, such as `lastModified_1`".into()),
         "$natural" => {
-            Err("`$natural` is no index; leave `hint` out, and set `allowCollectionScan` to go through the collection".into())
+            Err("`$natural` is not an index; leave `hint` out, and set `allowCollectionScan` to go through the collection".into())
         }
         name => Ok(name.to_owned()),
     }

@@ -45,7 +45,7 @@ pub fn parse_time(text: &str) -> Result<NaiveTime, String> {
     parsed
         .ok()
         .filter(|time| strict && chrono::Timelike::nanosecond(time) < 1_000_000_000)
-        .ok_or_else(|| format!("{text:?} is no time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted"))
+        .ok_or_else(|| format!("{text:?} is not a time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted"))
 }
 
 /// Parses the name of a time zone.
@@ -56,7 +56,7 @@ pub fn parse_zone(text: &str) -> Result<Tz, String> {
             Some(name) => format!("{name:?}?"),
             None => "a name of the IANA time zone database such as \"Europe/Madrid\" or \"UTC\"".to_owned(),
         };
-        format!("{text:?} is no time zone; expected {expected}")
+        format!("{text:?} is not a time zone; expected {expected}")
     })
 }
 

@@ -104,7 +104,7 @@ fn samples(samples: &[Sample]) -> Vec<String> {
     let frequency = |sample: &&Sample| samples.iter().filter(|other| other.why == sample.why).count();
     let usual = samples.iter().rev().max_by_key(frequency).unwrap_or(first).why.as_str();
     let alike = samples.iter().all(|sample| sample.why == usual);
-    let head = format!("would go, {usual}{}, such as:", if alike { "" } else { " where nothing else is said" });
+    let head = format!("would go, {usual}{}, such as:", if alike { "" } else { " unless a line says otherwise" });
     let line = |sample: &Sample| {
         let why = if sample.why == usual { String::new() } else { format!("  {}", sample.why) };
         format!("  {}  {}{why}", sample.date, id(&sample.id))

@@ -129,7 +129,7 @@ pub fn notes(report: &Report) -> Vec<(Tone, String)> {
 fn kept_because(reason: &str) -> String {
     match reason {
         "ttlNotPositive" => "whose ttl is 0 or a negative other than -1 (ttlNotPositive)".to_owned(),
-        "implausibleEpoch" => "whose number is no plausible date in the rule's unit (implausibleEpoch)".to_owned(),
+        "implausibleEpoch" => "whose number is not a plausible date in the rule's unit (implausibleEpoch)".to_owned(),
         other => format!("({other})"),
     }
 }

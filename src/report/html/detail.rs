@@ -181,24 +181,24 @@ pub fn never(rule: &RuleReport, full: bool) -> Markup {
     }
 }
 
-/// Returns a reason of `neverExpires` in words; an unknown one has none.
+/// Returns a reason of `neverExpires` in words; an empty text for an unknown reason.
 fn meaning(reason: &str) -> &'static str {
     match reason {
         "missing" => "the field is missing",
         "null" => "the field is null",
         "string" => "the field is a string",
         "number" => "the field is a number",
-        "timestamp" => "the field is a Timestamp, which is no date",
+        "timestamp" => "the field is a Timestamp, which is not a date",
         "decimal" => "the field is a Decimal128",
         "date" => "the field is a date, and the rule expects another type",
-        "otherType" => "the field has another type that is no date",
+        "otherType" => "the field has another type that is not a date",
         "emptyArray" => "the field is an empty array",
         "arrayWithoutDate" => "the field is an array with no date in it",
         "before1970" => "the date is before 1970",
         "noTtl" => "the document has no ttl of its own",
         "ttlNever" => "the document's own ttl is -1",
         "ttlNotPositive" => "the document's own ttl is 0 or a negative other than -1",
-        "implausibleEpoch" => "the number is no plausible date in the rule's unit",
+        "implausibleEpoch" => "the number is not a plausible date in the rule's unit",
         _ => "",
     }
 }

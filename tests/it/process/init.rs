@@ -150,9 +150,9 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_answering_and_no_secret
 async fn without_a_terminal_it_takes_options_and_names_those_that_are_missing() {
     let dir = tempfile::tempdir().unwrap();
     for (given, missing) in [
-        (&NEEDED[..0], "expected also --namespace, --field, --expire-after; nothing was written"),
-        (&NEEDED[..2], "expected also --field, --expire-after; nothing"),
-        (&NEEDED[2..], "expected also --namespace; nothing"),
+        (&NEEDED[..0], "also expected --namespace, --field, --expire-after; nothing was written"),
+        (&NEEDED[..2], "also expected --field, --expire-after; nothing"),
+        (&NEEDED[2..], "also expected --namespace; nothing"),
     ] {
         let ran = run(in_directory(dir.path(), &[&["init"], given].concat())).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
@@ -192,7 +192,7 @@ async fn a_file_that_is_there_stays_as_it_is_but_with_force() {
     std::fs::write(&path, "mine").unwrap();
     let ran = init(&[]).await;
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("it is there already; nothing was written") && ran.stderr.contains("--force"), "{ran:?}");
+    assert!(ran.stderr.contains("it already exists; nothing was written") && ran.stderr.contains("--force"), "{ran:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
 
     let link = dir.path().join("link.yaml");
