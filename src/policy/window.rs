@@ -42,10 +42,9 @@ pub fn parse_time(text: &str) -> Result<NaiveTime, String> {
     let parsed = NaiveTime::parse_from_str(text, "%H:%M").or_else(|_| NaiveTime::parse_from_str(text, "%H:%M:%S"));
     let strict = text.len() == 5 || text.len() == 8;
     // The parser accepts `1:5` and, as a leap second, `23:59:60`.
-    parsed
-        .ok()
-        .filter(|time| strict && chrono::Timelike::nanosecond(time) < 1_000_000_000)
-        .ok_or_else(|| format!("{text:?} is not a time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted"))
+    parsed.ok().filter(|time| strict && chrono::Timelike::nanosecond(time) < 1_000_000_000).ok_or_else(|| {
+        format!("{text:?} is not a time of the day; expected hours and minutes from \"00:00\" to \"23:59\", quoted")
+    })
 }
 
 /// Parses the name of a time zone.
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!(open(&madrid, &["2026-07-15T00:00:00Z", "2026-07-15T02:59:59Z", "2026-07-15T03:00:00Z"]), [true, true, false]);
         assert_eq!(open(&madrid, &["2026-07-14T22:59:59Z", "2026-07-14T23:00:00Z"]), [false, true]);
 
-        // 2026-03-29 02:00 to 03:00 does not exist there: a window that ends inside of it closes with the jump.
+        // 2026-03-29 02:00 to 03:00 does not exist in Madrid: a window that ends within that hour closes when the clocks jump.
         let skipped = window("01:30", "02:30", "Europe/Madrid");
         assert_eq!(
             open(&skipped, &["2026-03-29T00:30:00Z", "2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z"]),

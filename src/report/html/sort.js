@@ -10,7 +10,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-/* Numbers begin with the largest, text with its beginning; what was not measured stays last. */
+/* Sorts numbers from the largest and text from A at first; values that were not measured stay last. */
 function sort(table, heads, column) {
   const numeric = heads[column].classList.contains("n");
   const now = heads[column].getAttribute("aria-sort");

@@ -128,7 +128,7 @@ fn each_value_that_could_be_misread_is_refused() {
         ("expireAfter: 1d\n    window: 01:00-05:00", "`window`: expected a mapping"),
         ("expireAfter: 1d\n    window: {start: '01:00'}", "`window`: no `end`; expected a time of the day"),
         ("expireAfter: 1d\n    window: {start: '1:00', end: '05:00'}", "`start`: \"1:00\" is not a time of the day"),
-        ("expireAfter: 1d\n    window: {start: '01:00', end: '24:00'}", "`end`: \"24:00\" is no time of the day"),
+        ("expireAfter: 1d\n    window: {start: '01:00', end: '24:00'}", "`end`: \"24:00\" is not a time of the day"),
         ("expireAfter: 1d\n    window: {start: '01:00', end: '01:00'}", "`end`: the same as `start`"),
         ("expireAfter: 1d\n    window: {start: 100, end: '05:00'}", "`start`: found the number 100"),
         (
