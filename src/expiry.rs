@@ -32,7 +32,7 @@ pub struct Expiry {
     pub ttl_field: Option<String>,
     /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
     pub not_before_1970: bool,
-    /// A further predicate, ANDed.
+    /// A further predicate that has to hold as well.
     pub filter: Option<Document>,
     /// The instant at which the run judges expiry.
     pub as_of: DateTime,
@@ -207,7 +207,8 @@ impl Expiry {
     }
 }
 
-/// Returns the instant at or before which a date counts as expired; `None` if `expire_after_seconds` is (documents then need a ttl of their own).
+/// Returns the instant at or before which a date counts as expired; `None` without `expire_after_seconds`, because
+/// documents then need a ttl of their own.
 pub fn threshold(as_of: DateTime, expire_after_seconds: Option<u32>) -> Option<DateTime> {
     expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))
 }

@@ -122,7 +122,7 @@ impl Collection {
 }
 
 impl IndexFacts {
-    /// Returns the field by whose dates the server can delete along this index; `None` if it never does.
+    /// Returns the field whose dates decide what the server deletes along this index; `None` if it never deletes along it.
     pub fn date_field(&self) -> Option<&str> {
         date_field(&self.key)
     }

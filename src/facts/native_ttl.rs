@@ -46,7 +46,7 @@ pub struct NativeTtl {
 }
 
 impl NativeTtl {
-    /// Returns the field by whose dates the server deletes; `None` if the index is of a kind by which it never does.
+    /// Returns the field whose dates decide what the server deletes; `None` if the server never deletes by an index of this kind.
     pub fn date_field(&self) -> Option<&str> {
         match self.scope {
             Scope::Clustered | Scope::TimeSeries => self.key.first().map(|(field, _)| field.as_str()),
@@ -54,7 +54,7 @@ impl NativeTtl {
         }
     }
 
-    /// Returns the date field for display, or the whole key of an index by which the server never deletes.
+    /// Returns the date field for display, or the whole key if the server never deletes by such an index.
     pub fn shown_field(&self) -> String {
         let parts = self.key.iter().map(|(name, direction)| format!("{name}: {}", direction.to_string().replace('"', "")));
         self.date_field().map_or_else(|| parts.collect::<Vec<_>>().join(", "), str::to_owned)

@@ -27,7 +27,7 @@ async fn nothing_begins_while_the_file_is_there() {
         let ran = run(command).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{ran:?}");
         assert_eq!(ran.stderr.lines().count(), lines, "{ran:?}");
-        for part in [stop.to_str().unwrap(), "is there; nothing was contacted"] {
+        for part in [stop.to_str().unwrap(), "exists; nothing was contacted"] {
             assert!(ran.stderr.contains(part), "{part}: {ran:?}");
         }
     }
@@ -47,7 +47,7 @@ async fn a_file_that_appears_lets_the_batch_in_flight_end_and_the_report_be_writ
     let said = Said::by(&mut child);
     until_running(&case.client, "delete").await;
     let stop = case.file("stop", "");
-    said.until("is there: stopping after the batch in flight").await;
+    said.until("exists: stopping after the batch in flight").await;
     std::fs::remove_file(stop).unwrap();
     resume_deletes(&case.client).await;
     let ran = end(child).await;
