@@ -157,7 +157,11 @@ impl Query {
 
     /// Returns the first batch and leaves no cursor open. The length of the batch is the limit or the batch size.
     pub async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
-        let single = self.clone().option("singleBatch", true);
+        let mut single = self.clone().option("singleBatch", true);
+        // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit.
+        if let (None, Some(limit)) = (self.batch_size, self.options.get("limit")) {
+            single = single.option("batchSize", limit.clone());
+        }
         let command = single.command(deployment)?;
         let reply = self.retrying(|| async {
             match &self.charges {
@@ -348,8 +352,8 @@ mod tests {
         let found = find.max_time(Some(Duration::from_secs(2))).first_batch(&deployment).await;
         assert_eq!(found, Ok(vec![doc! { "_id": 1 }]));
         let expected = doc! {
-            "find": "c", "filter": { "a": 1 }, "sort": { "a": 1 }, "limit": 5_i64, "singleBatch": true, "hint": "a_1",
-            "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",
+            "find": "c", "filter": { "a": 1 }, "sort": { "a": 1 }, "limit": 5_i64, "singleBatch": true, "batchSize": 5_i64,
+            "hint": "a_1", "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",
         };
         assert_eq!(script.sent(), [expected]);
     }

@@ -80,6 +80,17 @@ async fn throttling_is_waited_for_and_no_document_is_lost_or_counted_twice() {
 }
 
 #[tokio::test]
+async fn a_page_is_as_long_as_the_batch_and_not_as_a_first_batch_without_a_size() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..900, days(-3))).await;
+    let proxied = Proxied::behind(Service::CosmosRu(CosmosRu::default()), case).await;
+    let report = sweep(&proxied, "  - {namespace: DB.c, field: at, expireAfter: 1d, targetBatchMs: 10000}\n").await;
+    assert_eq!(report.rule(0, "deletedCount"), 900, "{report:?}");
+    // The server's own size is 101, with which there would be nine pages.
+    assert!(report.rule(0, "batches").as_u64() < Some(9), "{report:?}");
+}
+
+#[tokio::test]
 async fn a_budget_of_request_units_is_kept_so_that_nobody_is_throttled() {
     let account = account(CosmosRu { throttle: throttle(true), ..CosmosRu::default() });
     let proxied = account.await;
