@@ -8,7 +8,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::RuleSweep;
 use super::attempts::BatchResult;
-use super::reading::{explain, read, read_ids};
+use super::reading::{read, read_ids};
 use super::send::{self, Sent};
 use crate::archive::blocking;
 use crate::archive::writer::{Archive, ArchiveFile};
@@ -125,14 +125,15 @@ async fn archive_part(
     // later in the file.
     let file = file.lock_owned().await;
     let max_bytes = if halves.is_some() || is_range { MAX_PART_BYTES } else { usize::MAX };
-    let documents = match (read(sweep, &part, &Document::new(), max_bytes).await.map_err(|cause| explain(&cause))?, halves) {
-        (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
-        // A range with an unknown number of documents cannot be halved, but the list of their `_id`s can.
-        (None, None) if is_range => {
-            return Ok(Read::TooMuch(vec![read_ids(sweep, &part).await.map_err(|cause| explain(&cause))?]));
-        }
-        (documents, _) => documents.unwrap_or_default(),
-    };
+    let documents =
+        match (read(sweep, &part, &Document::new(), max_bytes).await.map_err(|cause| sweep.explain_read(&cause))?, halves) {
+            (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+            // A range with an unknown number of documents cannot be halved, but the list of their `_id`s can.
+            (None, None) if is_range => {
+                return Ok(Read::TooMuch(vec![read_ids(sweep, &part).await.map_err(|cause| sweep.explain_read(&cause))?]));
+            }
+            (documents, _) => documents.unwrap_or_default(),
+        };
     let found = documents.len();
     let states: Vec<DocumentState> = documents.into_iter().filter_map(DocumentState::new).collect();
     archived.incomparable += (found - states.len()) as u64;

@@ -6,7 +6,7 @@ use bson::raw::{CString, RawBson};
 use bson::{Bson, Document, RawArrayBuf, Regex, doc};
 use tracing::warn;
 
-use super::reading::{explain, plan_has};
+use super::reading::plan_has;
 use super::{NextBatch, RuleSweep};
 use crate::plan::index::IndexChoice;
 use crate::server::error::ServerError;
@@ -107,7 +107,7 @@ impl<'a> Candidates<'a> {
                 Err(cause) => {
                     let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
                     let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
-                    let Some(wait) = wait else { return Err(explain(&cause)) };
+                    let Some(wait) = wait else { return Err(self.sweep.explain_read(&cause)) };
                     // Deleted documents no longer match, so the new pass continues where the old one ended.
                     let millis = wait.as_millis();
                     let namespace = &self.sweep.rule.namespace;

@@ -6,7 +6,7 @@
 use bson::{Bson, Document, doc};
 
 use super::candidates::Candidates;
-use super::reading::{explain, plan_has};
+use super::reading::plan_has;
 use super::{NextBatch, RuleSweep};
 use crate::server::error::ServerError;
 use crate::server::find::Query;
@@ -51,7 +51,7 @@ impl<'a> DateSlices<'a> {
             if self.exhausted {
                 return Ok(NextBatch::Exhausted);
             }
-            if let Some(taken) = self.next(max).await.map_err(|cause| explain(&cause))? {
+            if let Some(taken) = self.next(max).await.map_err(|cause| self.sweep.explain_read(&cause))? {
                 return Ok(taken);
             }
         }

@@ -3,7 +3,6 @@
 use bson::raw::RawBson;
 use bson::{Bson, Document, RawArrayBuf, doc};
 
-use super::reading::explain;
 use super::{NextBatch, RuleSweep};
 use crate::server::error::ServerError;
 use crate::server::restriction::Restriction;
@@ -27,7 +26,7 @@ impl<'a> IdPages<'a> {
     ///
     /// Errors: the reason why the pass cannot go on.
     pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
-        let page = self.page(max.max(1)).await.map_err(|cause| explain(&cause))?;
+        let page = self.page(max.max(1)).await.map_err(|cause| self.sweep.explain_read(&cause))?;
         if page.is_empty() {
             return Ok(NextBatch::Exhausted);
         }

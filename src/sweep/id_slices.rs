@@ -45,12 +45,15 @@ impl<'a> IdSlices<'a> {
     }
 
     /// Returns the next range, of at most `max` documents.
-    pub async fn take(&mut self, max: u64) -> Result<NextBatch> {
+    ///
+    /// Errors: the reason why the pass cannot go on.
+    pub async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
         if self.exhausted {
             return Ok(NextBatch::Exhausted);
         }
         let rest = doc! { "_id": { "$gte": &self.begin, "$lte": &self.last } };
-        let end = first_id(self.sweep, ids(self.sweep, rest, 1).skip(max)).await?;
+        let end = first_id(self.sweep, ids(self.sweep, rest, 1).skip(max)).await;
+        let end = end.map_err(|cause| self.sweep.explain_read(&cause))?;
         let bounds = match &end {
             Some(end) => doc! { "$gte": &self.begin, "$lt": end },
             None => doc! { "$gte": &self.begin, "$lte": &self.last },

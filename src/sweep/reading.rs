@@ -8,6 +8,7 @@ use crate::plan::SweepRule;
 use crate::server::codes;
 use crate::server::error::{Result, ServerError};
 use crate::server::find::{Filter, Query};
+use crate::server::privileges;
 use crate::server::restriction::Restriction;
 use crate::server::retry::{Retries, retry};
 use crate::server::statement::{Statement, statements};
@@ -18,16 +19,16 @@ impl RuleSweep {
         let SweepRule { selection, namespace, .. } = &self.rule;
         Query::find(&selection.namespace, filter).charged_to(&self.charges).retried_patiently(namespace)
     }
-}
 
-/// Returns the reason why documents could not be read.
-pub fn explain(cause: &ServerError) -> String {
-    match cause.code() {
-        Some(codes::QUERY_PLAN_KILLED) => {
-            format!("the collection or the index was dropped or renamed during the run: {cause}")
+    /// Returns the reason why documents could not be read.
+    pub(super) fn explain_read(&self, cause: &ServerError) -> String {
+        match cause.code() {
+            Some(codes::QUERY_PLAN_KILLED) => {
+                format!("the collection or the index was dropped or renamed during the run: {cause}")
+            }
+            Some(codes::UNAUTHORIZED) => privileges::explain(cause, &self.rule.selection.namespace, &["find"]),
+            _ => format!("reading candidates: {cause}"),
         }
-        Some(codes::UNAUTHORIZED) => format!("{cause}; the user needs `find` on this collection"),
-        _ => format!("reading candidates: {cause}"),
     }
 }
 

@@ -4,7 +4,6 @@ use super::candidates::Candidates;
 use super::date_slices::DateSlices;
 use super::id_pages::IdPages;
 use super::id_slices::IdSlices;
-use super::reading::explain;
 use super::{NextBatch, RuleSweep};
 
 /// The batches of one rule, one after another.
@@ -43,7 +42,7 @@ impl<'a> Source<'a> {
         match opened {
             Ok(Some(source)) => Ok(source),
             Ok(None) => ids(),
-            Err(cause) => Err(explain(&cause)),
+            Err(cause) => Err(sweep.explain_read(&cause)),
         }
     }
 
@@ -55,7 +54,7 @@ impl<'a> Source<'a> {
             Self::Ids(candidates) => candidates.take(max).await,
             Self::Pages(pages) => pages.take(max).await,
             Self::Dates(slices) => slices.take(max).await,
-            Self::Scan(slices) => slices.take(max).await.map_err(|cause| explain(&cause)),
+            Self::Scan(slices) => slices.take(max).await,
         }
     }
 }
