@@ -4,7 +4,7 @@ use tracing::{error, info, warn};
 
 use crate::log::RUN;
 use crate::plan::SweepRule;
-use crate::report::{self, Report, RuleReport, Status};
+use crate::report::{self, Report, RuleReport, Status, Totals};
 use crate::text::{clean, plural};
 
 /// Logs that a rule begins to delete.
@@ -60,7 +60,17 @@ fn ended(rule: &RuleReport) -> String {
 
 /// Logs that a run has ended, with its exit code.
 pub fn run_ended(report: &Report, exit_code: u8) {
-    let totals = &report.totals;
+    let Totals {
+        rules,
+        expired_count,
+        deleted_count,
+        remaining_count,
+        failed,
+        refused,
+        // Only in the report.
+        document_count: _,
+        estimated_bytes: _,
+    } = report.totals;
     info!(
         target: RUN,
         event = "runEnds",
@@ -68,12 +78,12 @@ pub fn run_ended(report: &Report, exit_code: u8) {
         dryRun = report.dry_run,
         exitCode = exit_code,
         status = %report.status,
-        rules = totals.rules,
-        failed = totals.failed,
-        refused = totals.refused,
-        expiredCount = totals.expired_count,
-        deletedCount = totals.deleted_count,
-        remainingCount = totals.remaining_count,
+        rules,
+        failed,
+        refused,
+        expiredCount = expired_count,
+        deletedCount = deleted_count,
+        remainingCount = remaining_count,
         durationMs = report.duration_ms,
         "{}",
         report::reason(report)

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION};
+use super::table::align;
+use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, Totals};
+use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::text::{clean, count, fold};
 
@@ -72,21 +74,53 @@ pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
 }
 
 fn of_run(old: &Report, new: &Report) -> Vec<Change> {
-    let values = |report: &Report| {
-        let server = report.server.as_ref();
-        [
-            ("policy.sha256", json!(report.policy.sha256)),
-            ("server.flavor", json!(server.map(|server| &server.flavor))),
-            ("server.version", json!(server.map(|server| &server.version))),
-            ("server.topology", json!(server.map(|server| &server.topology))),
-            ("server.name", json!(server.and_then(|server| server.name.as_ref()))),
-            ("status", json!(report.status)),
-            ("exitCode", json!(report.exit_code)),
-            ("totals.expiredCount", json!(report.totals.expired_count)),
-            ("totals.deletedCount", json!(report.totals.deleted_count)),
-        ]
-    };
-    unequal(None, values(old).map(owned), values(new).map(owned))
+    unequal(None, values_of_run(old), values_of_run(new))
+}
+
+/// Returns the values of a run that are compared.
+fn values_of_run(report: &Report) -> Vec<(String, Value)> {
+    // Every field is named, so that a new one does not compile without a decision.
+    let Report {
+        policy: PolicyReport { sha256, path: _ },
+        server,
+        status,
+        exit_code,
+        totals,
+        // Values of the two sides, or different in every run.
+        schema_version: _,
+        command: _,
+        dry_run: _,
+        run_id: _,
+        as_of: _,
+        started_at: _,
+        duration_ms: _,
+        plan: _,
+        rules: _,
+    } = report;
+    let Totals {
+        expired_count,
+        deleted_count,
+        // These follow from the rules.
+        rules: _,
+        remaining_count: _,
+        document_count: _,
+        estimated_bytes: _,
+        failed: _,
+        refused: _,
+    } = totals;
+    let server = server.as_ref();
+    let values = [
+        ("policy.sha256", json!(sha256)),
+        ("server.flavor", json!(server.map(|server| &server.flavor))),
+        ("server.version", json!(server.map(|server| &server.version))),
+        ("server.topology", json!(server.map(|server| &server.topology))),
+        ("server.name", json!(server.and_then(|server| server.name.as_ref()))),
+        ("status", json!(status)),
+        ("exitCode", json!(exit_code)),
+        ("totals.expiredCount", json!(expired_count)),
+        ("totals.deletedCount", json!(deleted_count)),
+    ];
+    values.map(owned).into()
 }
 
 fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<Change> {
@@ -98,37 +132,91 @@ fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<Change> {
     changes
 }
 
-/// Returns the values of a rule that are compared. Leaves out values that differ from run to run anyway, such as instants of the run,
-/// durations and examples.
+/// Returns the values of a rule that are compared.
 fn values(rule: &RuleReport) -> Vec<(String, Value)> {
-    let audit = rule.audit.as_ref();
-    let forecast = audit.and_then(|audit| Some(audit.forecast.as_ref()?.iter().map(|day| day.count).sum::<u64>()));
+    // Every field is named, so that a new one does not compile without a decision.
+    let RuleReport {
+        field,
+        expire_after_seconds,
+        ttl_field,
+        status,
+        reason,
+        error,
+        strategy,
+        index,
+        document_count,
+        expired_count,
+        expired_percent,
+        estimated_bytes,
+        oldest_expired,
+        expired_measurements,
+        deleted_count,
+        uncertain,
+        unconfirmed_count,
+        native_ttl,
+        never_expires,
+        audit,
+        // By these a rule is found in the other report.
+        name: _,
+        namespace: _,
+        // Compared one by one.
+        warnings: _,
+        // These differ from run to run anyway.
+        threshold: _,
+        predicate: _,
+        remaining_count: _,
+        oldest_remaining: _,
+        archived_count: _,
+        archive: _,
+        batches: _,
+        paused_ms: _,
+        request_units: _,
+        duration_ms: _,
+    } = rule;
+    let forecast = audit.as_ref().and_then(forecast);
     let mut values: Vec<(String, Value)> = [
-        ("field", json!(rule.field)),
-        ("expireAfterSeconds", json!(rule.expire_after_seconds)),
-        ("ttlField", json!(rule.ttl_field)),
-        ("status", json!(rule.status)),
-        ("reason", json!(rule.reason)),
-        ("error", json!(rule.error)),
-        ("strategy", json!(rule.strategy)),
-        ("index", json!(rule.index)),
-        ("documentCount", json!(rule.document_count)),
-        ("expiredCount", json!(rule.expired_count)),
-        ("expiredPercent", json!(rule.expired_percent)),
-        ("estimatedBytes", json!(rule.estimated_bytes)),
-        ("oldestExpired", json!(rule.oldest_expired)),
-        ("expiredMeasurements", json!(rule.expired_measurements)),
-        ("deletedCount", json!(rule.deleted_count)),
-        ("uncertain", json!(rule.uncertain)),
-        ("unconfirmedCount", json!(rule.unconfirmed_count)),
+        ("field", json!(field)),
+        ("expireAfterSeconds", json!(expire_after_seconds)),
+        ("ttlField", json!(ttl_field)),
+        ("status", json!(status)),
+        ("reason", json!(reason)),
+        ("error", json!(error)),
+        ("strategy", json!(strategy)),
+        ("index", json!(index)),
+        ("documentCount", json!(document_count)),
+        ("expiredCount", json!(expired_count)),
+        ("expiredPercent", json!(expired_percent)),
+        ("estimatedBytes", json!(estimated_bytes)),
+        ("oldestExpired", json!(oldest_expired)),
+        ("expiredMeasurements", json!(expired_measurements)),
+        ("deletedCount", json!(deleted_count)),
+        ("uncertain", json!(uncertain)),
+        ("unconfirmedCount", json!(unconfirmed_count)),
         ("forecast", json!(forecast)),
-        ("nativeTtl", json!(rule.native_ttl)),
+        ("nativeTtl", json!(native_ttl)),
     ]
     .map(owned)
     .into();
-    let never = rule.never_expires.iter().flatten();
+    let never = never_expires.iter().flatten();
     values.extend(never.map(|(reason, number)| (format!("neverExpires.{reason}"), json!(number))));
     values
+}
+
+/// Returns the documents of the forecast: of an audit only they are compared, for the other figures are long, or examples.
+fn forecast(audit: &AuditReport) -> Option<u64> {
+    let AuditReport {
+        forecast,
+        sampling: _,
+        newest_expired: _,
+        age_histogram: _,
+        backlog: _,
+        never_expires_samples: _,
+        samples: _,
+        examined: _,
+        create_index: _,
+        native_comparison: _,
+    } = audit;
+    Some(forecast.as_ref()?.iter().map(|day| day.count).sum())
 }
 
 fn owned((key, value): (&str, Value)) -> (String, Value) {
@@ -173,24 +261,16 @@ pub fn to_text(diff: &Diff) -> String {
         let as_of = side.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string());
         lines.push(format!("{word} {}: as of {as_of}, run {}", clean(&side.path), side.run_id));
     }
-    let width = diff.changes.iter().map(|change| change.key.chars().count()).max().unwrap_or(0);
+    let rows: Vec<[String; 2]> = diff.changes.iter().map(|change| [change.key.clone(), changed(change)]).collect();
     let mut title = None;
-    for change in &diff.changes {
+    for (change, line) in diff.changes.iter().zip(align(&rows, |_| false)) {
         let of_change = Some(titled(change));
         if of_change != title {
             lines.push(String::new());
             lines.push(of_change.clone().unwrap_or_default());
             title = of_change;
         }
-        let difference = change.difference.map(|n| format!(" ({}{})", if n < 0 { "-" } else { "+" }, count(n.unsigned_abs())));
-        let line = format!(
-            "  {:<width$}  {} -> {}{}",
-            change.key,
-            shown(change, &change.old),
-            shown(change, &change.new),
-            difference.unwrap_or_default()
-        );
-        lines.push(fold(&line, "    "));
+        lines.push(fold(&format!("  {line}"), "    "));
     }
     if diff.changes.is_empty() {
         lines.push(String::new());
@@ -206,6 +286,11 @@ fn titled(change: &Change) -> String {
         (Some(rule), _) => clean(rule),
         (None, _) => "the run".to_owned(),
     }
+}
+
+fn changed(change: &Change) -> String {
+    let difference = change.difference.map(|n| format!(" ({}{})", if n < 0 { "-" } else { "+" }, count(n.unsigned_abs())));
+    format!("{} -> {}{}", shown(change, &change.old), shown(change, &change.new), difference.unwrap_or_default())
 }
 
 /// Returns a value as a person reads it; `-` is null.

@@ -8,10 +8,10 @@ use super::words::{
 };
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
-use crate::report::PausedMs;
 use crate::report::ages::age;
 use crate::report::lines::pauses;
-use crate::report::{Command, Report, RuleReport, Status};
+use crate::report::native_ttl::NativeSetting;
+use crate::report::{Command, PausedMs, Report, RuleReport, Status};
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
@@ -54,58 +54,96 @@ fn notes(rule: &RuleReport) -> Markup {
 }
 
 fn facts(report: &Report, rule: &RuleReport) -> Markup {
+    // Every field is named, so that a new one does not compile without a decision.
+    let RuleReport {
+        namespace,
+        field,
+        expire_after_seconds,
+        ttl_field,
+        threshold,
+        status,
+        expired_count,
+        expired_measurements,
+        deleted_count,
+        uncertain,
+        unconfirmed_count,
+        document_count,
+        expired_percent,
+        oldest_expired,
+        estimated_bytes,
+        batches,
+        paused_ms,
+        request_units,
+        duration_ms,
+        native_ttl,
+        audit,
+        // In other parts of the article.
+        name: _,
+        reason: _,
+        error: _,
+        warnings: _,
+        never_expires: _,
+        strategy: _,
+        index: _,
+        // Only in other formats.
+        predicate: _,
+        remaining_count: _,
+        oldest_remaining: _,
+        archived_count: _,
+        archive: _,
+    } = rule;
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
     let check = report.command == Command::Check;
-    let looked_at = rule.status != Status::Skipped && report.server.is_some();
+    let looked_at = *status != Status::Skipped && report.server.is_some();
     html! {
         dl.grid {
-            (fact("namespace", code(&rule.namespace)))
-            @if let Some(field) = &rule.field { (fact("field", code(field))) }
-            (fact("expires after", lifetime(rule)))
-            @if let Some(ttl_field) = &rule.ttl_field { (fact("own ttl in", code(ttl_field))) }
-            @if let Some(threshold) = rule.threshold { (fact("threshold", at(threshold))) }
-            @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
+            (fact("namespace", code(namespace)))
+            @if let Some(field) = field { (fact("field", code(field))) }
+            (fact("expires after", lifetime(*expire_after_seconds)))
+            @if let Some(ttl_field) = ttl_field { (fact("own ttl in", code(ttl_field))) }
+            @if let Some(threshold) = threshold { (fact("threshold", at(*threshold))) }
+            @if looked_at || document_count.is_some() { (fact("documents", measured(*document_count))) }
             @if looked_at && is_counted(report) {
-                (fact("expired", measured(rule.expired_count)))
-                (fact("share", share(rule.expired_percent)))
-                @if let Some(measurements) = rule.expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
-                (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
-                @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }
+                (fact("expired", measured(*expired_count)))
+                (fact("share", share(*expired_percent)))
+                @if let Some(measurements) = *expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
+                (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
+                @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
             }
-            @if looked_at && let Some(audit) = &rule.audit {
-                @if rule.expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
+            @if looked_at && let Some(audit) = audit {
+                @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
                 (fact("next 30 days", measured(next_days(audit))))
             }
             @if looked_at { (fact("found by", found_by(rule))) }
-            @if let Some(examined) = rule.audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
+            @if let Some(examined) = audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
                 (fact("examined", html! {
                     (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "
-                    @if rule.expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
+                    @if expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
                     (count(examined.returned))
                 }))
             }
-            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
-            @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule))) }
-            @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
+            @if looked_at && !check { (fact("time", html! { (duration(*duration_ms)) })) }
+            @if looked_at || native_ttl.is_some() { (fact("native TTL", native(native_ttl.as_deref()))) }
+            @if let Some(compared) = audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
                 (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
             }
             @if looked_at && swept(report) {
-                (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
-                @if let Some(unconfirmed) = rule.unconfirmed_count.filter(|number| *number > 0) {
+                (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
+                @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {
                     (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))
                 }
-                (fact("delete commands", html! { (count(rule.batches)) }))
-                @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
-                @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
+                (fact("delete commands", html! { (count(*batches)) }))
+                @if let Some(millis) = paused_ms { (fact("paused", paused(millis))) }
+                @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
             }
         }
     }
 }
 
-fn lifetime(rule: &RuleReport) -> Markup {
+fn lifetime(expire_after_seconds: i64) -> Markup {
     html! {
-        @match rule.expire_after_seconds {
+        @match expire_after_seconds {
             -1 => "only by its own ttl",
             seconds if age(seconds) == format!("{seconds} s") => (age(seconds)),
             seconds => { (age(seconds)) span.muted { " = " (count(seconds.unsigned_abs())) " s" } }
@@ -113,9 +151,9 @@ fn lifetime(rule: &RuleReport) -> Markup {
     }
 }
 
-fn native(rule: &RuleReport) -> Markup {
+fn native(settings: Option<&[NativeSetting]>) -> Markup {
     html! {
-        @match rule.native_ttl.as_deref() {
+        @match settings {
             None => (unmeasured()),
             Some([]) => "none",
             Some(settings) => {
