@@ -7,7 +7,7 @@ use crate::cli::{Common, DiffArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::report::diff::{diff, to_text};
-use crate::report::{Format, Report, SCHEMA_VERSION, json};
+use crate::report::{Format, Report, SCHEMA_VERSION};
 
 /// Writes the changes and returns the exit code, which does not depend on whether there are any.
 ///
@@ -18,7 +18,7 @@ pub fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
     let output = output.open()?;
     let name = |path: &Path| path.display().to_string();
     let diff = diff((&name(&args.old), &old), (&name(&args.new), &new));
-    let text = if output.format == Format::Json { json::render(&diff) } else { to_text(&diff) };
+    let text = output.json_or_text(&diff, to_text);
     output.write("the comparison", &text)?;
     Ok(exit::DONE)
 }

@@ -14,7 +14,7 @@ use crate::native::diff::{self, Difference};
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::plan::guard;
 use crate::policy::only::Only;
-use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport, json};
+use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::server::{Deployment, catalog, native_ttl};
 use crate::text::plural;
 
@@ -55,7 +55,7 @@ pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> any
         rows,
     };
     deployment.close().await;
-    let text = if output.format == Format::Json { json::render(&report) } else { report::to_text(&report) };
+    let text = output.json_or_text(&report, report::to_text);
     Ok(deliver_single(&session.options, output, &text, report.exit_code, &report::summary(&report))?)
 }
 

@@ -3,13 +3,14 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use tracing::{error, warn};
 
 use crate::cli::{Common, SweepArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::{self, Target};
-use crate::report::{self, Format, Report};
+use crate::report::{self, Format, Report, json};
 use crate::text::plural;
 
 /// An open output and the format of what is written to it.
@@ -34,6 +35,11 @@ impl Output {
 
     pub fn is_stdout(&self) -> bool {
         matches!(self.target, Target::Stdout)
+    }
+
+    /// Renders a report as JSON, or as text for any other format.
+    pub fn json_or_text<T: Serialize>(&self, report: &T, to_text: fn(&T) -> String) -> String {
+        if self.format == Format::Json { json::render(report) } else { to_text(report) }
     }
 
     /// Writes the text of a command with a single output; `what` names the text in messages.

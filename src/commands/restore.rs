@@ -16,7 +16,7 @@ use crate::instant::millis;
 use crate::policy::namespace::{Namespace, NamespacePattern};
 use crate::policy::only::Only;
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
-use crate::report::{Format, SCHEMA_VERSION, json};
+use crate::report::{Format, SCHEMA_VERSION};
 use crate::server::insert::{self, Present, Put};
 use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
@@ -82,7 +82,7 @@ pub async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::
         warnings: restore::warnings(stored.complete, &namespaces),
         namespaces,
     };
-    let text = if output.format == Format::Json { json::render(&report) } else { restore::render(&report) };
+    let text = output.json_or_text(&report, restore::render);
     let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
     if options.quiet && !report.complete {
         warn!("the run that wrote this archive did not end");
