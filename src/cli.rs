@@ -75,7 +75,7 @@ pub enum Command {
         #[command(subcommand)]
         command: NativeCommand,
     },
-    /// Print the JSON Schema of the policy or of the report, or the keys of the policy
+    /// Print the JSON Schema of the policy or of a report, or the keys of the policy
     ///
     /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
     Schema(SchemaArgs),
