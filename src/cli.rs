@@ -37,7 +37,7 @@ pub enum Command {
     /// Validate the policy, and with --connect check it against the deployment; never writes
     #[command(after_help = help::with_exit_codes(help::CHECK_EXAMPLES))]
     Check(CheckArgs),
-    /// Show everything a person wants to see before deleting: what would go, its age, what comes next, what never expires and why; never writes
+    /// Show what would be deleted and how old it is, what expires next, and what never expires and why; never writes
     ///
     /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
     /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.

@@ -132,7 +132,7 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
     let table = Table::begin(
         &title,
         &[
-            ("beside", 24),
+            ("meanwhile", 24),
             ("deleted/s", 9),
             ("/ TTL monitor", 15),
             ("p50", 7),

@@ -35,11 +35,15 @@ pub struct Distribution {
     /// Documents that never expire, by reason; `number` stands for all kinds of numbers.
     pub never: BTreeMap<String, u64>,
     pub never_samples: BTreeMap<String, Vec<Value>>,
+    /// The earliest date of any expired document.
     pub oldest: Option<DateTime>,
+    /// The latest date of any expired document.
     pub newest: Option<DateTime>,
     /// Measurements in expired buckets.
     pub measurements: Option<u64>,
+    /// Documents with a number that looks like seconds since 1970 under a rule that expects dates.
     pub number_seconds: u64,
+    /// Documents with a number that looks like milliseconds since 1970 under a rule that expects dates.
     pub number_millis: u64,
     /// Documents that have not expired, with a date in the year 5138 or later.
     pub far: u64,

@@ -186,7 +186,7 @@ pub struct NativeApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
-    /// What to print
+    /// Schema to print, or `keys` for the list of keys
     #[arg(value_name = "OF", default_value = "policy")]
     pub of: SchemaOf,
 }
@@ -207,6 +207,7 @@ pub enum SchemaOf {
 
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
+    /// Shell that is to read the completions
     pub shell: Shell,
 }
 

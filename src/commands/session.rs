@@ -21,7 +21,9 @@ use crate::stop::Stop;
 pub struct Session {
     pub options: Common,
     pub id: String,
+    /// Start by the monotonic clock, for durations and limits.
     pub begun: Instant,
+    /// Start by this machine's clock, for the report.
     pub started_at: DateTime,
     pub policy: Policy,
     pub stop: Stop,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::text::{clean, count, duration, fold, plural};
 
+/// Report of one restore.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreReport {
