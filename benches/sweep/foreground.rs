@@ -43,7 +43,7 @@ enum Beside {
     HalfRate,
 }
 
-/// In the first round the monitor runs before the sweeper whose rate is derived from the monitor's.
+/// Kinds of work, with names. In the first round the monitor comes before the sweeper whose rate is derived from the monitor's.
 const BESIDE: [(&str, Beside); 5] = [
     ("nothing", Beside::Nothing),
     ("TTL monitor", Beside::Peer(Peer::TtlMonitor)),
