@@ -20,7 +20,7 @@ pub mod writer;
 
 /// Runs blocking work, such as reading or writing an archive, on tokio's blocking pool.
 ///
-/// Errors: those of the work, and its panic.
+/// Errors: the errors of the work, or its panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(format!("an internal error: {panic}")))
 }

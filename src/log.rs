@@ -37,8 +37,8 @@ pub enum LogFormat {
 
 /// Installs the log for the rest of the process.
 ///
-/// `verbose` is the number of `-v`: 0 shows warnings, 1 what is being done, 2 every command that is sent (without its body). `quiet` shows
-/// errors only.
+/// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its body).
+/// `quiet` shows only errors.
 pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
     let layer = layer(format, std::io::stderr).with_filter(targets(format, verbose, quiet));
     tracing_subscriber::registry().with(layer).init();

@@ -47,7 +47,7 @@ pub struct PlannedRule {
     /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
     pub threshold: Option<DateTime>,
     pub decision: Decision,
-    /// Remarks for people that do not keep the rule from running.
+    /// Warnings, which do not keep the rule from running.
     pub warnings: Vec<String>,
 }
 
@@ -144,7 +144,7 @@ impl RuleLimits {
     }
 }
 
-/// The documents of a rule, and the way to find them.
+/// The documents of a rule, and how to find them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selection {
     pub predicate: Document,

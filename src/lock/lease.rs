@@ -2,7 +2,7 @@
 //! can rely on one; [`crate::server::lease`] sends the commands.
 //!
 //! A lease is a document: `_id` (the namespace), `runId`, `host`, `pid`, `since`, `heartbeat` and `expiresAt`. It is taken by an update
-//! with upsert whose filter matches an expired document only: if the lease has not expired, the insert fails because the `_id` exists. No
+//! with upsert whose filter matches only an expired document: if the lease has not expired, the insert fails because the `_id` exists. No
 //! TTL index is needed, and nothing is ever deleted: a released lease has no `runId` and has expired.
 //!
 //! Times are the server's, read by `hello` before each command and compared by plain operators. This works on every service,

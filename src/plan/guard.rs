@@ -47,7 +47,7 @@ pub enum Guard {
     Capped,
     /// The rule cannot be applied to the buckets of a time-series collection.
     TimeSeries,
-    /// The rule names no field, and the collection is no time-series collection.
+    /// The rule names no field, and the collection is not a time-series collection.
     Field,
     /// The service does not compare by a collation.
     Collation,

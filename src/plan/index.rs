@@ -12,7 +12,7 @@ use crate::values::float;
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexChoice {
     pub name: String,
-    /// Whether walking the index forward meets the oldest date first.
+    /// Whether walking the index forward reaches the oldest date first.
     pub oldest_first: bool,
     /// Whether the rule's date or filter bounds the walk. A hinted index may serve neither, and is then walked as a whole.
     pub bounded: bool,
@@ -56,7 +56,7 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
             && !index.hidden
             && covers_rule(index, rule, collation)
     });
-    // Ascending first, since a descending index that is multikey cannot be walked from the oldest date; then the shortest key.
+    // Ascending first, because a descending multikey index cannot be walked from the oldest date; then the shortest key.
     Ok(usable
         .map(|index| (choice(index, rule, field), index.key.len()))
         .min_by_key(|(choice, length)| (!choice.oldest_first, *length))

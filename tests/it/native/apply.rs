@@ -113,7 +113,7 @@ async fn nothing_is_changed_without_a_yes() {
     let rules = "  - {namespace: DB.differs, field: at, expireAfter: 1d}\n";
     let nobody = case.run(rules, &["native", "apply"]).await;
     assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(2), ""), "{nobody:?}");
-    assert!(nobody.stderr.contains("standard input is no terminal; nothing was contacted"), "{nobody:?}");
+    assert!(nobody.stderr.contains("standard input is not a terminal; nothing was contacted"), "{nobody:?}");
     let unknown = case.run(rules, &["native", "diff", "--format", "csv"]).await;
     assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""), "{unknown:?}");
     for (answer, code, seconds) in [("no\n", 1, 60), ("y\n", 1, 60), ("\u{3}", 130, 60), ("yes\n", 0, 86400)] {

@@ -71,7 +71,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
         "expected `30d`?",
         "found the number 0; expected a number above 0 and at most 100",
         "[50]: ",
-        "The connection string is not in it",
+        "The file does not contain the connection string",
         "sweeper sweep --dry-run",
     ] {
         // Long lines are wrapped.
