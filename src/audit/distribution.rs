@@ -126,14 +126,17 @@ impl Distribution {
         }
     }
 
+    /// Returns the number of expired documents.
     pub fn expired(&self) -> u64 {
         self.ages.iter().map(|(expired, _)| expired).sum()
     }
 
+    /// Returns the number of documents that expire later.
     pub fn not_expired(&self) -> u64 {
         self.ages.iter().map(|(_, not_expired)| not_expired).sum()
     }
 
+    /// Returns the number of documents that never expire.
     pub fn never(&self) -> u64 {
         self.never.values().sum()
     }

@@ -6,12 +6,13 @@ use super::{Command, PausedMs, Report, RuleReport, Status, Strategy};
 use crate::plan::Reason;
 use crate::text::{bytes, clean, count, duration, plural};
 
+/// Heads of the columns.
 pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
 
 /// Index of the first column with numbers.
 pub const FIRST_NUMBER: usize = 2;
 
-/// Maximum number of rules with nothing to do that get a row each; more of them share one line.
+/// Maximum number of rules with nothing to do that get a row each; if there are more, one line counts them.
 const MAX_QUIET: usize = 10;
 
 /// Severity of a note.
@@ -53,6 +54,7 @@ pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
     (report.rules.iter().filter(|rule| !is_quiet(rule)).collect(), quiet)
 }
 
+/// Whether nothing is to be said about a rule: nothing expired or deleted, no warning, and no document that looks meant to expire.
 pub fn is_quiet(rule: &RuleReport) -> bool {
     matches!(rule.status, Status::Complete | Status::Skipped)
         && rule.expired_count.unwrap_or(0) == 0
