@@ -225,7 +225,7 @@ fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
 
 /// Reads everything that a sweep needs to know about a listed collection.
 async fn look(deployment: &Deployment, listed: Collection) -> Seen {
-    // Buckets are found along their `_id`, whichever indexes there are.
+    // Buckets are found along their `_id`, regardless of the indexes.
     let is_series = matches!(listed.kind, Kind::TimeSeries(_));
     let needed = if is_series { ["find", "remove"] } else { ["find", "listIndexes"] };
     let storage = listed.storage();

@@ -11,7 +11,7 @@ pub const NAMESPACE_NOT_FOUND: i32 = 26;
 pub const CURSOR_NOT_FOUND: i32 = 43;
 pub const MAX_TIME_MS_EXPIRED: i32 = 50;
 pub const COMMAND_NOT_FOUND: i32 = 59;
-/// The members did not confirm in the time that the write concern gives them.
+/// The members did not confirm within the time limit of the write concern.
 pub const WRITE_CONCERN_TIMEOUT: i32 = 64;
 pub const CANNOT_CREATE_INDEX: i32 = 67;
 pub const INVALID_OPTIONS: i32 = 72;
@@ -62,7 +62,7 @@ const RETRYABLE: [i32; 13] = [
 /// Codes with which a server refuses a command before doing anything: no privilege, no primary.
 const REFUSALS: [i32; 3] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK];
 
-/// Codes that end an operation wherever it is. A delete that ends like this fails as a command, and its `n` is lost.
+/// Codes that end an operation at any point. A delete that ends like this fails as a command, and its `n` is lost.
 ///
 /// Source: mongo `error_codes.yml`, category Interruption.
 const INTERRUPTIONS: [i32; 6] =

@@ -1,7 +1,7 @@
 //! The rights to delete and to record, as values.
 
-/// The right to delete, which [`super::delete`] requires. Only a sweep can create it that is not a dry run and that a person at a
-/// terminal, if there is one, has confirmed.
+/// The right to delete, which [`super::delete`] requires. A sweep can create it only if it is not a dry run and if the person at
+/// the terminal, if there is one, has confirmed it.
 pub struct DeleteGrant(());
 
 /// The answer to the question that a sweep asks before it deletes. If the answer is no, the sweep ends before this is needed.

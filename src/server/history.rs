@@ -36,7 +36,7 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
     let command = Command::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
-        // After waiting for an unreachable server, or for a reply that does not come, no further wait is worth it.
+        // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
         let may_retry = !cause.is_timeout() && begun.elapsed() < MAX_ATTEMPTS_TIME;
         retries.wait(cause).filter(|_| may_retry)
     };

@@ -35,7 +35,7 @@ pub enum Lag {
 }
 
 impl Lag {
-    /// Names the member that is further behind than `max`; an unknown lag counts as further behind.
+    /// Returns a sentence about a lag that exceeds `max` or is unknown; `None` for any other.
     pub fn behind(&self, max: Duration) -> Option<String> {
         match self {
             Lag::Known { member, lag } if *lag > max => {
@@ -51,7 +51,7 @@ impl Lag {
 pub enum LagSource {
     /// No member follows: a standalone server, or a service that does not show its members.
     NoSecondary,
-    /// The positions of the members, looked at every second.
+    /// The positions of the members, read every second.
     Members(LagWatch),
     /// The time in which a majority confirms a batch. Holds the reason why nothing more exact is known.
     Majority(String),

@@ -13,14 +13,15 @@ use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
 
-/// The number of documents that a setting would delete as soon as it is made, and of all documents.
+/// Numbers of documents: those that a setting would delete as soon as it is made, and all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affected {
     pub expired: u64,
     pub documents: u64,
 }
 
-/// Counts the documents that have expired by a setting; `None` if it switches deleting off, or the date by which it deletes is not visible.
+/// Counts the documents that have expired by a setting; `None` if it switches deleting off, or if the date that decides is not
+/// visible.
 pub async fn affected(deployment: &Deployment, namespace: &Namespace, target: &TtlTarget) -> Result<Option<Affected>> {
     let Some(seconds) = target.seconds.and_then(|seconds| u32::try_from(seconds).ok()) else { return Ok(None) };
     if target.scope == Scope::LastChange {

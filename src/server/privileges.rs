@@ -1,4 +1,4 @@
-//! Privileges of the connected user: those that a rule needs, and the one text for those that are missing.
+//! Privileges of the connected user: those that a rule needs, and the message about those that are missing.
 
 use bson::{Bson, Document, doc};
 

@@ -25,7 +25,7 @@ pub struct RunBudget {
     leases: Leases,
 }
 
-/// Limits of a run; `None` is no limit.
+/// Limits of a run; `None` means no limit.
 #[derive(Debug, Default)]
 pub struct Limits {
     /// Counted from the beginning of the run.

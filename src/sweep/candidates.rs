@@ -41,7 +41,7 @@ pub struct Candidates<'a> {
     /// A candidate that was read but did not go into a batch.
     next: Option<Candidate>,
     exhausted: bool,
-    /// Retries since the last candidate.
+    /// The retries that are left for reading the next candidate.
     retries: Retries,
 }
 

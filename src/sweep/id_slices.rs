@@ -21,7 +21,7 @@ pub struct IdSlices<'a> {
 }
 
 impl<'a> IdSlices<'a> {
-    /// Opens a pass; `None` if ranges would be slower than one read of the collection: the order of `_id`s that are not ObjectIds
+    /// Opens a pass; `None` if ranges would be worse than one read of the collection: the order of `_id`s that are not ObjectIds
     /// may be unrelated to the order in which the documents are stored, and a comparison covers values of one type only.
     pub async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let RuleSweep { deployment, rule, .. } = sweep;
