@@ -23,29 +23,66 @@ pub fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
 
 /// Logs that a rule has ended, or will not be swept.
 pub fn rule_ended(rule: &RuleReport) {
+    // Every field is named, so that a new one does not compile without a decision.
+    let RuleReport {
+        name,
+        namespace,
+        status,
+        reason,
+        expired_count,
+        deleted_count,
+        uncertain,
+        unconfirmed_count,
+        batches,
+        request_units,
+        duration_ms,
+        error,
+        // Only in the report.
+        field: _,
+        expire_after_seconds: _,
+        ttl_field: _,
+        threshold: _,
+        predicate: _,
+        expired_measurements: _,
+        remaining_count: _,
+        oldest_remaining: _,
+        archived_count: _,
+        archive: _,
+        document_count: _,
+        expired_percent: _,
+        oldest_expired: _,
+        estimated_bytes: _,
+        never_expires: _,
+        paused_ms: _,
+        native_ttl: _,
+        strategy: _,
+        index: _,
+        warnings: _,
+        audit: _,
+    } = rule;
     macro_rules! say {
         ($level:ident) => {
             $level!(
                 target: RUN,
                 event = "ruleEnds",
-                rule = rule.name,
-                namespace = rule.namespace,
-                status = %rule.status,
-                reason = rule.reason.as_ref().map(tracing::field::display),
-                expiredCount = rule.expired_count,
-                deletedCount = rule.deleted_count,
-                uncertain = rule.uncertain,
-                unconfirmedCount = rule.unconfirmed_count,
-                batches = rule.batches,
-                requestUnits = rule.request_units,
-                durationMs = rule.duration_ms,
-                error = rule.error,
+                rule = name,
+                namespace,
+                %status,
+                reason = reason.as_ref().map(tracing::field::display),
+                expiredCount = expired_count,
+                deletedCount = deleted_count,
+                uncertain,
+                unconfirmedCount = unconfirmed_count,
+                batches,
+                requestUnits = request_units,
+                durationMs = duration_ms,
+                error,
                 "{}",
                 ended(rule)
             )
         };
     }
-    match rule.status {
+    match status {
         Status::Failed => say!(error),
         Status::Partial | Status::Refused => say!(warn),
         Status::Complete | Status::Skipped => say!(info),

@@ -137,41 +137,79 @@ fn kept_because(reason: &str) -> String {
 }
 
 fn facts(title: &str, rule: &RuleReport) -> String {
-    let namespace = Some(clean(&rule.namespace)).filter(|namespace| !title.ends_with(namespace.as_str()));
-    let what: Vec<String> = namespace.into_iter().chain(rule.field.as_deref().map(clean)).collect();
+    // Every field is named, so that a new one does not compile without a decision.
+    let RuleReport {
+        namespace,
+        field,
+        ttl_field,
+        threshold,
+        archived_count,
+        archive,
+        oldest_expired,
+        estimated_bytes,
+        expired_measurements,
+        batches,
+        paused_ms,
+        request_units,
+        strategy,
+        index,
+        // In the row of the rule, or in notes and sections of their own.
+        name: _,
+        status: _,
+        reason: _,
+        expired_count: _,
+        deleted_count: _,
+        uncertain: _,
+        document_count: _,
+        expired_percent: _,
+        never_expires: _,
+        duration_ms: _,
+        warnings: _,
+        error: _,
+        audit: _,
+        // Only in other formats; documents that are not confirmed have a warning.
+        expire_after_seconds: _,
+        predicate: _,
+        unconfirmed_count: _,
+        remaining_count: _,
+        oldest_remaining: _,
+        native_ttl: _,
+    } = rule;
+    let namespace = Some(clean(namespace)).filter(|namespace| !title.ends_with(namespace.as_str()));
+    let what: Vec<String> = namespace.into_iter().chain(field.as_deref().map(clean)).collect();
     let mut facts = vec![what.join(" ")];
-    if let Some(threshold) = &rule.threshold {
+    if let Some(threshold) = threshold {
         facts.push(format!("at or before {threshold}"));
     }
-    if let Some(ttl_field) = &rule.ttl_field {
+    if let Some(ttl_field) = ttl_field {
         facts.push(format!("or by its own `{}`", clean(ttl_field)));
     }
-    if let Some(oldest) = &rule.oldest_expired {
+    if let Some(oldest) = oldest_expired {
         facts.push(format!("oldest {oldest}"));
     }
-    if let Some(size) = rule.estimated_bytes {
+    if let Some(size) = *estimated_bytes {
         facts.push(format!("about {}", bytes(size)));
     }
-    if let Some(measurements) = rule.expired_measurements {
+    if let Some(measurements) = *expired_measurements {
         facts.push(plural(measurements, "measurement"));
     }
-    facts.push(match (&rule.index, rule.strategy) {
+    facts.push(match (index, strategy) {
         (Some(index), _) => format!("index {}", clean(index)),
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
         (None, _) => "collection scan".to_owned(),
     });
-    if rule.batches > 0 {
-        facts.push(plural(rule.batches, "delete command"));
+    if *batches > 0 {
+        facts.push(plural(*batches, "delete command"));
     }
-    match (&rule.archive, rule.archived_count) {
+    match (archive, *archived_count) {
         (Some(path), Some(number)) => facts.push(format!("{} archived in {}", plural(number, "document"), clean(path))),
         (Some(path), None) => facts.push(format!("archives to {}", clean(path))),
         (None, _) => {}
     }
-    if let Some(units) = rule.request_units {
+    if let Some(units) = request_units {
         facts.push(format!("{units:.0} request units"));
     }
-    facts.extend(rule.paused_ms.into_iter().flat_map(pauses).map(|pause| format!("paused {pause}")));
+    facts.extend(paused_ms.iter().copied().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")
 }
 
