@@ -13,7 +13,7 @@ use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, Ser
 
 /// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Approval {
+pub(crate) struct Approval {
     report: Report,
     as_of: DateTime,
 }
@@ -22,7 +22,7 @@ impl Approval {
     /// Reads a saved report.
     ///
     /// Errors: the text is not the report of an audit or a dry run, or has another schema; the message says what was expected.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected the JSON report of `sweeper audit`";
         let report: Report = serde_json::from_str(text).map_err(|cause| format!("{cause}; {EXPECTED}"))?;
         if report.schema_version != SCHEMA_VERSION {
@@ -36,19 +36,19 @@ impl Approval {
     }
 
     /// Returns the instant that the plan took for now.
-    pub fn as_of(&self) -> DateTime {
+    pub(crate) fn as_of(&self) -> DateTime {
         self.as_of
     }
 
     /// Returns the entry of the plan in the report of the sweep.
-    pub fn reported(&self, path: String) -> PlanReport {
+    pub(crate) fn reported(&self, path: String) -> PlanReport {
         PlanReport { path, run_id: self.report.run_id.clone() }
     }
 
     /// Limits a plan to what was approved. `most_age` is the maximum age of the approval, inclusive.
     ///
     /// Rules that the approval does not contain are skipped. If the approval no longer holds, all rules are refused.
-    pub fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
+    pub(crate) fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
         let drift = self.drift(policy, server, most_age);
         for planned in &mut plan.rules {
             let (Decision::Sweep(sweep) | Decision::Refuse { countable: Some(sweep), .. }) = &mut planned.decision else {

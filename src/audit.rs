@@ -1,29 +1,29 @@
 //! Figures of an audit from the counts of the server. Values in, values out.
 
-pub mod distribution;
-pub mod doubts;
-pub mod figures;
-pub mod ranges;
-pub mod sample;
+pub(crate) mod distribution;
+pub(crate) mod doubts;
+pub(crate) mod figures;
+pub(crate) mod ranges;
+pub(crate) mod sample;
 
 /// Documents of the largest collection that is not sampled.
-pub const SAMPLED_ABOVE: u64 = 1_000_000;
+pub(crate) const SAMPLED_ABOVE: u64 = 1_000_000;
 
 /// Documents of a sample, give or take a few hundred.
-pub const SAMPLE: u64 = 100_000;
+pub(crate) const SAMPLE: u64 = 100_000;
 
 /// Returns the share of the documents that is sampled; `None` if every document is looked at.
 ///
 /// A sample is drawn by `$sampleRate`, which reads the whole collection but spends nothing on what it leaves out. `$sample` reads only what it
 /// returns, but does not choose evenly: on mongod 6.0.5 some tenths of a collection, in the order of its dates, came up three times as often as
 /// others, run after run, and no margin holds for such a sample.
-pub fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
+pub(crate) fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
     (documents > SAMPLED_ABOVE && !exact).then(|| SAMPLE as f64 / documents as f64)
 }
 
 /// Returns the margin of a sample of this size in percentage points: 95 % of all measured shares are within it. Assumes a share of one half,
 /// the worst case.
-pub fn margin_percent(sampled: u64) -> f64 {
+pub(crate) fn margin_percent(sampled: u64) -> f64 {
     let margin = 1.96 * (0.25 / sampled.max(1) as f64).sqrt() * 100.0;
     ((margin * 100.0).round() / 100.0).min(100.0)
 }

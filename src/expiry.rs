@@ -1,9 +1,9 @@
 //! The complete predicate of a rule as one filter document, which selects the expired documents. Every delete and every count
 //! carries it.
 
-pub mod classes;
+pub(crate) mod classes;
 mod earliest;
-pub mod shape;
+pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
 
@@ -209,7 +209,7 @@ impl Expiry {
 
 /// Returns the instant at or before which a date counts as expired; `None` without `expire_after_seconds`, because
 /// documents then need a ttl of their own.
-pub fn threshold(as_of: DateTime, expire_after_seconds: Option<u32>) -> Option<DateTime> {
+pub(crate) fn threshold(as_of: DateTime, expire_after_seconds: Option<u32>) -> Option<DateTime> {
     expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))
 }
 

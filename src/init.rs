@@ -1,7 +1,7 @@
 //! Draft of a first policy, from a few answers and a sample of documents. Values in, values out.
 
-pub mod draft;
-pub mod fields;
+pub(crate) mod draft;
+pub(crate) mod fields;
 
-pub use draft::Draft;
-pub use fields::{DateField, date_fields};
+pub(crate) use draft::Draft;
+pub(crate) use fields::{DateField, date_fields};

@@ -1,8 +1,8 @@
 //! Locks that keep two runs from sweeping the same collection at the same time: a file on one machine, leases in the database between
 //! several machines.
 
-pub mod file;
-pub mod lease;
+pub(crate) mod file;
+pub(crate) mod lease;
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::text::clean;
 /// The run that holds a lock, as the lock names it to other runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Holder {
+pub(crate) struct Holder {
     pub run_id: String,
     pub host: String,
     pub pid: u32,
@@ -25,7 +25,7 @@ pub struct Holder {
 
 impl Holder {
     /// Returns this process as the holder of a lock since an instant.
-    pub fn me(run_id: &str, since: DateTime) -> Self {
+    pub(crate) fn me(run_id: &str, since: DateTime) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { run_id: run_id.to_owned(), host, pid: std::process::id(), since: rfc3339(since) }
     }
@@ -40,14 +40,14 @@ impl fmt::Display for Holder {
 
 /// Outcome of an attempt to take a lock.
 #[derive(Debug)]
-pub enum Attempt<T> {
+pub(crate) enum Attempt<T> {
     Taken(T),
     Held(Occupant),
 }
 
 /// The run that holds a lock, as far as the lock is readable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Occupant {
+pub(crate) struct Occupant {
     pub holder: Option<Holder>,
     /// End of the lock if it is not renewed; `None` for a file, or if the lease does not name it.
     pub expires_at: Option<DateTime>,
@@ -55,7 +55,7 @@ pub struct Occupant {
 
 impl Occupant {
     /// Formats the holder, or a placeholder if the lock does not name one.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.holder.as_ref().map_or_else(|| "an unidentified run".to_owned(), Holder::to_string)
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// A place to write to, found writable before anything is contacted.
-pub enum Target {
+pub(crate) enum Target {
     Stdout,
     /// A file that is replaced as a whole at the end.
     Replace(PathBuf),
@@ -22,7 +22,7 @@ impl Target {
     /// Opens a place and checks, without changing it, that it can be written. `-` is standard output.
     ///
     /// Errors: the operating system's, if the directory or the file cannot be written.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if is_stdout(path) {
             return Ok(Target::Stdout);
         }
@@ -44,7 +44,7 @@ impl Target {
     /// Does the same as [`Target::open`] for a file that must not exist yet.
     ///
     /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
-    pub fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
         if !is_stdout(path) && path.symlink_metadata().is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -55,7 +55,7 @@ impl Target {
     }
 
     /// Writes the text. A closed reader of standard output is not an error.
-    pub fn write(self, text: &str) -> io::Result<()> {
+    pub(crate) fn write(self, text: &str) -> io::Result<()> {
         match self {
             Target::Stdout => to_stdout(text),
             Target::Replace(path) => replace(temporary(&path)?, &path, text),
@@ -69,12 +69,12 @@ impl Target {
 }
 
 /// Whether a path stands for standard output.
-pub fn is_stdout(path: &Path) -> bool {
+pub(crate) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
 /// Writes a file that another user's process reads: replaces it as a whole, and makes a new one readable for all users.
-pub fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     match Target::open(path)? {
         Target::Replace(path) => {
             let temporary = temporary(&path)?;
@@ -95,7 +95,7 @@ fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> 
 
 /// Returns the canonical path of a file, even if the file does not exist yet. Two paths with the same canonical path name one
 /// file.
-pub fn canonical(path: &Path) -> PathBuf {
+pub(crate) fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
     }
@@ -145,7 +145,7 @@ fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile>
 }
 
 /// Writes to standard output. A closed reader is not an error.
-pub fn to_stdout(text: &str) -> io::Result<()> {
+pub(crate) fn to_stdout(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -20,7 +20,7 @@ const ENOUGH: u32 = 100;
 
 /// The size of batches and the rest between them, adjusted so that the latency of a delete command stays near a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub(crate) struct Pace {
     size: u32,
     max: u32,
     target: Duration,
@@ -31,7 +31,7 @@ pub struct Pace {
 
 /// The measurements of a batch that the pace depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchTiming {
+pub(crate) struct BatchTiming {
     /// Documents that the batch asked for.
     pub documents: u64,
     /// `None` if the time says nothing about the server.
@@ -43,22 +43,22 @@ pub struct BatchTiming {
 impl Pace {
     /// Creates a pace. `first` is the size of the first batch, while the speed of the server is unknown; `max` is never exceeded;
     /// `target` is the desired latency of one delete command.
-    pub fn new(first: u32, max: u32, target: Duration) -> Self {
+    pub(crate) fn new(first: u32, max: u32, target: Duration) -> Self {
         Self { size: first.min(max).max(1), max, target, rest: Duration::ZERO, careful: false }
     }
 
     /// Returns the number of documents that the next batch may take at most; at least 1.
-    pub fn batch_size(&self) -> u32 {
+    pub(crate) fn batch_size(&self) -> u32 {
         self.size
     }
 
     /// Returns the time to leave the server alone before the next batch: the time by which the last one exceeded the target.
-    pub fn rest(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         self.rest
     }
 
     /// Adjusts size and rest after a batch.
-    pub fn record(&mut self, batch: &BatchTiming) {
+    pub(crate) fn record(&mut self, batch: &BatchTiming) {
         let saturated = |documents: u64| u32::try_from(documents).unwrap_or(u32::MAX);
         match (batch.overloaded_after, batch.latency) {
             (Some(done), _) => self.shrink_to(saturated(done)),
@@ -93,7 +93,7 @@ impl Pace {
 /// again as the one before.
 ///
 /// `attempt` counts from 0; `jitter` is from 0 to 1 and keeps many clients from returning at the same moment.
-pub fn back_off(attempt: u32, jitter: f64) -> Duration {
+pub(crate) fn back_off(attempt: u32, jitter: f64) -> Duration {
     const FIRST: f64 = 0.25;
     const MAX: f64 = 5.0;
     let seconds = (FIRST * 1.5_f64.powi(attempt.min(30).cast_signed())).min(MAX);
@@ -102,7 +102,7 @@ pub fn back_off(attempt: u32, jitter: f64) -> Duration {
 
 /// A limit of documents per second, without bursts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     rate: u32,
     /// Time since the run began at which the rate allows the next documents.
     free_at: Duration,
@@ -110,29 +110,29 @@ pub struct RateLimit {
 
 impl RateLimit {
     /// Creates a limit of `rate` documents per second.
-    pub fn new(rate: u32) -> Self {
+    pub(crate) fn new(rate: u32) -> Self {
         Self { rate, free_at: Duration::ZERO }
     }
 
     /// Returns the number of documents that a batch may take at most.
-    pub fn batch_limit(&self) -> u32 {
+    pub(crate) fn batch_limit(&self) -> u32 {
         let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
         many.max(ENOUGH).min(few).max(1)
     }
 
     /// Returns the wait before the next batch. `now` is the time since the run began; it never goes back.
-    pub fn wait(&self, now: Duration) -> Duration {
+    pub(crate) fn wait(&self, now: Duration) -> Duration {
         self.free_at.saturating_sub(now)
     }
 
     /// Charges documents to the rate; later batches wait until their time has passed.
-    pub fn take(&mut self, documents: u64, now: Duration) {
+    pub(crate) fn take(&mut self, documents: u64, now: Duration) {
         // Unused time is not saved up, except for the delay of a timer: no burst follows a pause.
         self.free_at = self.free_at.max(now.saturating_sub(MAX_DELAY)) + self.cost(documents);
     }
 
     /// Corrects an earlier [`Self::take`]: refunds documents that were not deleted, and charges those deleted in excess.
-    pub fn settle(&mut self, taken: u64, deleted: u64) {
+    pub(crate) fn settle(&mut self, taken: u64, deleted: u64) {
         self.free_at = (self.free_at + self.cost(deleted)).saturating_sub(self.cost(taken));
     }
 

@@ -13,7 +13,7 @@ use crate::log::PROGRESS;
 use crate::text::{clean, count, plural};
 
 /// Interval between two lines.
-pub const LINE_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Maximum number of rules that have a bar, or are named in a line, at the same time.
 const MAX_SHOWN: usize = 6;
@@ -26,14 +26,14 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Show {
+pub(crate) enum Show {
     Nothing,
     Lines,
     Bars,
 }
 
 /// Progress of a sweep.
-pub struct Progress {
+pub(crate) struct Progress {
     show: Show,
     bars: MultiProgress,
     state: Mutex<State>,
@@ -66,14 +66,14 @@ struct Running {
 type Waits = Arc<Mutex<Option<(String, Instant)>>>;
 
 /// Progress of one rule; ends when dropped.
-pub struct RuleProgress<'a> {
+pub(crate) struct RuleProgress<'a> {
     progress: &'a Progress,
     id: usize,
 }
 
 impl Progress {
     /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted them.
-    pub fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
+    pub(crate) fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
         let bars = MultiProgress::new();
         let total = (show == Show::Bars && rules > 1).then(|| {
             let total = bars.add(bar(expected, &Waits::default()));
@@ -88,12 +88,12 @@ impl Progress {
     }
 
     /// Whether bars are shown, so that an expected count would be seen.
-    pub fn shows_bars(&self) -> bool {
+    pub(crate) fn shows_bars(&self) -> bool {
         self.show == Show::Bars
     }
 
     /// Begins the progress of a rule. `expected` is the number of its expired documents, if it counted them.
-    pub fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
+    pub(crate) fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
         let mut state = self.state.lock();
         let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
         let waits = Waits::default();
@@ -121,7 +121,7 @@ impl Progress {
     }
 
     /// Writes a line, if progress is shown as lines. To be called every [`LINE_EVERY`].
-    pub fn line(&self) {
+    pub(crate) fn line(&self) {
         if self.show != Show::Lines {
             return;
         }
@@ -162,7 +162,7 @@ impl Progress {
     }
 
     /// Removes the bars at the end of the run.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(total) = &self.state.lock().total {
             total.finish_and_clear();
         }
@@ -179,7 +179,7 @@ impl State {
 
 impl RuleProgress<'_> {
     /// Adds deleted documents.
-    pub fn deleted(&self, documents: u64) {
+    pub(crate) fn deleted(&self, documents: u64) {
         let mut state = self.progress.state.lock();
         state.deleted += documents;
         if let Some(total) = &state.total {
@@ -192,7 +192,7 @@ impl RuleProgress<'_> {
     }
 
     /// Notes the reason why the rule waits, or with `None` the end of the wait.
-    pub fn waits(&self, why: Option<&str>) {
+    pub(crate) fn waits(&self, why: Option<&str>) {
         if let Some(running) = self.progress.state.lock().running.get(&self.id) {
             let mut waits = running.waits.lock();
             let since = waits.take().map(|(_, since)| since);
@@ -248,7 +248,7 @@ fn per_second(documents: u64, time: Duration) -> u64 {
 }
 
 /// Progress of an audit, which examines one rule after another.
-pub struct AuditProgress {
+pub(crate) struct AuditProgress {
     show: Show,
     rules: usize,
     spinner: ProgressBar,
@@ -256,7 +256,7 @@ pub struct AuditProgress {
 }
 
 impl AuditProgress {
-    pub fn new(show: Show, rules: usize) -> Self {
+    pub(crate) fn new(show: Show, rules: usize) -> Self {
         let spinner = if show == Show::Bars { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         // The template is a constant, and a spinner without style still turns.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -267,14 +267,14 @@ impl AuditProgress {
     }
 
     /// Notes that the rule with this number, counted from 0, is examined for `what`.
-    pub fn at(&self, rule: usize, namespace: &str, what: &str) {
+    pub(crate) fn at(&self, rule: usize, namespace: &str, what: &str) {
         let message = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), clean(namespace));
         self.spinner.set_message(message.clone());
         *self.message.lock() = message;
     }
 
     /// Writes a line every [`LINE_EVERY`], if progress is shown as lines. Never returns.
-    pub async fn lines(&self) {
+    pub(crate) async fn lines(&self) {
         loop {
             tokio::time::sleep(LINE_EVERY).await;
             if self.show == Show::Lines {

@@ -7,20 +7,20 @@ const MAX_JITTER: (f64, Duration) = (0.05, Duration::from_secs(30));
 
 /// Start times of runs: the multiples of an interval since 1970, all delayed by the same small jitter.
 #[derive(Debug, Clone, Copy)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     every: Duration,
     jitter: Duration,
 }
 
 impl Schedule {
     /// Creates a schedule. `random`, from 0 to 1, decides the jitter.
-    pub fn new(every: Duration, random: f64) -> Self {
+    pub(crate) fn new(every: Duration, random: f64) -> Self {
         let (share, max) = MAX_JITTER;
         Self { every, jitter: every.mul_f64(share).min(max).mul_f64(random) }
     }
 
     /// Returns the first start after `now`, both as times since 1970. Starts that were missed meanwhile are skipped.
-    pub fn next(&self, now: Duration) -> Duration {
+    pub(crate) fn next(&self, now: Duration) -> Duration {
         let every = self.every.as_nanos().max(1);
         let since = now.saturating_sub(self.jitter).as_nanos() % every;
         let left = Duration::from_nanos(u64::try_from(every - since).unwrap_or(u64::MAX));

@@ -1,36 +1,36 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
-pub mod audit;
-pub mod catalog;
-pub mod codes;
-pub mod connect;
-pub mod count;
-pub mod delete;
-pub mod document_match;
-pub mod driver;
-pub mod error;
-pub mod figures;
-pub mod find;
-pub mod grant;
-pub mod history;
-pub mod insert;
-pub mod lag;
-pub mod lease;
-pub mod metadata;
-pub mod meter;
-pub mod native_ttl;
-pub mod overload;
-pub mod privileges;
-pub mod restriction;
-pub mod retry;
-pub mod sample;
+pub(crate) mod audit;
+pub(crate) mod catalog;
+pub(crate) mod codes;
+pub(crate) mod connect;
+pub(crate) mod count;
+pub(crate) mod delete;
+pub(crate) mod document_match;
+pub(crate) mod driver;
+pub(crate) mod error;
+pub(crate) mod figures;
+pub(crate) mod find;
+pub(crate) mod grant;
+pub(crate) mod history;
+pub(crate) mod insert;
+pub(crate) mod lag;
+pub(crate) mod lease;
+pub(crate) mod metadata;
+pub(crate) mod meter;
+pub(crate) mod native_ttl;
+pub(crate) mod overload;
+pub(crate) mod privileges;
+pub(crate) mod restriction;
+pub(crate) mod retry;
+pub(crate) mod sample;
 #[cfg(test)]
 mod scripted;
-pub mod shard_key;
-pub mod statement;
-pub mod timeout;
-pub mod transport;
-pub mod uri;
+pub(crate) mod shard_key;
+pub(crate) mod statement;
+pub(crate) mod timeout;
+pub(crate) mod transport;
+pub(crate) mod uri;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ const MAX_CONCURRENT_READS: usize = 8;
 ///
 /// The default is for guards: a count on a secondary would be compared with a count on the primary.
 #[derive(Debug, Clone, Default)]
-pub struct ReadOptions {
+pub(crate) struct ReadOptions {
     pub preference: ReadPreference,
     /// Time that the server may work on one query; `None` for no limit.
     pub max_time: Option<Duration>,
@@ -62,7 +62,7 @@ pub struct ReadOptions {
 
 /// One connection to one deployment, for one run.
 #[derive(Clone)]
-pub struct Deployment {
+pub(crate) struct Deployment {
     transport: Arc<dyn Transport>,
     pub facts: ServerFacts,
     /// The comment of every command, by which the server's log and profiler name the run.
@@ -80,24 +80,24 @@ pub struct Deployment {
 
 impl Deployment {
     /// Runs one command on the primary, once, without a time limit. Carries the run's comment if the flavor supports comments.
-    pub async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
+    pub(crate) async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         self.send(Command::of(database, &self.marked(command))?).await
     }
 
     /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::once`] says.
-    pub async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
+    pub(crate) async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         let command = Command::of(database, &self.marked(command))?;
         let mut retries = Retries::once();
         retry(|cause| retries.wait(cause), || self.send(command.clone())).await
     }
 
     /// Runs a command as it is.
-    pub async fn send(&self, command: Command) -> Result<Document, ServerError> {
+    pub(crate) async fn send(&self, command: Command) -> Result<Document, ServerError> {
         self.transport.run(command).await
     }
 
     /// Runs a write command as it is. A statement that failed, or a write concern that was not met, is an error.
-    pub async fn write(&self, command: Command) -> Result<Document, ServerError> {
+    pub(crate) async fn write(&self, command: Command) -> Result<Document, ServerError> {
         let reply = self.send(command).await?;
         match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
             Some(cause) => Err(cause),
@@ -106,25 +106,25 @@ impl Deployment {
     }
 
     /// Runs a command that opens a cursor, as it is.
-    pub async fn open(&self, command: Command) -> Result<Box<dyn Batches>, ServerError> {
+    pub(crate) async fn open(&self, command: Command) -> Result<Box<dyn Batches>, ServerError> {
         self.transport.open(command).await
     }
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
-    pub async fn unreachable(&self) -> Option<String> {
+    pub(crate) async fn unreachable(&self) -> Option<String> {
         let ping = Command::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
         self.send(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 
     /// Ends the sessions on the server. A failure does not affect the run.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         if tokio::time::timeout(MAX_CLOSE_TIME, self.transport.close()).await.is_err() {
             debug!("the connection did not close in time");
         }
     }
 
     /// Returns the command with the run's comment, if the flavor supports comments.
-    pub fn marked(&self, mut command: Document) -> Document {
+    pub(crate) fn marked(&self, mut command: Document) -> Document {
         if let Some(comment) = self.comment() {
             command.insert("comment", comment);
         }
@@ -132,7 +132,7 @@ impl Deployment {
     }
 
     /// Returns the comment of the run's commands, if the flavor supports comments.
-    pub fn comment(&self) -> Option<Bson> {
+    pub(crate) fn comment(&self) -> Option<Bson> {
         self.facts.capabilities.comments.then(|| Bson::from(self.comment.clone()))
     }
 }

@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The requests to stop one run.
 #[derive(Clone)]
-pub struct Stop {
+pub(crate) struct Stop {
     /// Exit code of the first signal.
     signals: watch::Receiver<Option<u8>>,
     /// Whether the stop file was seen.
@@ -29,7 +29,7 @@ impl Stop {
     /// Takes over the signals for the rest of the process. Needs a tokio runtime.
     ///
     /// Errors: the operating system refuses the handlers.
-    pub fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         let (sender, signals) = watch::channel(None);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -51,22 +51,22 @@ impl Stop {
 
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
     /// removed again.
-    pub fn with_file(&self, path: Option<&PathBuf>) -> Self {
+    pub(crate) fn with_file(&self, path: Option<&PathBuf>) -> Self {
         Self { signals: self.signals.clone(), file: path.cloned().map(watch_file) }
     }
 
     /// Whether the run was asked to stop.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.exit_code().is_some() || self.file.as_ref().is_some_and(|seen| *seen.borrow())
     }
 
     /// Returns the exit code of the signal that came, if one did.
-    pub fn exit_code(&self) -> Option<u8> {
+    pub(crate) fn exit_code(&self) -> Option<u8> {
         *self.signals.borrow()
     }
 
     /// Waits until the run is asked to stop.
-    pub async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         let mut signals = self.signals.clone();
         let by_signal = async {
             if signals.wait_for(Option::is_some).await.is_err() {
@@ -93,7 +93,11 @@ impl Stop {
     /// not done, such as `nothing was read`.
     ///
     /// Errors: the work's, or [`Stop::failure`].
-    pub async fn or_fail<T, E: From<Failure>>(&self, nothing: &str, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub(crate) async fn or_fail<T, E: From<Failure>>(
+        &self,
+        nothing: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         tokio::select! {
             done = work => done,
             () = self.asked() => Err(self.failure(nothing).into()),
@@ -102,7 +106,7 @@ impl Stop {
 
     /// Returns the failure of a run that was asked to stop before it did anything. `nothing` names what was not done, such as
     /// `nothing was deleted`.
-    pub fn failure(&self, nothing: &str) -> Failure {
+    pub(crate) fn failure(&self, nothing: &str) -> Failure {
         let (exit_code, why) = match self.exit_code() {
             Some(exit_code) => (exit_code, "interrupted"),
             None => (exit::LIMIT, "stopped by the stop file"),
@@ -112,7 +116,7 @@ impl Stop {
 }
 
 /// Returns the reason why the stop file stops a run: it exists, or its existence cannot be determined.
-pub fn find_file(path: &Path) -> Option<String> {
+pub(crate) fn find_file(path: &Path) -> Option<String> {
     match path.symlink_metadata() {
         Ok(_) => Some(format!("the stop file `{}` exists", path.display())),
         Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,

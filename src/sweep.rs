@@ -46,8 +46,8 @@ use std::time::Duration;
 use bson::Document;
 use tokio::sync::watch;
 
-pub use archived::RuleArchive;
-pub use budget::{Limits, Permit, RunBudget};
+pub(crate) use archived::RuleArchive;
+pub(crate) use budget::{Limits, Permit, RunBudget};
 use engine::Engine;
 use lag_gate::LagGate;
 
@@ -63,7 +63,7 @@ use crate::server::restriction::Restriction;
 use crate::stop::Stop;
 
 /// The sweep of one rule: all that its batches share.
-pub struct RuleSweep {
+pub(crate) struct RuleSweep {
     deployment: Deployment,
     rule: SweepRule,
     grant: Arc<DeleteGrant>,
@@ -80,7 +80,7 @@ pub struct RuleSweep {
 }
 
 impl RuleSweep {
-    pub fn new(
+    pub(crate) fn new(
         deployment: &Deployment,
         rule: &SweepRule,
         grant: &Arc<DeleteGrant>,
@@ -116,7 +116,7 @@ impl RuleSweep {
 
 /// The parts of the run that its rules share.
 #[derive(Clone, Copy)]
-pub struct RunContext<'a> {
+pub(crate) struct RunContext<'a> {
     pub budget: &'a RunBudget,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,
@@ -136,19 +136,19 @@ enum NextBatch {
 }
 
 /// Returns the reason of a run that was asked to stop: by a signal, or by its stop file.
-pub fn asked_reason(stop: &Stop) -> StopReason {
+pub(crate) fn asked_reason(stop: &Stop) -> StopReason {
     if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
 }
 
 /// Sweeps a rule in one pass. `permit` is for opening the source; each batch acquires one of its own, so that rules take turns.
 ///
 /// Never fails as a whole: the outcome also counts what was deleted before an error.
-pub async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
+pub(crate) async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
     Engine::new(sweep, run).run(permit).await
 }
 
 /// Returns the reason why a rule may not begin or go on now; `None` if it may.
-pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
+pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
     if budget.leases().is_over(&rule.namespace) {
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
@@ -163,7 +163,7 @@ pub fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<
 }
 
 /// Resolves with the reason once the rule may not go on.
-pub async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
+pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
         // The clock may be set, and the machine may sleep, so one long sleep would not end at the right time.
         while !is_window_closed(rule) {

@@ -5,7 +5,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
 
 /// Returns a number of any numeric type without its fraction; `None` for NaN, Decimal128 and anything that is not a number.
-pub fn integer(value: &Bson) -> Option<i64> {
+pub(crate) fn integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(n) => Some(i64::from(*n)),
         Bson::Int64(n) => Some(*n),
@@ -16,7 +16,7 @@ pub fn integer(value: &Bson) -> Option<i64> {
 }
 
 /// Returns a number as a float; `None` for Decimal128 and anything that is not a number.
-pub fn float(value: &Bson) -> Option<f64> {
+pub(crate) fn float(value: &Bson) -> Option<f64> {
     match value {
         Bson::Int32(n) => Some(f64::from(*n)),
         Bson::Int64(n) => Some(*n as f64),
@@ -26,18 +26,18 @@ pub fn float(value: &Bson) -> Option<f64> {
 }
 
 /// Reads the number under a key, without its fraction.
-pub fn integer_in(document: &Document, key: &str) -> Option<i64> {
+pub(crate) fn integer_in(document: &Document, key: &str) -> Option<i64> {
     document.get(key).and_then(integer)
 }
 
 /// Reads the number under a key that cannot be negative, such as a count.
-pub fn count_in(document: &Document, key: &str) -> Option<u64> {
+pub(crate) fn count_in(document: &Document, key: &str) -> Option<u64> {
     integer_in(document, key).and_then(|n| u64::try_from(n).ok())
 }
 
 /// Finds the value at a dotted path that leads only through documents; `None` if an array is on the way, where the server means
 /// several values.
-pub fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
+pub(crate) fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
     match path.split_once('.') {
         None => document.get(path),
         Some((name, rest)) => at(document.get_document(name).ok()?, rest),
@@ -45,7 +45,7 @@ pub fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
 }
 
 /// Finds the value at a dotted path as [`at`] does, in a document that is not decoded.
-pub fn at_raw<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
+pub(crate) fn at_raw<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a>> {
     match path.split_once('.') {
         None => document.get(path).ok()?,
         Some((name, rest)) => at_raw(document.get_document(name).ok()?, rest),
@@ -53,7 +53,7 @@ pub fn at_raw<'a>(document: &'a RawDocument, path: &str) -> Option<RawBsonRef<'a
 }
 
 /// Returns the greatest ObjectId made in a second, which is counted from 1970.
-pub fn last_object_id(seconds: u32) -> ObjectId {
+pub(crate) fn last_object_id(seconds: u32) -> ObjectId {
     let mut bytes = [0xff; 12];
     bytes[..4].copy_from_slice(&seconds.to_be_bytes());
     ObjectId::from_bytes(bytes)

@@ -35,7 +35,7 @@ const KILOBYTE: Layout = Layout {
     ..SMALL
 };
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let mut dumps = Vec::new();
     let mut sweeps = Vec::new();

@@ -17,7 +17,7 @@ const DRY_RUN: Goal = Goal::AtMost(2.0);
 /// Returns the namespace of the n-th collection.
 type Place = fn(usize) -> (String, String);
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let table = Table::begin(
         "collections: seconds of wall time of `sweeper sweep --dry-run` over empty collections with an index on the date",
         &[("namespace", 24), ("collections", 11), ("dry run", 15), ("peak MB", 14)],

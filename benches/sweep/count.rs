@@ -21,7 +21,7 @@ enum Way {
     DryRun,
 }
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let table = Table::begin(
         "count: milliseconds of wall time of `sweeper sweep --dry-run` compared with one countDocuments on the index",

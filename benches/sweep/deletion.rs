@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// One run of a peer.
-pub struct Deletion {
+pub(crate) struct Deletion {
     pub begun: Instant,
     pub ended: Instant,
     /// `None` for a peer without a process of its own.
@@ -11,7 +11,7 @@ pub struct Deletion {
 }
 
 /// Resources that the process of a peer used.
-pub struct Usage {
+pub(crate) struct Usage {
     /// Peak of the resident memory in bytes.
     pub peak: u64,
     pub client_cpu: Duration,
@@ -21,18 +21,18 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the peak of the resident memory in megabytes.
-    pub fn megabytes(&self) -> f64 {
+    pub(crate) fn megabytes(&self) -> f64 {
         self.peak as f64 / 1e6
     }
 
     /// Returns the client's processor time as a percentage of the server's.
-    pub fn client_percent(&self) -> f64 {
+    pub(crate) fn client_percent(&self) -> f64 {
         100.0 * self.client_cpu.as_secs_f64() / self.server_cpu.as_secs_f64()
     }
 }
 
 impl Deletion {
-    pub fn wall(&self) -> Duration {
+    pub(crate) fn wall(&self) -> Duration {
         self.ended - self.begun
     }
 }

@@ -13,7 +13,7 @@ use crate::server::Server;
 const BATCH: i64 = 10_000;
 
 /// Drops the collection and fills it again, with the same documents in the same order each time.
-pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> Collection<Document> {
+pub(crate) async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> Collection<Document> {
     let c = server.collection();
     c.drop().await.expect("a drop");
     let mut random = StdRng::seed_from_u64(1);
@@ -38,14 +38,14 @@ pub async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> C
 }
 
 /// The documents that a run must delete, and those it must leave.
-pub struct Expected {
+pub(crate) struct Expected {
     pub expired: u64,
     live: u64,
 }
 
 impl Expected {
     /// Counts before the run.
-    pub async fn count(layout: &Layout, c: &Collection<Document>) -> Self {
+    pub(crate) async fn count(layout: &Layout, c: &Collection<Document>) -> Self {
         let expired = c.count_documents(layout.expired()).await.expect("a count");
         let live = c.estimated_document_count().await.expect("a count") - expired;
         assert!(expired > 0 && live > 0, "{}: {expired} expired, {live} live; more documents are needed", layout.name);
@@ -54,7 +54,7 @@ impl Expected {
 
     /// Asserts that the run left exactly the live documents. Nothing is inserted meanwhile, so if as many documents are left as were live, and
     /// none of them has expired, they are the same.
-    pub async fn assert_left(&self, layout: &Layout, c: &Collection<Document>) {
+    pub(crate) async fn assert_left(&self, layout: &Layout, c: &Collection<Document>) {
         let expired = c.count_documents(layout.expired()).await.expect("a count");
         let all = c.estimated_document_count().await.expect("a count");
         assert!(expired == 0 && all == self.live, "{}: {expired} expired are left, {all} of {} live", layout.name, self.live);

@@ -62,7 +62,7 @@ struct Felt {
     client_cpu: Option<f64>,
 }
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let mut felt: [Vec<Felt>; BESIDE.len()] = Default::default();
     let mut half_rate = None;

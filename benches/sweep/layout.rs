@@ -10,7 +10,7 @@ use crate::server::date;
 const MARGIN: i64 = 7200;
 
 /// The contents of a collection and the part of it that has expired.
-pub struct Layout {
+pub(crate) struct Layout {
     pub name: &'static str,
     /// Makes the n-th document; the second number is that of all documents.
     pub document: fn(i64, i64, &mut StdRng) -> Document,
@@ -22,7 +22,7 @@ pub struct Layout {
 
 impl Layout {
     /// Returns the filter by which one `deleteMany` finds the expired documents.
-    pub fn expired(&self) -> Document {
+    pub(crate) fn expired(&self) -> Document {
         if !self.own_ttl {
             return doc! { "at": { "$lte": date(0) } };
         }
@@ -35,31 +35,31 @@ impl Layout {
     }
 
     /// Returns sweeper's rule for the same documents, as keys of a YAML flow mapping.
-    pub fn rule(&self) -> String {
+    pub(crate) fn rule(&self) -> String {
         let expiry = if self.own_ttl { "expireAfterSeconds: 3600, ttlField: ttl" } else { "expireAfterSeconds: 0" };
         format!("namespace: bench.c, field: at, allowCollectionScan: true, {expiry}")
     }
 }
 
 /// Documents of about 200 bytes with a random date.
-pub const SMALL: Layout =
+pub(crate) const SMALL: Layout =
     Layout { name: "random dates", document: |_, _, random| dated(0.5, 150, random), indexes: &["at"], own_ttl: false };
 
-pub const ORDERED: Layout = Layout { name: "ordered dates", document: ordered, ..SMALL };
+pub(crate) const ORDERED: Layout = Layout { name: "ordered dates", document: ordered, ..SMALL };
 
-pub const FOUR_INDEXES: Layout = Layout { name: "random, four indexes", indexes: &["at", "a", "b", "c"], ..SMALL };
+pub(crate) const FOUR_INDEXES: Layout = Layout { name: "random, four indexes", indexes: &["at", "a", "b", "c"], ..SMALL };
 
-pub const ORDERED_FOUR_INDEXES: Layout = Layout { name: "ordered, four indexes", document: ordered, ..FOUR_INDEXES };
+pub(crate) const ORDERED_FOUR_INDEXES: Layout = Layout { name: "ordered, four indexes", document: ordered, ..FOUR_INDEXES };
 
-pub const LARGE: Layout = Layout { name: "random, 4 kB", document: |_, _, random| dated(0.5, 4000, random), ..SMALL };
+pub(crate) const LARGE: Layout = Layout { name: "random, 4 kB", document: |_, _, random| dated(0.5, 4000, random), ..SMALL };
 
-pub const ONE_PERCENT: Layout =
+pub(crate) const ONE_PERCENT: Layout =
     Layout { name: "random, 1 % expired", document: |_, _, random| dated(0.01, 150, random), ..SMALL };
 
-pub const NINETY_PERCENT: Layout =
+pub(crate) const NINETY_PERCENT: Layout =
     Layout { name: "random, 90 % expired", document: |_, _, random| dated(0.9, 150, random), ..SMALL };
 
-pub const MULTIKEY: Layout = Layout {
+pub(crate) const MULTIKEY: Layout = Layout {
     name: "multikey dates",
     document: |_, _, random| {
         let dates = [0, 1].map(|_| date(seconds(0.5, random)));
@@ -68,26 +68,26 @@ pub const MULTIKEY: Layout = Layout {
     ..SMALL
 };
 
-pub const ONE_DATE: Layout = Layout {
+pub(crate) const ONE_DATE: Layout = Layout {
     name: "one date shared by all",
     document: |n, _, random| body(doc! { "at": date(if n % 2 == 0 { -86_400 } else { 86_400 }) }, 150, random),
     ..SMALL
 };
 
-pub const NO_INDEX: Layout = Layout { name: "no index", indexes: &[], ..SMALL };
+pub(crate) const NO_INDEX: Layout = Layout { name: "no index", indexes: &[], ..SMALL };
 
-pub const FEW_TTLS: Layout =
+pub(crate) const FEW_TTLS: Layout =
     Layout { name: "own ttl, 3 values", document: |n, _, random| with_ttl(n, 3, random), own_ttl: true, ..SMALL };
 
-pub const MANY_TTLS: Layout =
+pub(crate) const MANY_TTLS: Layout =
     Layout { name: "own ttl, 100 000 values", document: |n, _, random| with_ttl(n, 100_000, random), own_ttl: true, ..SMALL };
 
 /// Documents with nothing but a date: millions of them are inserted quickly, and each costs the server the least.
-pub const TINY: Layout =
+pub(crate) const TINY: Layout =
     Layout { name: "tiny", document: |_, _, random| doc! { "at": date(seconds(0.5, random)) }, indexes: &["at"], own_ttl: false };
 
 /// Documents with a number as `_id`. The odd ones do not expire; each has a small field that the foreground updates in place.
-pub const NUMBERED: Layout = Layout {
+pub(crate) const NUMBERED: Layout = Layout {
     name: "numbered",
     document: |n, _, random| {
         let at = date(seconds(if n % 2 == 0 { 1.0 } else { 0.0 }, random));

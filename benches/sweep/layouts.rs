@@ -68,7 +68,7 @@ static CASES: [Case; 12] = [
     other(layout::MANY_TTLS, 1.0),
 ];
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let table = Table::begin(
         "layouts: seconds of wall time, and sweeper's as a ratio; client CPU is sweeper's processor time over the server's",

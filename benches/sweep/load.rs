@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 /// One operation.
 #[derive(Clone, Copy)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Instant at which the operation was due.
     pub scheduled: Instant,
     /// Time from `scheduled` until the answer. A wait for earlier operations counts, so that a stall shows in all operations that it delays.
@@ -22,14 +22,14 @@ pub struct Sample {
 }
 
 /// Operations that are begun one after another until it is stopped.
-pub struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     clock: thread::JoinHandle<Vec<JoinHandle<Sample>>>,
 }
 
 impl Load {
     /// Begins `rate` operations per second: alternately reads and updates, of random documents whose `_id` is an odd number below `documents`.
-    pub fn start(c: Collection<Document>, documents: i64, rate: u32) -> Self {
+    pub(crate) fn start(c: Collection<Document>, documents: i64, rate: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let runtime = Handle::current();
@@ -51,7 +51,7 @@ impl Load {
     }
 
     /// Begins no more operations, and waits for those that were begun.
-    pub async fn stop(self) -> Vec<Sample> {
+    pub(crate) async fn stop(self) -> Vec<Sample> {
         self.stop.store(true, Ordering::Relaxed);
         let running = tokio::task::spawn_blocking(|| self.clock.join().expect("the clock")).await.expect("the clock");
         futures_util::future::join_all(running).await.into_iter().map(|sample| sample.expect("an operation")).collect()

@@ -14,7 +14,7 @@ use crate::server::{Server, date};
 use crate::sweeper;
 
 #[derive(Clone, Copy, PartialEq)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// One `deleteMany`.
     DeleteMany,
     TtlMonitor,
@@ -27,7 +27,7 @@ pub enum Peer {
 
 impl Peer {
     /// Deletes the expired documents of a freshly filled collection, and asserts that exactly the others are left.
-    pub async fn measure(self, server: &Server, layout: &'static Layout, documents: i64) -> Deletion {
+    pub(crate) async fn measure(self, server: &Server, layout: &'static Layout, documents: i64) -> Deletion {
         let c = fill(server, layout, documents).await;
         let expected = Expected::count(layout, &c).await;
         let deletion = self.delete(server, layout, &expected).await;
@@ -36,7 +36,7 @@ impl Peer {
     }
 
     /// Deletes the expired documents.
-    pub async fn delete(self, server: &Server, layout: &Layout, expected: &Expected) -> Deletion {
+    pub(crate) async fn delete(self, server: &Server, layout: &Layout, expected: &Expected) -> Deletion {
         let c = server.collection();
         let begun = Instant::now();
         match self {
@@ -50,7 +50,7 @@ impl Peer {
     }
 }
 
-pub async fn delete_many(c: &Collection<Document>, filter: Document) {
+pub(crate) async fn delete_many(c: &Collection<Document>, filter: Document) {
     c.delete_many(filter).write_concern(WriteConcern::majority()).await.expect("a delete");
 }
 

@@ -14,7 +14,7 @@ use nix::unistd::{SysconfVar, sysconf};
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A process that has ended.
-pub struct Ended {
+pub(crate) struct Ended {
     pub begun: Instant,
     pub ended: Instant,
     pub output: Output,
@@ -25,7 +25,7 @@ pub struct Ended {
 }
 
 /// Runs a command to its end. No other child may be waited for meanwhile, because the processor time is taken from the sum over all children.
-pub fn run(mut command: Command) -> Ended {
+pub(crate) fn run(mut command: Command) -> Ended {
     let before = cpu_of_children();
     let over = AtomicBool::new(false);
     let begun = Instant::now();
@@ -60,7 +60,7 @@ fn peak_of(pid: u32) -> Option<u64> {
 }
 
 /// Returns the processor time, user and system, of a running process.
-pub fn cpu(pid: u32) -> Duration {
+pub(crate) fn cpu(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process that runs");
     // The name is in brackets and may contain anything; utime and stime are the 12th and 13th field after it.
     let (_, fields) = stat.rsplit_once(')').expect("the name of the process");

@@ -10,7 +10,7 @@ use crate::table::{Goal, MEMORY, Table, against, figure};
 /// Sweeper's wall time divided by its wall time on a quarter of the documents.
 const FOUR_TIMES: Goal = Goal::AtMost(4.4);
 
-pub async fn run(args: &Args) {
+pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.cache).await;
     let table = Table::begin(
         "scale: seconds of wall time on random dates, and each as a ratio to that on a quarter of the documents",

@@ -10,23 +10,23 @@ use crate::process;
 use crate::replica_set::ReplicaSet;
 
 /// Instant that every peer takes for now, in the form of sweeper's `--as-of`.
-pub const NOW: &str = "2026-01-01T00:00:00Z";
+pub(crate) const NOW: &str = "2026-01-01T00:00:00Z";
 const NOW_MILLIS: i64 = 1_767_225_600_000;
 
 /// Returns the date this many seconds after [`NOW`].
-pub fn date(seconds: i64) -> DateTime {
+pub(crate) fn date(seconds: i64) -> DateTime {
     DateTime::from_millis(NOW_MILLIS + seconds * 1000)
 }
 
 /// A one-node replica set of its own, which is stopped when the value is dropped.
-pub struct Server {
+pub(crate) struct Server {
     set: ReplicaSet,
     pub client: Client,
 }
 
 impl Server {
     /// Starts the server with a cache of this many megabytes.
-    pub async fn start(cache: u32) -> Self {
+    pub(crate) async fn start(cache: u32) -> Self {
         // The monitor reads the length of its sleep when the sleep begins; if the length were set later, the first pass would come after a minute.
         let start = || ReplicaSet::start(1, &["--setParameter", "ttlMonitorSleepSecs=1"]);
         let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
@@ -36,36 +36,36 @@ impl Server {
         server
     }
 
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         self.set.uri()
     }
 
-    pub fn database(&self) -> Database {
+    pub(crate) fn database(&self) -> Database {
         self.client.database("bench")
     }
 
     /// Returns the collection that is filled and swept.
-    pub fn collection(&self) -> Collection<Document> {
+    pub(crate) fn collection(&self) -> Collection<Document> {
         self.database().collection("c")
     }
 
     /// Runs a command that must succeed.
-    pub async fn admin(&self, command: Document) -> Document {
+    pub(crate) async fn admin(&self, command: Document) -> Document {
         self.client.database("admin").run_command(command).await.expect("the server does as it is told")
     }
 
     /// Returns a path in the server's directory, for files of the benchmark.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.set.members[0].dir.path().join(name)
     }
 
     /// Returns the processor time of the server since its start, in steps of 10 ms.
-    pub fn cpu(&self) -> Duration {
+    pub(crate) fn cpu(&self) -> Duration {
         process::cpu(self.set.members[0].child.id())
     }
 
     /// Writes all data to the disk, so that the first peer that deletes does not pay for the writes that filling left to do.
-    pub async fn checkpoint(&self) {
+    pub(crate) async fn checkpoint(&self) {
         self.admin(doc! { "fsync": 1 }).await;
     }
 }

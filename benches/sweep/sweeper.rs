@@ -11,7 +11,7 @@ use crate::server::{NOW, Server};
 /// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping, and returns its JSON report as well.
 ///
 /// Panics if the exit code is not 0.
-pub async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Deletion, Value) {
+pub(crate) async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Deletion, Value) {
     let path = server.file("bench.yaml");
     std::fs::write(&path, format!("version: 1\ncollections: [{{{rule}}}]\n")).expect("a policy");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file that is only appended to, and that must not be moved or removed.
-pub struct Tracked {
+pub(super) struct Tracked {
     pub path: PathBuf,
     pub file: File,
     /// Bytes that count as written.
@@ -15,13 +15,13 @@ pub struct Tracked {
 
 impl Tracked {
     /// Creates a file that only its owner may read.
-    pub fn create(path: PathBuf) -> io::Result<Self> {
+    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Self { path, file, length: 0 })
     }
 
     /// Appends bytes that count as written immediately.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write(bytes)?;
         self.check(self.length + bytes.len() as u64)?;
         self.length += bytes.len() as u64;
@@ -29,14 +29,14 @@ impl Tracked {
     }
 
     /// Appends bytes that do not count as written yet; [`Tracked::cut`] removes them.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.check_length(self.file.metadata()?.len(), self.length)?;
         self.file.write_all(bytes)
     }
 
     /// Checks that the path still leads to this file and that the file has this length. Writes to a removed file succeed but are
     /// lost.
-    pub fn check(&self, length: u64) -> io::Result<()> {
+    pub(super) fn check(&self, length: u64) -> io::Result<()> {
         let (open, named) = (self.file.metadata()?, std::fs::metadata(&self.path)?);
         if (open.dev(), open.ino()) != (named.dev(), named.ino()) || open.nlink() == 0 {
             return Err(io::Error::other("another file has taken its place"));
@@ -52,19 +52,19 @@ impl Tracked {
     }
 
     /// Removes the bytes that do not count as written.
-    pub fn cut(&mut self) -> io::Result<()> {
+    pub(super) fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.length)
     }
 }
 
 /// Creates a directory that only its owner may read, and syncs its parent, so that the directory survives a crash.
-pub fn create_directory(path: &Path) -> io::Result<()> {
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_directory(parent)
 }
 
 /// Syncs the entries of a directory to the disk.
-pub fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -25,7 +25,7 @@ const JANUARY_1970: i64 = 12 * 1970;
 
 /// All documents that were looked at, each in one class.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Distribution {
+pub(crate) struct Distribution {
     /// Expired documents and others, by the index of their age among [`ranges::bounds`].
     pub ages: Vec<(u64, u64)>,
     /// Expired documents by month: 12 * year + month - 1.
@@ -51,7 +51,7 @@ pub struct Distribution {
 
 impl Distribution {
     /// Reads the one document that the stage returns.
-    pub fn read(expiry: &Expiry, found: &Document) -> Self {
+    pub(crate) fn read(expiry: &Expiry, found: &Document) -> Self {
         let mut all = Self { ages: vec![(0, 0); ranges::bounds().len() + 1], ..Self::default() };
         all.days = vec![0; FORECAST_DAYS as usize];
         // Like a dry run, an audit names these reasons even if no document has them.
@@ -127,27 +127,27 @@ impl Distribution {
     }
 
     /// Returns the number of expired documents.
-    pub fn expired(&self) -> u64 {
+    pub(crate) fn expired(&self) -> u64 {
         self.ages.iter().map(|(expired, _)| expired).sum()
     }
 
     /// Returns the number of documents that expire later.
-    pub fn not_expired(&self) -> u64 {
+    pub(crate) fn not_expired(&self) -> u64 {
         self.ages.iter().map(|(_, not_expired)| not_expired).sum()
     }
 
     /// Returns the number of documents that never expire.
-    pub fn never(&self) -> u64 {
+    pub(crate) fn never(&self) -> u64 {
         self.never.values().sum()
     }
 
     /// Returns the number of expired documents whose date is in January 1970.
-    pub fn january_1970(&self) -> u64 {
+    pub(crate) fn january_1970(&self) -> u64 {
         self.months.get(&JANUARY_1970).copied().unwrap_or(0)
     }
 
     /// Enters what was found into the figures. `sampled`: how many documents were drawn, and of how many; the counts are then projected.
-    pub fn enter(&self, expiry: &Expiry, is_buckets: bool, sampled: Option<(u64, u64)>, audit: &mut AuditReport) {
+    pub(crate) fn enter(&self, expiry: &Expiry, is_buckets: bool, sampled: Option<(u64, u64)>, audit: &mut AuditReport) {
         audit.sampling = sampled.map(|(documents, of)| Sampling { documents, of, margin_percent: margin_percent(documents) });
         let ages: Vec<(u64, u64)> =
             self.ages.iter().map(|(expired, not)| (projected(*expired, sampled), projected(*not, sampled))).collect();
@@ -167,7 +167,7 @@ impl Distribution {
     }
 
     /// Returns the documents that never expire, by reason; projected if they are `sampled`.
-    pub fn never_expires(&self, sampled: Option<(u64, u64)>) -> BTreeMap<String, u64> {
+    pub(crate) fn never_expires(&self, sampled: Option<(u64, u64)>) -> BTreeMap<String, u64> {
         self.never.iter().map(|(reason, n)| (reason.clone(), projected(*n, sampled))).collect()
     }
 }

@@ -6,7 +6,7 @@ use crate::policy::DateFormat;
 use crate::text::{clean, plural};
 
 /// Returns warnings about suspicious dates. `sampled`: the counts are those of a sample.
-pub fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
+pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
     let field = clean(&expiry.field);
     let of_sample = if sampled { " of the sample" } else { "" };
     let documents = |n: u64| format!("{}{of_sample}", plural(n, "document"));

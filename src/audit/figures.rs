@@ -11,7 +11,7 @@ use crate::instant::Instant;
 
 /// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property of the
 /// document or its date (ttlNever to before1970).
-pub const NEVER_EXPIRES_REASONS: [&str; 15] = [
+pub(crate) const NEVER_EXPIRES_REASONS: [&str; 15] = [
     "missing",
     "null",
     "string",

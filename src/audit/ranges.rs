@@ -27,18 +27,18 @@ const STEPS: [i64; 15] = [
 ];
 
 /// Returns the bounds of the ranges in seconds of age, ascending: the far future first.
-pub fn bounds() -> Vec<i64> {
+pub(crate) fn bounds() -> Vec<i64> {
     STEPS.iter().rev().map(|age| -age).chain([0]).chain(STEPS).collect()
 }
 
 /// Returns the bounds in milliseconds.
-pub fn bounds_ms() -> Vec<i64> {
+pub(crate) fn bounds_ms() -> Vec<i64> {
     bounds().into_iter().map(|seconds| seconds * 1000).collect()
 }
 
 /// Returns the ranges with their counts of expired and other documents. `counts` has one pair more than there are bounds. Leaves out the
 /// ranges without documents at both ends, and keeps those in between.
-pub fn histogram(counts: &[(u64, u64)]) -> Vec<AgeRange> {
+pub(crate) fn histogram(counts: &[(u64, u64)]) -> Vec<AgeRange> {
     let bounds = bounds();
     let is_filled = |(expired, not_expired): &(u64, u64)| expired + not_expired > 0;
     let first = counts.iter().position(is_filled);

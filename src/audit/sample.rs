@@ -7,14 +7,14 @@ use crate::expiry::Expiry;
 use crate::instant::Instant;
 
 /// Reads a document that [`Expiry::samples`] asked for; `None` if it is not of that form.
-pub fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {
+pub(crate) fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {
     let date = expiry.instant(found.get("date")?)?;
     let dates = found.get_i32("dates").unwrap_or(1);
     Some(Sample { id: canonical(found.get("_id")?), date: Instant(date), why: why(expiry, is_bucket, dates, found.get("ttl")) })
 }
 
 /// Returns an `_id` as canonical Extended JSON.
-pub fn canonical(id: &Bson) -> serde_json::Value {
+pub(crate) fn canonical(id: &Bson) -> serde_json::Value {
     id.clone().into_canonical_extjson()
 }
 

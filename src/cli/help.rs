@@ -3,7 +3,7 @@
 use crate::exit;
 use crate::text::fold;
 
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 First steps:
   sweeper init                 write a first policy
   sweeper check                is it right?
@@ -25,27 +25,27 @@ More:
   sweeper completions bash     for the shell; also zsh, fish and others
 ";
 
-pub const CHECK_EXAMPLES: &str = "\
+pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:
   sweeper check                only the file
   sweeper check --connect      and what it means on the deployment
   sweeper check -p new.yaml --connect --only 'app.*'
 ";
 
-pub const DIFF_EXAMPLES: &str = "\
+pub(super) const DIFF_EXAMPLES: &str = "\
 Examples:
   sweeper diff monday.json tuesday.json
   sweeper diff audit.json swept.json --only app.sessions -o changes.json
 ";
 
-pub const HISTORY_EXAMPLES: &str = "\
+pub(super) const HISTORY_EXAMPLES: &str = "\
 Examples:
   sweeper history              the last 20 runs
   sweeper history -n 5 --only app.sessions
   sweeper history --format json
 ";
 
-pub const RESTORE_EXAMPLES: &str = "\
+pub(super) const RESTORE_EXAMPLES: &str = "\
 Examples:
   sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d --dry-run
                                is it whole? what would come back?
@@ -54,19 +54,19 @@ Examples:
                                next to what is there
 ";
 
-pub const IMPORT_EXAMPLES: &str = "\
+pub(super) const IMPORT_EXAMPLES: &str = "\
 Examples:
   sweeper import               on the terminal
   sweeper import --only 'app.*' -o sweeper.yaml
 ";
 
-pub const INIT_EXAMPLES: &str = "\
+pub(super) const INIT_EXAMPLES: &str = "\
 Examples:
   sweeper init                 asks
   sweeper init --namespace app.sessions --field lastModified --expire-after 1h
 ";
 
-pub const AUDIT_EXAMPLES: &str = "\
+pub(super) const AUDIT_EXAMPLES: &str = "\
 Examples:
   sweeper audit                on the terminal
   sweeper audit -o audit.html -o audit.json
@@ -74,7 +74,7 @@ Examples:
   sweeper audit --only 'app.*' --read-preference secondary
 ";
 
-pub const SWEEP_EXAMPLES: &str = "\
+pub(super) const SWEEP_EXAMPLES: &str = "\
 Examples:
   sweeper sweep --dry-run      what would go?
   sweeper sweep                delete, after asking
@@ -85,13 +85,13 @@ Examples:
                                from cron: silent unless something is wrong
 ";
 
-pub const NATIVE_DIFF_EXAMPLES: &str = "\
+pub(super) const NATIVE_DIFF_EXAMPLES: &str = "\
 Examples:
   sweeper native diff
   sweeper native diff --only 'app.*' --format json
 ";
 
-pub const NATIVE_APPLY_EXAMPLES: &str = "\
+pub(super) const NATIVE_APPLY_EXAMPLES: &str = "\
 Examples:
   sweeper native apply --dry-run
                                which commands, and what would go at once?
@@ -99,7 +99,7 @@ Examples:
 ";
 
 /// Returns examples, followed by the exit codes.
-pub fn with_exit_codes(examples: &str) -> String {
+pub(super) fn with_exit_codes(examples: &str) -> String {
     let codes: Vec<String> =
         exit::ALL.iter().map(|exit| fold(&format!("  {:<3}  {}", exit.code, exit.meaning), "       ")).collect();
     let order = fold(

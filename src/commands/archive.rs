@@ -17,7 +17,7 @@ use crate::sweep::RuleArchive;
 
 /// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written before it begins.
 /// Warns of archives that an earlier run did not finish.
-pub fn try_directories(plan: &mut Plan) {
+pub(super) fn try_directories(plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
         let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
@@ -42,17 +42,17 @@ pub fn try_directories(plan: &mut Plan) {
 }
 
 /// Archives that a sweep writes: one in each directory that its rules name.
-pub struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
+pub(super) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 
 impl Archives {
-    pub fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
+    pub(super) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
         let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
         let archive = |directory: &PathBuf| Arc::new(Archive::new(directory, &session.id, session.started_at));
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 
     /// Returns the archive that a rule writes.
-    pub fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
+    pub(super) fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
         let to: &ArchiveTo = rule.archive.as_ref()?;
         let archive = self.0.get(&to.directory)?.clone();
         Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
@@ -61,7 +61,7 @@ impl Archives {
     /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets a warning.
     ///
     /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
-    pub fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
+    pub(super) fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
         for (directory, archive) in self.0 {
             let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));
             let totals = rules().map(|(index, rule)| totals(rule, &outcomes[*index])).collect();

@@ -28,7 +28,7 @@ use crate::text::duration;
 /// Runs the command, delivers its report, and returns the exit code.
 ///
 /// Errors: a usage error, or no connection.
-pub async fn command(options: &Common, args: &AuditArgs, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, None)?;
     let (session, outputs) = Session::begin(options, id)?;
     session.uri()?;

@@ -18,7 +18,7 @@ use crate::server::privileges;
 /// Runs the command, delivers its report, and returns the exit code.
 ///
 /// Errors: a usage error, no connection, or no answer about the user's privileges.
-pub async fn command(options: &Common, args: &CheckArgs, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &CheckArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, None)?;
     let (session, outputs) = Session::begin(options, id)?;
     let report = if args.connect { connected(&session, args).await? } else { offline(&session)? };

@@ -9,14 +9,14 @@ use crate::stop::Stop;
 use crate::text::{clean, count, plural};
 
 /// Whether to ask: standard input is a terminal, and `--yes` is not given.
-pub fn can_ask(yes: bool) -> bool {
+pub(super) fn can_ask(yes: bool) -> bool {
     !yes && io::stdin().is_terminal()
 }
 
 /// Shows the counts of all rules and asks for confirmation.
 ///
 /// Errors: those of [`ask`].
-pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<Consent> {
+pub(super) async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<Consent> {
     let ready: Vec<&RuleReport> =
         rules.iter().filter(|rule| rule.status == Status::Complete && rule.expired_count != Some(0)).collect();
     if ready.is_empty() {
@@ -38,7 +38,7 @@ pub async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::Result<
 /// `nothing was deleted`.
 ///
 /// Errors: any answer but the word `yes`, or a request to stop.
-pub async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -> anyhow::Result<()> {
+pub(super) async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: &str) -> anyhow::Result<()> {
     show(lines, question)?;
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();

@@ -19,14 +19,14 @@ use crate::sweep::asked_reason;
 const COUNTED_AT_ONCE: usize = 4;
 
 /// Time limit of a count that the run can do without.
-pub const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
+pub(super) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 
 /// Time after which no further count begins, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
 /// Counts the documents of the rules, in the order of the plan: with `count_all` of every rule that can be counted, otherwise only of rules
 /// with a guard that compares counts.
-pub async fn before(session: &Session, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
+pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
     let gone = &gone;
     stream::iter(&plan.rules)
@@ -75,7 +75,7 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Re
 
 /// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped is counted along
 /// its index; the numbers of the other rules follow from what is known.
-pub async fn after(
+pub(super) async fn after(
     session: &Session,
     deployment: &Deployment,
     plan: &Plan,

@@ -12,7 +12,7 @@ use crate::report::{Format, Report, SCHEMA_VERSION};
 /// Writes the changes and returns the exit code, which does not depend on whether there are any.
 ///
 /// Errors: a report cannot be read, or the output cannot be written.
-pub fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
+pub(super) fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
     let output = SingleOutput::with_format(options, "diff", &[Format::Table, Format::Json])?;
     let (old, new) = (read(&args.old)?, read(&args.new)?);
     let output = output.open()?;

@@ -8,7 +8,7 @@ use crate::report::{self, Report, RuleReport, Status, Totals};
 use crate::text::{clean, plural};
 
 /// Logs that a rule begins to delete.
-pub fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
+pub(super) fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
     let namespace = rule.namespace.to_string();
     info!(
         target: RUN,
@@ -22,7 +22,7 @@ pub fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
 }
 
 /// Logs that a rule has ended, or will not be swept.
-pub fn rule_ended(rule: &RuleReport) {
+pub(super) fn rule_ended(rule: &RuleReport) {
     // Every field is named, so that a new one does not compile without a decision.
     let RuleReport {
         name,
@@ -96,7 +96,7 @@ fn ended(rule: &RuleReport) -> String {
 }
 
 /// Logs that a run has ended, with its exit code.
-pub fn run_ended(report: &Report, exit_code: u8) {
+pub(super) fn run_ended(report: &Report, exit_code: u8) {
     let Totals {
         rules,
         expired_count,

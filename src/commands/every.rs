@@ -32,7 +32,7 @@ struct Reloadable {
 /// Sweeps until a signal comes, and returns the exit code.
 ///
 /// Errors: a usage error found before or during the first run, or a signal before the first report.
-pub async fn command(options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
     let record = Record::open(args)?;
     let (mut reloadable, stop, outputs) = start(options, args, id).inspect_err(|cause| record.failed(cause))?;

@@ -18,7 +18,7 @@ use crate::report::{Report, schema};
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
 /// Errors: the file cannot be created.
-pub fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
+pub(super) fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
     let schema = match args.of {
         SchemaOf::Policy => policy::schema::json_schema(),
         SchemaOf::Keys => policy::docs::keys_as_markdown(),
@@ -32,7 +32,7 @@ pub fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> {
 /// Writes the completions of a shell.
 ///
 /// Errors: the file cannot be created.
-pub fn completions(options: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
+pub(super) fn completions(options: &Common, args: &CompletionsArgs) -> anyhow::Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command_line(), "sweeper", &mut script);
     write(options, "completions", "the completions", &String::from_utf8(script)?)
@@ -41,7 +41,7 @@ pub fn completions(options: &Common, args: &CompletionsArgs) -> anyhow::Result<u
 /// Writes the manual page of `sweeper`, or with `--directory` one for each command.
 ///
 /// Errors: a file cannot be written.
-pub fn man(options: &Common, args: &ManArgs) -> anyhow::Result<u8> {
+pub(super) fn man(options: &Common, args: &ManArgs) -> anyhow::Result<u8> {
     let mut command = cli::command_line().disable_help_subcommand(true);
     command.build();
     let Some(directory) = &args.directory else {

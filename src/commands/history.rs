@@ -18,7 +18,7 @@ use crate::server::history;
 /// Shows the runs. Returns the exit code, which is 0 even if no run is recorded.
 ///
 /// Errors: the policy has no `history`, it cannot be read, or the output cannot be written.
-pub async fn command(options: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &HistoryArgs, id: &str) -> anyhow::Result<u8> {
     let output = SingleOutput::with_format(options, "history", &[Format::Table, Format::Json, Format::Csv, Format::Markdown])?;
     let (session, output) = Session::begin_single(options, id, output)?;
     let Some(namespace) = session.policy.history.clone() else {

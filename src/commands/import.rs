@@ -20,7 +20,7 @@ use crate::text::plural;
 /// Writes the policy to standard output or the file of `--output`. Returns the exit code: 3 if a part of the catalog could not be read.
 ///
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
-pub async fn command(options: &Common, run_id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, run_id: &str) -> anyhow::Result<u8> {
     let output = SingleOutput::without_format(options, "import")?.open()?;
     let (given, flavor) = load::connection(options)?;
     let stop = Stop::listen()?;

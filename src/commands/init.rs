@@ -14,7 +14,7 @@ use crate::policy::answer::Answer;
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///
 /// Errors: the file exists, an option is invalid, or there is no terminal to ask on; then nothing was written.
-pub async fn command(options: &Common, args: &InitArgs) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result<u8> {
     let path = match options.output.as_slice() {
         [] => &options.policy,
         several => outputs::single(several.iter().collect(), "init")?,

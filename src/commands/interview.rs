@@ -34,7 +34,7 @@ struct Look {
 /// Asks for what the options leave open.
 ///
 /// Errors: the answers end before the questions do.
-pub async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
+pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
     let look = look(options).await;
     let collections = look.as_ref().map_or(&[][..], |look| look.collections.as_slice());
     let namespace = match &args.namespace {

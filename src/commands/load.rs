@@ -10,7 +10,7 @@ use crate::policy::{Policy, parse};
 
 /// The connection string of a command, if there is one.
 #[derive(Clone)]
-pub struct Uri {
+pub(super) struct Uri {
     given: Option<String>,
     policy: String,
 }
@@ -19,7 +19,7 @@ impl Uri {
     /// Returns the connection string.
     ///
     /// Errors: neither the command line nor the environment nor the policy has one.
-    pub fn require(&self) -> Result<&str, Failure> {
+    pub(super) fn require(&self) -> Result<&str, Failure> {
         self.given.as_deref().ok_or_else(|| {
             Failure::usage(format!("connecting: policy `{}` has no `connection.uri`; nothing was contacted", self.policy))
                 .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
@@ -30,7 +30,7 @@ impl Uri {
 /// Reads and validates the policy. `--uri` and `MONGODB_URI` override its connection string.
 ///
 /// Errors: it cannot be read, or it is invalid; the message lists all of its problems.
-pub fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
+pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
     let path = options.policy.display().to_string();
     let text = read(options).map_err(|cause| {
         let hint = match cause.kind() {
@@ -50,7 +50,7 @@ pub fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
 }
 
 /// Returns the connection string and the flavor of a command that needs no policy: from the command line, else from the policy.
-pub fn connection(options: &Common) -> Result<(String, Option<Flavor>), Failure> {
+pub(super) fn connection(options: &Common) -> Result<(String, Option<Flavor>), Failure> {
     if let Some(uri) = options.uri.clone().filter(|uri| !uri.is_empty()) {
         return Ok((uri, None));
     }

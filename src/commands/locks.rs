@@ -32,7 +32,7 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Limit on the time that a run waits for locks that other runs hold.
-pub struct LockWait<'a> {
+pub(super) struct LockWait<'a> {
     pub session: &'a Session,
     /// Maximum time, counted from the start of the run; `None`: no wait.
     pub max: Option<Duration>,
@@ -67,7 +67,7 @@ impl LockWait<'_> {
 /// Takes the lock on a file.
 ///
 /// Errors: another process holds it, or the file cannot serve as a lock.
-pub async fn take_file(path: &Path, wait: &LockWait<'_>) -> Result<FileLock, Failure> {
+pub(super) async fn take_file(path: &Path, wait: &LockWait<'_>) -> Result<FileLock, Failure> {
     let shown = path.display();
     let mut is_logged = false;
     loop {
@@ -87,7 +87,7 @@ pub async fn take_file(path: &Path, wait: &LockWait<'_>) -> Result<FileLock, Fai
 }
 
 /// The leases of one run, renewed until they are released.
-pub struct HeldLeases {
+pub(super) struct HeldLeases {
     keeper: Arc<Keeper>,
     heartbeat: JoinHandle<()>,
 }
@@ -105,7 +105,12 @@ impl HeldLeases {
     /// Leases are taken in the order of their names, so that two runs never wait for each other.
     ///
     /// Errors: the collection cannot be used, or the run was asked to stop; all leases are released then.
-    pub async fn take(deployment: &Deployment, lock: &Namespace, wait: &LockWait<'_>, plan: &mut Plan) -> Result<Self, Failure> {
+    pub(super) async fn take(
+        deployment: &Deployment,
+        lock: &Namespace,
+        wait: &LockWait<'_>,
+        plan: &mut Plan,
+    ) -> Result<Self, Failure> {
         let store = LeaseStore::new(deployment, lock, &wait.session.id);
         let keeper = Arc::new(Keeper { store, renewed: Mutex::default() });
         let heartbeat = tokio::spawn(Keeper::renew_all(keeper.clone()));
@@ -137,13 +142,13 @@ impl HeldLeases {
     }
 
     /// Returns the leases, for checks before each delete.
-    pub fn leases(&self) -> Leases {
+    pub(super) fn leases(&self) -> Leases {
         let renewed = self.keeper.renewed.lock();
         Leases::new(renewed.iter().map(|(namespace, last)| (namespace.clone(), Lease::new(last.subscribe()))).collect())
     }
 
     /// Releases all leases. If that fails, they expire.
-    pub async fn release(self) {
+    pub(super) async fn release(self) {
         self.heartbeat.abort();
         let namespaces = self.keeper.namespaces();
         if namespaces.is_empty() {

@@ -19,7 +19,7 @@ use crate::server::{Deployment, catalog, native_ttl};
 use crate::text::plural;
 
 /// Runs the command and writes its report. Returns the exit code.
-pub async fn command(options: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
     let output = SingleOutput::with_format(options, "native", &[Format::Table, Format::Json])?;
     let (session, output) = Session::begin_single(options, id, output)?;
     let session = &session;

@@ -14,7 +14,7 @@ use crate::report::{self, Format, Report, json};
 use crate::text::plural;
 
 /// An open output and the format of what is written to it.
-pub struct Output {
+pub(super) struct Output {
     pub target: Target,
     pub format: Format,
     /// Name in messages.
@@ -33,19 +33,19 @@ impl Output {
         }
     }
 
-    pub fn is_stdout(&self) -> bool {
+    pub(super) fn is_stdout(&self) -> bool {
         matches!(self.target, Target::Stdout)
     }
 
     /// Renders a report as JSON, or as text for any other format.
-    pub fn json_or_text<T: Serialize>(&self, report: &T, to_text: fn(&T) -> String) -> String {
+    pub(super) fn json_or_text<T: Serialize>(&self, report: &T, to_text: fn(&T) -> String) -> String {
         if self.format == Format::Json { json::render(report) } else { to_text(report) }
     }
 
     /// Writes the text of a command with a single output; `what` names the text in messages.
     ///
     /// Errors: it cannot be written.
-    pub fn write(self, what: &str, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(self, what: &str, text: &str) -> Result<(), Failure> {
         let Self { target, place, .. } = self;
         target.write(text).map_err(|cause| Failure::cannot_run(format!("writing {what} to {place}: {cause}")))
     }
@@ -54,7 +54,7 @@ impl Output {
 /// Refuses outputs that would overwrite another file of the same command line.
 ///
 /// Errors: a report or the metrics would replace the policy, the saved plan, the lock file, or each other.
-pub fn check_conflicts(options: &Common, args: Option<&SweepArgs>) -> Result<(), Failure> {
+pub(super) fn check_conflicts(options: &Common, args: Option<&SweepArgs>) -> Result<(), Failure> {
     let outputs = places(options);
     let mut files: Vec<(&str, &Path)> = vec![("--policy", &options.policy)];
     files.extend(args.and_then(|args| args.lock.as_deref()).map(|path| ("--lock", path)));
@@ -83,7 +83,7 @@ pub fn check_conflicts(options: &Common, args: Option<&SweepArgs>) -> Result<(),
 /// extension. Without any output the report goes to standard output.
 ///
 /// Errors: more formats than outputs, an unknown extension, or an output that is given twice.
-pub fn pair(options: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
+pub(super) fn pair(options: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
     let places = places(options);
     if options.format.len() > places.len() {
         let failure = Failure::usage(format!(
@@ -124,12 +124,12 @@ fn by_extension(path: &Path) -> Result<Format, Failure> {
 /// Opens all outputs.
 ///
 /// Errors: the first that cannot be written.
-pub fn open(pairs: Vec<(PathBuf, Format)>) -> Result<Vec<Output>, Failure> {
+pub(super) fn open(pairs: Vec<(PathBuf, Format)>) -> Result<Vec<Output>, Failure> {
     pairs.into_iter().map(|(path, format)| Output::open(&path, format)).collect()
 }
 
 /// The output of a command that has exactly one, not yet open.
-pub struct SingleOutput {
+pub(super) struct SingleOutput {
     path: PathBuf,
     format: Format,
 }
@@ -138,7 +138,7 @@ impl SingleOutput {
     /// Reads `--output` and `--format` of a command that has only the `known` formats.
     ///
     /// Errors: several outputs, or another format.
-    pub fn with_format(options: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
+    pub(super) fn with_format(options: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
         let (path, format) = single(pair(options)?, command)?;
         if known.contains(&format) {
             return Ok(Self { path, format });
@@ -151,7 +151,7 @@ impl SingleOutput {
     /// Reads `--output` of a command that writes only one format.
     ///
     /// Errors: several outputs, or a format.
-    pub fn without_format(options: &Common, command: &str) -> Result<Self, Failure> {
+    pub(super) fn without_format(options: &Common, command: &str) -> Result<Self, Failure> {
         if !options.format.is_empty() {
             return Err(Failure::usage(format!("--format: {command} writes only one format; nothing was contacted")));
         }
@@ -161,7 +161,7 @@ impl SingleOutput {
     /// Checks that the output can be written.
     ///
     /// Errors: it cannot.
-    pub fn open(self) -> Result<Output, Failure> {
+    pub(super) fn open(self) -> Result<Output, Failure> {
         Output::open(&self.path, self.format)
     }
 }
@@ -169,7 +169,7 @@ impl SingleOutput {
 /// Returns the only output of a command that cannot have several.
 ///
 /// Errors: there are several.
-pub fn single<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
+pub(super) fn single<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
     let given = outputs.len();
     let several = format!("--output: {command} writes to one output, {given} are given; nothing was contacted");
     <[T; 1]>::try_from(outputs).map(|[output]| output).map_err(|_| Failure::usage(several))
@@ -179,7 +179,7 @@ pub fn single<T>(outputs: Vec<T>, command: &str) -> Result<T, Failure> {
 /// `summary`, which says how the command ended. Returns the exit code.
 ///
 /// Errors: the report cannot be written.
-pub fn deliver_single(options: &Common, output: Output, text: &str, exit_code: u8, summary: &str) -> Result<u8, Failure> {
+pub(super) fn deliver_single(options: &Common, output: Output, text: &str, exit_code: u8, summary: &str) -> Result<u8, Failure> {
     let is_stdout = output.is_stdout();
     if !(is_stdout && options.quiet) {
         output.write("the report", text).map_err(|failure| failure.also(summary))?;
@@ -192,7 +192,7 @@ pub fn deliver_single(options: &Common, output: Output, text: &str, exit_code: u
 
 /// Writes the report to every output, even if one of them fails. If the exit code is not 0 and the report is not on standard output, logs
 /// the reason. Returns the exit code.
-pub fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
+pub(super) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
     let (mut is_shown, mut is_written) = (false, false);
     let mut unwritten = Vec::new();
     for output in outputs {

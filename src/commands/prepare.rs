@@ -16,7 +16,7 @@ use crate::server::{Deployment, catalog, connect};
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
 /// Errors: no connection, or not the deployment that the policy expects.
-pub async fn connect(session: &Session, nothing: &str) -> Result<Deployment, Failure> {
+pub(super) async fn connect(session: &Session, nothing: &str) -> Result<Deployment, Failure> {
     let connection = &session.policy.connection;
     let deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
     match deployment.facts.unexpected(&connection.expect) {
@@ -26,7 +26,7 @@ pub async fn connect(session: &Session, nothing: &str) -> Result<Deployment, Fai
 }
 
 /// Options of a plan that come from the command line.
-pub struct PlanOptions<'a> {
+pub(super) struct PlanOptions<'a> {
     /// Instant of the plan; `None`: the server's clock.
     pub as_of: Option<DateTime>,
     pub allow_clock_skew: bool,
@@ -37,7 +37,7 @@ pub struct PlanOptions<'a> {
 /// Connects and plans. Nothing is written, so a request to stop ends it at once.
 ///
 /// Errors: no connection, no rule or namespace selected, or a request to stop.
-pub async fn plan(session: &Session, options: &PlanOptions<'_>) -> Result<(Deployment, Plan), Failure> {
+pub(super) async fn plan(session: &Session, options: &PlanOptions<'_>) -> Result<(Deployment, Plan), Failure> {
     session.stop.or_fail("nothing was deleted", inspect_and_plan(session, options)).await
 }
 

@@ -26,7 +26,7 @@ use crate::server::grant::RecordGrant;
 const MAX_METRICS_BYTES: u64 = 64 << 20;
 
 /// Records the end of a sweep, with or without a report.
-pub struct Record {
+pub(super) struct Record {
     metrics_file: Option<PathBuf>,
     dry_run: bool,
     begun: Instant,
@@ -36,7 +36,7 @@ impl Record {
     /// Tries to create the metrics file.
     ///
     /// Errors: it cannot be created.
-    pub fn open(args: &SweepArgs) -> Result<Self, Failure> {
+    pub(super) fn open(args: &SweepArgs) -> Result<Self, Failure> {
         if let Some(path) = &args.metrics_file {
             if path.as_os_str() == "-" {
                 return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
@@ -49,14 +49,14 @@ impl Record {
     }
 
     /// Records a run that ended with a report. Returns the exit code of the process: 1 if only the metrics could not be written.
-    pub fn ended(&self, report: &Report, exit_code: u8) -> u8 {
+    pub(super) fn ended(&self, report: &Report, exit_code: u8) -> u8 {
         events::run_ended(report, exit_code);
         let is_written = self.write(Some(report), report.duration_ms, exit_code);
         if exit_code == exit::DONE && !is_written { exit::CANNOT_RUN } else { exit_code }
     }
 
     /// Records a run that ended without a report.
-    pub fn failed(&self, cause: &anyhow::Error) {
+    pub(super) fn failed(&self, cause: &anyhow::Error) {
         self.write(None, millis(self.begun.elapsed()), failure::exit_code(cause));
     }
 
@@ -84,7 +84,7 @@ fn last_success(path: &Path, now: DateTime) -> Option<f64> {
 }
 
 /// Records a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
-pub async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
+pub(super) async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let (Some(namespace), Some(deployment), Some(grant)) =
         (session.policy.history.clone(), session.connected.get(), RecordGrant::new(dry_run))
     else {

@@ -37,7 +37,7 @@ struct Part {
 /// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted.
 ///
 /// Errors: a damaged archive, no connection, or no confirmation; nothing was inserted then.
-pub async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
     let output = SingleOutput::with_format(options, "restore", &[Format::Table, Format::Json])?;
     let (uri, flavor) = load::connection(options)?;

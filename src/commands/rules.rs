@@ -37,7 +37,7 @@ struct Sweeping<'a> {
 }
 
 /// Sweeps every rule that is ready. Returns the outcomes in the order of the plan.
-pub async fn sweep(
+pub(super) async fn sweep(
     session: &Session,
     deployment: &Deployment,
     grant: DeleteGrant,

@@ -18,7 +18,7 @@ use crate::server::Deployment;
 use crate::stop::Stop;
 
 /// One run of a command that follows a policy.
-pub struct Session {
+pub(super) struct Session {
     pub options: Common,
     pub id: String,
     /// Start by the monotonic clock, for durations and limits.
@@ -35,7 +35,7 @@ pub struct Session {
 
 impl Session {
     /// Begins a run now.
-    pub fn new(options: &Common, id: &str, policy: Policy, uri: Uri, stop: Stop) -> Self {
+    pub(super) fn new(options: &Common, id: &str, policy: Policy, uri: Uri, stop: Stop) -> Self {
         Self {
             options: options.clone(),
             id: id.to_owned(),
@@ -51,7 +51,7 @@ impl Session {
     /// Begins a command that reports what the rules of the policy do: reads the policy and opens the outputs.
     ///
     /// Errors: a wrong command line or policy, or an output that cannot be written; nothing was contacted.
-    pub fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+    pub(super) fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
         let (policy, uri) = load::load(options)?;
         let outputs = outputs::open(outputs)?;
@@ -62,7 +62,7 @@ impl Session {
     /// Begins a command with a single output. Accepts rules that cannot be swept.
     ///
     /// Errors: a wrong policy, or an output that cannot be written; nothing was contacted.
-    pub fn begin_single(options: &Common, id: &str, output: SingleOutput) -> anyhow::Result<(Self, Output)> {
+    pub(super) fn begin_single(options: &Common, id: &str, output: SingleOutput) -> anyhow::Result<(Self, Output)> {
         let (policy, uri) = load::load(options)?;
         let output = output.open()?;
         Ok((Self::new(options, id, policy, uri, Stop::listen()?), output))
@@ -71,12 +71,12 @@ impl Session {
     /// Returns the connection string.
     ///
     /// Errors: neither the command line nor the environment nor the policy has one.
-    pub fn uri(&self) -> Result<&str, Failure> {
+    pub(super) fn uri(&self) -> Result<&str, Failure> {
         self.uri.require()
     }
 
     /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.
-    pub fn record(&self, command: Command) -> RunRecord<'_> {
+    pub(super) fn record(&self, command: Command) -> RunRecord<'_> {
         RunRecord {
             command,
             dry_run: false,
@@ -93,7 +93,7 @@ impl Session {
 }
 
 /// Returns an id for a new run, which all further lines of the log carry.
-pub fn new_id() -> String {
+pub(super) fn new_id() -> String {
     let id = Uuid::new().to_string();
     log::begin_run(&id);
     id
@@ -101,7 +101,7 @@ pub fn new_id() -> String {
 
 /// Refuses a policy with a rule on a field that no client can see: such a rule can be compared with the service's own settings, but not
 /// swept.
-pub fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
+pub(super) fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
     let Some(rule) = policy.rules.iter().find(|rule| rule.field.as_deref() == Some(LAST_CHANGE)) else { return Ok(()) };
     let failure = Failure::usage(format!(
         "policy `{}`: rule `{}`: `field: _ts` is not visible to MongoDB clients of Azure Cosmos DB; nothing was contacted",

@@ -29,7 +29,7 @@ use crate::{exit, stop};
 /// Runs the command, delivers its report, and returns the exit code.
 ///
 /// Errors: a usage error, no connection, a lock that is held, or no confirmation; nothing was deleted then.
-pub async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
+pub(super) async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
     let record = Record::open(args)?;
     let begun = Session::begin(options, id).and_then(|(session, outputs)| {
@@ -40,7 +40,7 @@ pub async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Re
 }
 
 /// Sweeps once, delivers the report, and records the end of the run, also if it failed. Returns the exit code.
-pub async fn once(
+pub(super) async fn once(
     record: &Record,
     options: &Common,
     args: &SweepArgs,
@@ -160,13 +160,13 @@ async fn sweep_plan(
 }
 
 /// Returns the outcomes of a plan when no rule is swept, in the order of the plan.
-pub fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
+pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
     let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(Utc::now()));
     plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
 }
 
 /// Returns the form of progress that the options ask for.
-pub fn show(common: &Common) -> Show {
+pub(super) fn show(common: &Common) -> Show {
     let on_terminal = std::io::stderr().is_terminal();
     match common.progress {
         When::Never => Show::Nothing,

@@ -7,7 +7,7 @@ use super::{Expiry, earliest, element_types, shape, whole_int32};
 use crate::policy::DateFormat;
 
 /// Days of the forecast.
-pub const FORECAST_DAYS: u32 = 30;
+pub(crate) const FORECAST_DAYS: u32 = 30;
 
 const DAY_MS: i64 = 86_400_000;
 

@@ -11,12 +11,12 @@ use bson::{Bson, Document, doc};
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a
 /// position.
-pub fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
+pub(super) fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
     Walk { types, bounds, gather: "$min" }.whole(path)
 }
 
 /// Returns an expression for the number of values of one of `types` at `path`.
-pub fn count(path: &str, types: &[&str]) -> Bson {
+pub(super) fn count(path: &str, types: &[&str]) -> Bson {
     Walk { types, bounds: &[], gather: "$sum" }.whole(path)
 }
 
@@ -106,17 +106,17 @@ impl Walk<'_> {
 }
 
 /// Returns an expression that tells whether a value has a type.
-pub fn is_type(value: &str, name: &str) -> Document {
+pub(super) fn is_type(value: &str, name: &str) -> Document {
     doc! { "$eq": [{ "$type": value }, name] }
 }
 
 /// Returns an expression that evaluates `body` with the value as `$$v`.
-pub fn let_v(value: Bson, body: Document) -> Bson {
+pub(super) fn let_v(value: Bson, body: Document) -> Bson {
     doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
 }
 
 /// Returns the array position that MongoDB also takes a name for: decimal digits without a leading zero. `None` for other names.
-pub fn position(name: &str) -> Option<i32> {
+pub(super) fn position(name: &str) -> Option<i32> {
     let plain = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
     if plain { name.parse().ok() } else { None }
 }

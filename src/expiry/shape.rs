@@ -6,16 +6,16 @@ use super::earliest::{is_type, let_v, position};
 use crate::policy::DateFormat;
 
 /// A number under a date rule that is a plausible date as epoch seconds: 1973 to 5138.
-pub const NUMBER_SECONDS: &str = "numberSeconds";
+pub(crate) const NUMBER_SECONDS: &str = "numberSeconds";
 
 /// A number under a date rule that is a plausible date as epoch milliseconds.
-pub const NUMBER_MILLIS: &str = "numberMillis";
+pub(crate) const NUMBER_MILLIS: &str = "numberMillis";
 
 /// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of
 /// the two constants above in place of `number`.
 ///
 /// The words are for people: they tell apart documents that never expire, and decide nothing.
-pub fn shape(path: &str, format: DateFormat) -> Bson {
+pub(crate) fn shape(path: &str, format: DateFormat) -> Bson {
     let names: Vec<&str> = path.split('.').collect();
     value(format!("${}", names[0]).into(), &names[1..], format)
 }

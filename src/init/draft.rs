@@ -8,7 +8,7 @@ const COMMENTS: usize = 30;
 
 /// The answers, as text. The policy's own parser checks them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub(crate) struct Draft {
     pub namespace: String,
     /// `None` for a time-series collection.
     pub field: Option<String>,
@@ -23,10 +23,10 @@ pub struct Draft {
 
 impl Draft {
     /// Default of [`Draft::max_delete_percent`].
-    pub const PERCENT: f64 = 50.0;
+    pub(crate) const PERCENT: f64 = 50.0;
 
     /// Writes the policy.
-    pub fn yaml(&self) -> String {
+    pub(crate) fn yaml(&self) -> String {
         let expect = self.replica_set.as_ref().map(|name| format!("  expect: {{replicaSet: {}}}", text(name)));
         let field = self.field.as_ref().map_or("    # field:".to_owned(), |field| format!("    field: {}", text(field)));
         let ttl_field =
@@ -67,7 +67,7 @@ impl Draft {
     /// Checks the policy with the parser that will read it.
     ///
     /// Errors: all problems.
-    pub fn check(&self, path: &str) -> Result<(), PolicyError> {
+    pub(crate) fn check(&self, path: &str) -> Result<(), PolicyError> {
         parse::parse(path, &self.yaml(), &|_| None, true).map(|_| ())
     }
 }

@@ -14,7 +14,7 @@ const PLAUSIBLE_SECONDS: std::ops::Range<i64> = 946_684_800..4_102_444_800;
 
 /// A field path that holds dates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DateField {
+pub(crate) struct DateField {
     pub path: String,
     pub format: DateFormat,
     /// Number of documents that have a date at this path.
@@ -25,7 +25,7 @@ pub struct DateField {
 
 /// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Dates come first, then
 /// ObjectIds, then numbers; among each of these, fields that more documents have come first.
-pub fn date_fields(documents: &[Document]) -> Vec<DateField> {
+pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
     for document in documents {
         let mut dates = Vec::new();

@@ -17,14 +17,14 @@ const MAX_DELETED: u32 = 100;
 ///
 /// The file is never deleted: a run that waits for the lock may have opened it, and would then lock a file that no other run finds.
 #[derive(Debug)]
-pub struct FileLock {
+pub(crate) struct FileLock {
     _file: File,
 }
 
 /// Takes the lock if it is free, and writes its new holder into the file.
 ///
 /// Errors: the file cannot be created, read or written, or has other contents, which are never overwritten.
-pub fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>> {
+pub(crate) fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>> {
     for _ in 0..MAX_DELETED {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         if !file.metadata()?.is_file() {

@@ -20,14 +20,14 @@ use super::{Holder, Occupant};
 use crate::policy::namespace::Namespace;
 
 /// Duration of a lease that is not renewed.
-pub static LEASE: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(lease_seconds()));
+pub(crate) static LEASE: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(lease_seconds()));
 
 /// Duration for which its holder relies on a lease. The rest is a margin for commands that are sent just before the end, and for
 /// differences between the clocks of a set's members.
 static RELIED_ON: LazyLock<Duration> = LazyLock::new(|| *LEASE * 5 / 6);
 
 /// Time between two renewals.
-pub static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
+pub(crate) static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
 
 /// Returns the seconds of a lease: a minute or, in debug builds, a value set by a test that waits for the end of a lease.
 fn lease_seconds() -> u64 {
@@ -44,18 +44,18 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An instant on both clocks of this machine. The monotonic clock is not affected when the time is set; the wall clock continues
 /// while the machine sleeps.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moment {
+pub(crate) struct Moment {
     monotonic: Instant,
     wall: SystemTime,
 }
 
 impl Moment {
-    pub fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self { monotonic: Instant::now(), wall: SystemTime::now() }
     }
 
     /// Returns the time since this moment, by the clock that shows more.
-    pub fn elapsed(self) -> Duration {
+    pub(crate) fn elapsed(self) -> Duration {
         self.until(Self::now())
     }
 
@@ -68,7 +68,7 @@ impl Moment {
 
 /// A reading of the server's clock.
 #[derive(Debug, Clone, Copy)]
-pub struct ServerTime {
+pub(crate) struct ServerTime {
     pub now: DateTime,
     /// Moment just before the server was asked.
     pub asked: Moment,
@@ -86,7 +86,7 @@ fn millis(time: Duration) -> i64 {
 
 /// Returns the filter and the update that take a lease, to be sent with upsert. They match an expired lease or, after a lost
 /// reply, the one that this run has already taken.
-pub fn taking(namespace: &Namespace, me: &Holder, time: &ServerTime) -> (Document, Document) {
+pub(crate) fn taking(namespace: &Namespace, me: &Holder, time: &ServerTime) -> (Document, Document) {
     let free = [doc! { "expiresAt": { "$lte": time.now } }, doc! { "runId": &me.run_id }];
     let filter = doc! { "_id": namespace.to_string(), "$or": free };
     let lease = doc! {
@@ -101,23 +101,23 @@ pub fn taking(namespace: &Namespace, me: &Holder, time: &ServerTime) -> (Documen
 }
 
 /// Returns the filter of the leases that a run holds, expired or not: until another run takes one, it can be renewed.
-pub fn owned(namespaces: &[Namespace], run_id: &str) -> Document {
+pub(crate) fn owned(namespaces: &[Namespace], run_id: &str) -> Document {
     let ids: Vec<String> = namespaces.iter().map(Namespace::to_string).collect();
     doc! { "_id": { "$in": ids }, "runId": run_id }
 }
 
 /// Returns the update that renews a lease.
-pub fn renewing(time: &ServerTime) -> Document {
+pub(crate) fn renewing(time: &ServerTime) -> Document {
     doc! { "$set": { "heartbeat": time.now, "expiresAt": time.end_of_lease() } }
 }
 
 /// Returns the update that releases a lease. `time` may be long past.
-pub fn releasing(time: &ServerTime) -> Document {
+pub(crate) fn releasing(time: &ServerTime) -> Document {
     doc! { "$set": { "runId": null, "expiresAt": time.now } }
 }
 
 /// Returns the run that holds a lease. Fields of the document that are missing or malformed are left out.
-pub fn occupant(lease: &Document) -> Occupant {
+pub(crate) fn occupant(lease: &Document) -> Occupant {
     let text = |key| lease.get_str(key).ok().map(str::to_owned);
     let date = |key| lease.get_datetime(key).ok().copied();
     let holder = || {
@@ -130,23 +130,23 @@ pub fn occupant(lease: &Document) -> Occupant {
 
 /// A lease of this run, as the sweep sees it.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub(crate) struct Lease {
     renewed: watch::Receiver<Option<Moment>>,
 }
 
 impl Lease {
     /// Creates a lease. `renewed` holds a moment just before the last renewal was sent, or `None` once another run has the lease.
-    pub fn new(renewed: watch::Receiver<Option<Moment>>) -> Self {
+    pub(crate) fn new(renewed: watch::Receiver<Option<Moment>>) -> Self {
         Self { renewed }
     }
 
     /// Whether another run may hold the lease by now. Checked before each delete command.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left().is_zero()
     }
 
     /// Waits until another run may hold the lease.
-    pub async fn over(&self) {
+    pub(crate) async fn over(&self) {
         while !self.is_over() {
             tokio::time::sleep(self.left().min(LOOK_EVERY)).await;
         }
@@ -171,25 +171,25 @@ fn left(renewed: Option<Moment>, now: Moment) -> Duration {
 
 /// The leases of one run; empty if the policy has no `lock`.
 #[derive(Debug, Clone, Default)]
-pub struct Leases(Arc<BTreeMap<Namespace, Lease>>);
+pub(crate) struct Leases(Arc<BTreeMap<Namespace, Lease>>);
 
 impl Leases {
-    pub fn new(leases: BTreeMap<Namespace, Lease>) -> Self {
+    pub(crate) fn new(leases: BTreeMap<Namespace, Lease>) -> Self {
         Self(Arc::new(leases))
     }
 
     /// Returns the lease of a namespace.
-    pub fn of(&self, namespace: &Namespace) -> Option<&Lease> {
+    pub(crate) fn of(&self, namespace: &Namespace) -> Option<&Lease> {
         self.0.get(namespace)
     }
 
     /// Whether another run may hold the lease of a namespace by now; never without leases.
-    pub fn is_over(&self, namespace: &Namespace) -> bool {
+    pub(crate) fn is_over(&self, namespace: &Namespace) -> bool {
         self.of(namespace).is_some_and(Lease::is_over)
     }
 
     /// Waits until another run may hold the lease of a namespace; forever without leases.
-    pub async fn over(&self, namespace: &Namespace) {
+    pub(crate) async fn over(&self, namespace: &Namespace) {
         match self.of(namespace) {
             Some(lease) => lease.over().await,
             None => std::future::pending().await,
@@ -197,7 +197,7 @@ impl Leases {
     }
 
     /// Returns the reason why a lease is over.
-    pub fn why_over(&self, namespace: &Namespace) -> String {
+    pub(crate) fn why_over(&self, namespace: &Namespace) -> String {
         let why = self.of(namespace).map(Lease::why_over).unwrap_or_default();
         format!("the lease on `{namespace}` was lost: {why}")
     }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_lease_is_relied_on_for_less_than_it_lasts_by_whichever_clock_says_more() {
         let asked = Moment::now();
-        let left = |monotonic, wall| super::left(Some(asked), later(asked, monotonic, wall));
+        let left = |monotonic, wall| left(Some(asked), later(asked, monotonic, wall));
         assert_eq!((*LEASE, *RELIED_ON, *HEARTBEAT), (60 * S, 50 * S, 20 * S));
         assert_eq!(left(Duration::ZERO, Duration::ZERO), 50 * S);
         assert_eq!(left(49 * S, 49 * S), S);
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(filter, doc! { "_id": "app.c.d", "$or": [expired, { "runId": "me" }] });
         let lease = update.get_document("$set").unwrap();
         assert_eq!(lease.get_datetime("expiresAt").unwrap().timestamp_millis(), 61_000);
-        let occupant = super::occupant(lease);
+        let occupant = occupant(lease);
         assert_eq!(occupant.holder, Some(Holder { since: "1970-01-01T00:00:01.000Z".into(), ..me }));
         assert_eq!(occupant.expires_at, Some(DateTime::from_millis(61_000)));
         assert_eq!(super::occupant(&doc! { "expiresAt": "soon", "runId": 5 }), Occupant::default());

@@ -8,7 +8,7 @@ use crate::flavor::Capabilities;
 use crate::policy::Rule;
 
 /// Returns the refusal of a rule with `archive` whose documents cannot be archived; `None` for any other rule.
-pub fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
+pub(super) fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capabilities) -> Option<Refusal> {
     rule.archive.as_ref()?;
     let refuse = |detail: &str| Some(Refusal::new(Guard::Archive, format!("`archive`: {detail}")));
     if !capabilities.exact_states {

@@ -9,7 +9,7 @@ use crate::policy::{DateFormat, Rule};
 /// Returns the rule bound to a collection, and the first guard that forbids sweeping it, if one does.
 ///
 /// Errors: the refusal of a rule whose documents cannot even be counted.
-pub fn bind(
+pub(super) fn bind(
     run: &RunFacts,
     rule: &Rule,
     collection: &Collection,

@@ -6,13 +6,13 @@ use crate::facts::{Collection, LAST_CHANGE};
 use crate::values::integer;
 
 /// Returns a warning about the TTL of a time-series collection itself.
-pub fn time_series_warning(collection: &Collection) -> Option<String> {
+pub(super) fn time_series_warning(collection: &Collection) -> Option<String> {
     let seconds = collection.expire_after_seconds.as_ref().and_then(integer)?;
     Some(format!("the collection's own expireAfterSeconds ({seconds}) deletes from it as well"))
 }
 
 /// Returns a warning about a TTL index on the rule's field or on the time of the last change.
-pub fn warning(field: &str, collection: &Collection) -> Option<String> {
+pub(super) fn warning(field: &str, collection: &Collection) -> Option<String> {
     let (index, on, seconds) = collection.indexes.iter().find_map(|index| match index.key.as_slice() {
         [(on, _)] if on == field || on == LAST_CHANGE => Some((index, on, index.expire_after_seconds.as_ref()?)),
         _ => None,

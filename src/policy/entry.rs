@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::yaml::Node;
 
 /// State shared by all readers of one policy.
-pub struct Context<'a> {
+pub(super) struct Context<'a> {
     /// Looks up an environment variable.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Whether a connection string was given outside of the policy, so that the policy's own is not read.
@@ -18,24 +18,24 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     /// Makes a context without problems.
-    pub fn new(env: &'a dyn Fn(&str) -> Option<String>, uri_given: bool) -> Self {
+    pub(super) fn new(env: &'a dyn Fn(&str) -> Option<String>, uri_given: bool) -> Self {
         Self { env, uri_given, problems: RefCell::default() }
     }
 
     /// Returns how many problems were reported until now.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
     /// Returns all problems, in the order in which they were found.
-    pub fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems.into_inner()
     }
 }
 
 /// A value and its place.
 #[derive(Clone)]
-pub struct Entry<'a> {
+pub(super) struct Entry<'a> {
     pub context: &'a Context<'a>,
     /// Key whose value it is; empty for the policy as a whole and for a rule.
     pub key: &'static str,
@@ -49,35 +49,35 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Returns the entry of a node inside this one.
-    pub fn inner(&self, key: &'static str, node: &'a Node, step: Step) -> Self {
+    pub(super) fn inner(&self, key: &'static str, node: &'a Node, step: Step) -> Self {
         Self { key, node, path: self.step(step), ..self.clone() }
     }
 
     /// Returns the path of a node inside this one.
-    pub fn step(&self, step: Step) -> Vec<Step> {
+    pub(super) fn step(&self, step: Step) -> Vec<Step> {
         [self.path.as_slice(), &[step]].concat()
     }
 
     /// Reports a problem at a path.
-    pub fn problem_at(&self, path: Vec<Step>, message: impl Into<String>) {
+    pub(super) fn problem_at(&self, path: Vec<Step>, message: impl Into<String>) {
         if self.reports {
             self.context.problems.borrow_mut().push(Problem { path, rule: self.rule.clone(), message: message.into() });
         }
     }
 
     /// Reports a problem of the value, and returns `None`.
-    pub fn problem<T>(&self, message: impl AsRef<str>) -> Option<T> {
+    pub(super) fn problem<T>(&self, message: impl AsRef<str>) -> Option<T> {
         self.problem_at(self.path.clone(), format!("`{}`: {}", self.key, message.as_ref()));
         None
     }
 
     /// Reports that the value is not as expected, and returns `None`.
-    pub fn unexpected<T>(&self, expected: &str) -> Option<T> {
+    pub(super) fn unexpected<T>(&self, expected: &str) -> Option<T> {
         self.problem(format!("found {}; expected {expected}", self.node.describe()))
     }
 
     /// Unwraps the result of a parser, or reports its message.
-    pub fn accept<T>(&self, result: Result<T, String>) -> Option<T> {
+    pub(super) fn accept<T>(&self, result: Result<T, String>) -> Option<T> {
         result
             .map_err(|message| match self.node {
                 // A parser quotes its input, and the value of an environment variable may be secret.
@@ -88,7 +88,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the string with its environment variables replaced; reports any other kind of value.
-    pub fn text(&self, expected: &str) -> Option<String> {
+    pub(super) fn text(&self, expected: &str) -> Option<String> {
         let Node::Str(raw) = self.node else {
             return self.unexpected(expected);
         };

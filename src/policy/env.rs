@@ -6,7 +6,7 @@
 /// is inserted after the YAML was parsed and cannot become a key, a number or a list.
 ///
 /// Errors: what was found and what was expected; never the value of a variable.
-pub fn expand(raw: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+pub(super) fn expand(raw: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(at) = rest.find("${") {

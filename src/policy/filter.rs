@@ -7,17 +7,17 @@ use super::env::expand;
 use super::yaml::Node;
 
 /// Operators that may stand at the top of a filter next to field names.
-pub const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
+pub(super) const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
 
 /// Operators that no filter of a delete may have: those that run JavaScript, sort or rank, and those with a new answer each time.
-pub const FORBIDDEN: [&[&str]; 2] =
+pub(super) const FORBIDDEN: [&[&str]; 2] =
     [&["$where", "$function", "$accumulator", "$near", "$nearSphere", "$text"], &["$rand", "$sampleRate"]];
 
 /// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), with the environment
 /// variables in its strings replaced.
 ///
 /// Errors: an empty filter, a forbidden operator, an operator that may not stand at the top, invalid Extended JSON.
-pub fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
+pub(super) fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let filter = parse_document(node, env)?;
     if filter.is_empty() {
         return Err("an empty filter; leave `filter` out to take every expired document".into());
@@ -37,7 +37,7 @@ pub fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result
 /// Reads a collation document, as `db.collection.find().collation()` accepts it; `known` are the options of MongoDB.
 ///
 /// Errors: a missing `locale`, an unknown option.
-pub fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
+pub(super) fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let collation = parse_document(node, env)?;
     if let Some(key) = collation.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("unknown key `{key}` in a collation; expected one of {}", known.join(", ")));

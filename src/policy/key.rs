@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::entry::Entry;
 
 /// Kind of a value: knows how to read it, its JSON Schema, and its name in the documentation.
-pub trait Kind: Sync {
+pub(super) trait Kind: Sync {
     type Value;
 
     /// Reads a value; `None` if it is wrong, which the entry reports.
@@ -24,13 +24,13 @@ pub trait Kind: Sync {
 }
 
 /// Kind whose values can be written as JSON, as a default has to be.
-pub trait Written: Kind {
+pub(super) trait Written: Kind {
     /// Writes a value as the policy would.
     fn write(&self, value: &Self::Value) -> Value;
 }
 
 /// Everything about a key but the kind of its value.
-pub struct About {
+pub(super) struct About {
     pub name: &'static str,
     /// Sentences for the JSON Schema and the documentation.
     pub doc: &'static str,
@@ -41,47 +41,47 @@ pub struct About {
 }
 
 /// A key without a default.
-pub struct Key<K> {
+pub(super) struct Key<K> {
     about: About,
     kind: K,
 }
 
 impl<K: Kind> Key<K> {
-    pub const fn new(name: &'static str, kind: K, doc: &'static str) -> Self {
+    pub(super) const fn new(name: &'static str, kind: K, doc: &'static str) -> Self {
         Self { about: About { name, doc, examples: &[], required: None }, kind }
     }
 
     /// Adds values to show, as YAML.
-    pub const fn examples(mut self, examples: &'static [&'static str]) -> Self {
+    pub(super) const fn examples(mut self, examples: &'static [&'static str]) -> Self {
         self.about.examples = examples;
         self
     }
 
     /// Makes the key required; `expected` is the value that the message about a missing key names.
-    pub const fn required(mut self, expected: &'static str) -> Self {
+    pub(super) const fn required(mut self, expected: &'static str) -> Self {
         self.about.required = Some(expected);
         self
     }
 
     /// Gives the key a default.
-    pub const fn default(self, default: K::Value) -> Defaulted<K> {
+    pub(super) const fn default(self, default: K::Value) -> Defaulted<K> {
         Defaulted { key: self, default }
     }
 
     /// Reads the value of the key; `None` if it is wrong, which the entry reports.
-    pub fn read(&self, entry: &Entry) -> Option<K::Value> {
+    pub(super) fn read(&self, entry: &Entry) -> Option<K::Value> {
         self.kind.read(entry)
     }
 }
 
 /// A key with a default: the value that it has in a policy without the key.
-pub struct Defaulted<K: Kind> {
+pub(super) struct Defaulted<K: Kind> {
     pub key: Key<K>,
     pub default: K::Value,
 }
 
 /// A key of any kind.
-pub trait AnyKey: Sync {
+pub(super) trait AnyKey: Sync {
     fn about(&self) -> &About;
 
     /// Reads the value in order to report its problems.
@@ -174,7 +174,7 @@ where
 }
 
 /// Keys that a mapping may have.
-pub struct Section {
+pub(super) struct Section {
     /// Name of the mapping in messages, for a mapping that is not the value of a key.
     pub title: &'static str,
     /// Lists of keys, one after the other: `defaults` and the rules share one.
@@ -183,17 +183,17 @@ pub struct Section {
 
 impl Section {
     /// Returns all keys, in the order of the documentation.
-    pub fn keys(&self) -> impl Iterator<Item = &'static dyn AnyKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'static dyn AnyKey> {
         self.lists.iter().flat_map(|list| list.iter().copied())
     }
 
     /// Returns the names of all keys.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.keys().map(|key| key.about().name)
     }
 
     /// Returns the JSON Schema of the mapping, where `property` makes that of each key.
-    pub fn schema(&self, property: impl Fn(&dyn AnyKey) -> Value) -> Value {
+    pub(super) fn schema(&self, property: impl Fn(&dyn AnyKey) -> Value) -> Value {
         let mut schema = json!({ "type": "object", "additionalProperties": false });
         let required: Vec<&str> =
             self.keys().map(AnyKey::about).filter(|about| about.required.is_some()).map(|about| about.name).collect();

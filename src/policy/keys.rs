@@ -20,9 +20,9 @@ use crate::flavor::Flavor;
 /// Declares keys and the list that holds all of them.
 macro_rules! keys {
     ($(#[$doc:meta])* $list:ident: $($name:ident: $kind:ty = $key:expr;)+) => {
-        $(pub static $name: $kind = $key;)+
+        $(pub(super) static $name: $kind = $key;)+
         $(#[$doc])*
-        pub static $list: &[&dyn AnyKey] = &[$(&$name),+];
+        pub(super) static $list: &[&dyn AnyKey] = &[$(&$name),+];
     };
 }
 
@@ -33,9 +33,9 @@ macro_rules! nested {
     };
 }
 
-pub static POLICY: Section = Section { title: "the policy", lists: &[TOP_LEVEL] };
-pub static RULE: Section = Section { title: "the rule", lists: &[OWN, SHARED] };
-pub static DEFAULTS: Section = Section { title: "`defaults`", lists: &[SHARED] };
+pub(super) static POLICY: Section = Section { title: "the policy", lists: &[TOP_LEVEL] };
+pub(super) static RULE: Section = Section { title: "the rule", lists: &[OWN, SHARED] };
+pub(super) static DEFAULTS: Section = Section { title: "`defaults`", lists: &[SHARED] };
 
 keys! {
     TOP_LEVEL:
@@ -328,7 +328,7 @@ fn read_archive(map: &Mapping) -> Option<ArchiveTo> {
 }
 
 /// Reports a mapping, `defaults` or a rule, that gives the expiry twice.
-pub fn check_expiry(map: &Mapping) -> Option<()> {
+pub(super) fn check_expiry(map: &Mapping) -> Option<()> {
     if map.has(&EXPIRE_AFTER_SECONDS) && map.has(&EXPIRE_AFTER) {
         map.problem(&EXPIRE_AFTER, "both `expireAfterSeconds` and `expireAfter`; expected exactly one of them");
         return None;

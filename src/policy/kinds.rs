@@ -13,14 +13,14 @@ use super::problem::nearest;
 use super::yaml::Node;
 
 /// A whole number between two bounds, both included; bounds that `T` cannot hold are never accepted.
-pub struct Whole<T> {
+pub(super) struct Whole<T> {
     min: i64,
     max: i64,
     convert: fn(i64) -> Option<T>,
 }
 
 impl<T: TryFrom<i64>> Whole<T> {
-    pub const fn new(min: i64, max: i64) -> Self {
+    pub(super) const fn new(min: i64, max: i64) -> Self {
         Self { min, max, convert: |value| T::try_from(value).ok() }
     }
 }
@@ -58,7 +58,7 @@ impl<T: Copy + Into<Value>> Written for Whole<T> {
 }
 
 /// `true` or `false`.
-pub struct Boolean;
+pub(super) struct Boolean;
 
 impl Kind for Boolean {
     type Value = bool;
@@ -86,7 +86,7 @@ impl Written for Boolean {
 }
 
 /// A share in percent: above 0, at most 100; a fraction is allowed.
-pub struct Percent;
+pub(super) struct Percent;
 
 impl Kind for Percent {
     type Value = f64;
@@ -110,7 +110,7 @@ impl Kind for Percent {
 }
 
 /// A duration in whole seconds; 0 is one.
-pub struct Seconds;
+pub(super) struct Seconds;
 
 impl Kind for Seconds {
     type Value = i64;
@@ -133,7 +133,7 @@ impl Kind for Seconds {
 }
 
 /// A duration of at least one second.
-pub struct PositiveDuration;
+pub(super) struct PositiveDuration;
 
 impl Kind for PositiveDuration {
     type Value = Duration;
@@ -159,7 +159,7 @@ impl Kind for PositiveDuration {
 }
 
 /// A string that a parser accepts.
-pub struct Text<T> {
+pub(super) struct Text<T> {
     words: &'static str,
     pattern: &'static str,
     parse: fn(&str) -> Result<T, String>,
@@ -168,7 +168,7 @@ pub struct Text<T> {
 impl<T> Text<T> {
     /// Makes the kind of its name in the documentation, its regular expression in the JSON Schema (empty if every string is
     /// accepted), and its parser.
-    pub const fn new(words: &'static str, pattern: &'static str, parse: fn(&str) -> Result<T, String>) -> Self {
+    pub(super) const fn new(words: &'static str, pattern: &'static str, parse: fn(&str) -> Result<T, String>) -> Self {
         Self { words, pattern, parse }
     }
 }
@@ -200,7 +200,7 @@ impl<T: fmt::Display> Written for Text<T> {
 }
 
 /// The connection string, which is not read if another one is given.
-pub struct ConnectionString;
+pub(super) struct ConnectionString;
 
 impl Kind for ConnectionString {
     type Value = String;
@@ -219,7 +219,7 @@ impl Kind for ConnectionString {
 }
 
 /// A list of strings, each of which a parser accepts.
-pub struct List<T>(pub Text<T>);
+pub(super) struct List<T>(pub Text<T>);
 
 impl<T> Kind for List<T> {
     type Value = Vec<T>;
@@ -243,7 +243,7 @@ impl<T> Kind for List<T> {
 }
 
 /// One of a few words.
-pub struct Words<T: 'static>(pub &'static [(&'static str, T)]);
+pub(super) struct Words<T: 'static>(pub &'static [(&'static str, T)]);
 
 impl<T> Words<T> {
     fn names(&self) -> impl Iterator<Item = &'static str> {

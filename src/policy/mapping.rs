@@ -9,7 +9,7 @@ use super::problem::nearest;
 use super::yaml::Node;
 
 /// One mapping of the policy, whose values have been checked.
-pub struct Mapping<'a> {
+pub(super) struct Mapping<'a> {
     entry: Entry<'a>,
     entries: &'a [(Node, Node)],
     section: &'static Section,
@@ -21,7 +21,7 @@ impl<'a> Mapping<'a> {
     /// Opens a mapping, and reports everything that is wrong with its keys and with each value by itself.
     ///
     /// `None` if the value is not a mapping. Reading values later reports nothing a second time.
-    pub fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
+    pub(super) fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
         let Node::Map(entries) = entry.node else {
             let title = if entry.key.is_empty() { section.title.to_owned() } else { format!("`{}`", entry.key) };
             entry.problem_at(entry.path.clone(), format!("{title}: expected a mapping, found {}", entry.node.describe()));
@@ -36,29 +36,29 @@ impl<'a> Mapping<'a> {
     }
 
     /// Lets the values of `defaults` stand in for keys that the mapping does not have.
-    pub fn over(self, defaults: Option<&'a Self>) -> Self {
+    pub(super) fn over(self, defaults: Option<&'a Self>) -> Self {
         Self { defaults, ..self }
     }
 
     /// Returns the mapping that stands in for missing keys.
-    pub fn defaults(&self) -> Option<&Self> {
+    pub(super) fn defaults(&self) -> Option<&Self> {
         self.defaults
     }
 
     /// Whether the mapping itself has a key.
-    pub fn has(&self, key: &dyn AnyKey) -> bool {
+    pub(super) fn has(&self, key: &dyn AnyKey) -> bool {
         self.position(key.about().name).is_some()
     }
 
     /// Returns the entry of a key that the mapping itself has.
-    pub fn own(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
+    pub(super) fn own(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
         let name = key.about().name;
         let index = self.position(name)?;
         Some(self.entry.inner(name, &self.entries[index].1, Step::Value(index)))
     }
 
     /// Reads the value of a key, its own or that of the defaults; `None` if there is none, or it is wrong.
-    pub fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
+    pub(super) fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
         match self.own(key) {
             Some(entry) => key.read(&Entry { reports: false, ..entry }),
             None => self.defaults?.optional(key),
@@ -66,18 +66,18 @@ impl<'a> Mapping<'a> {
     }
 
     /// Reads the value of a key that has a default.
-    pub fn value<K: Written<Value: Clone>>(&self, key: &Defaulted<K>) -> K::Value {
+    pub(super) fn value<K: Written<Value: Clone>>(&self, key: &Defaulted<K>) -> K::Value {
         self.optional(&key.key).unwrap_or_else(|| key.default.clone())
     }
 
     /// Reports a problem of a key; of the mapping as a whole if it does not have the key.
-    pub fn problem(&self, key: &dyn AnyKey, message: impl Into<String>) {
+    pub(super) fn problem(&self, key: &dyn AnyKey, message: impl Into<String>) {
         let path = self.position(key.about().name).map(|index| self.entry.step(Step::Key(index)));
         self.entry.problem_at(path.unwrap_or_else(|| self.entry.path.clone()), message);
     }
 
     /// Reports a problem of the mapping as a whole.
-    pub fn problem_here(&self, message: impl Into<String>) {
+    pub(super) fn problem_here(&self, message: impl Into<String>) {
         self.entry.problem_at(self.entry.path.clone(), message);
     }
 

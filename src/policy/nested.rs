@@ -10,7 +10,7 @@ use super::mapping::Mapping;
 use super::yaml::Node;
 
 /// A predicate in MongoDB's query language.
-pub struct Filter;
+pub(super) struct Filter;
 
 impl Kind for Filter {
     type Value = Document;
@@ -35,7 +35,7 @@ impl Kind for Filter {
 }
 
 /// A collation document.
-pub struct Collation(pub &'static Section);
+pub(super) struct Collation(pub &'static Section);
 
 impl Kind for Collation {
     type Value = Document;
@@ -59,7 +59,7 @@ impl Kind for Collation {
 }
 
 /// A value that is passed on to MongoDB as it is.
-pub struct Any;
+pub(super) struct Any;
 
 impl Kind for Any {
     type Value = ();
@@ -78,7 +78,7 @@ impl Kind for Any {
 }
 
 /// A mapping that is read to a `T` once its own keys have been checked.
-pub struct Nested<T> {
+pub(super) struct Nested<T> {
     pub section: &'static Section,
     pub read: fn(&Mapping) -> Option<T>,
 }
@@ -104,7 +104,7 @@ impl<T> Kind for Nested<T> {
 }
 
 /// The list of rules, each of which is read by itself.
-pub struct Rules;
+pub(super) struct Rules;
 
 impl Kind for Rules {
     type Value = ();

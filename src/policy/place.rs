@@ -25,13 +25,13 @@ pub struct Place {
 /// Finds the place in `text` of the node at the end of `path`, in one pass over the text.
 ///
 /// serde_yaml gives positions only with errors, so the walk fails on purpose once it has reached the node.
-pub fn locate(text: &str, path: &[Step]) -> Option<Place> {
+pub(super) fn locate(text: &str, path: &[Step]) -> Option<Place> {
     let deserializer = serde_yaml::Deserializer::from_str(text);
     place_of(&Walk(path).deserialize(deserializer).err()?)
 }
 
 /// Returns the place of a parser's error.
-pub fn place_of(error: &serde_yaml::Error) -> Option<Place> {
+pub(super) fn place_of(error: &serde_yaml::Error) -> Option<Place> {
     error.location().map(|location| Place { line: location.line(), column: location.column() })
 }
 

@@ -12,7 +12,7 @@ use super::{DateFormat, Rule, keys};
 /// Reads the rule at a position of the list; `None` if anything in it is wrong, which the context reports.
 ///
 /// Returns the rule's own name next to the rule, whose name is still empty: the default depends on the other rules.
-pub fn read_rule<'a>(
+pub(super) fn read_rule<'a>(
     list: &Entry<'a>,
     node: &'a Node,
     index: usize,

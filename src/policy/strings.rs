@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Parses the name of a rule, which reports show and `--only` selects by.
-pub fn parse_rule_name(text: &str) -> Result<String, String> {
+pub(super) fn parse_rule_name(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an empty name".into()),
         trimmed if trimmed != text || text.chars().any(char::is_control) => {
@@ -14,7 +14,7 @@ pub fn parse_rule_name(text: &str) -> Result<String, String> {
 }
 
 /// Parses a field path as MongoDB reads it: names joined by dots; a numeric name is also a position in an array.
-pub fn parse_field(text: &str) -> Result<String, String> {
+pub(super) fn parse_field(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("{text:?} {why}; expected a field path such as `lastModified` or `meta.createdAt`"));
     if text.split('.').any(str::is_empty) {
         return wrong("has an empty part");
@@ -29,7 +29,7 @@ pub fn parse_field(text: &str) -> Result<String, String> {
 }
 
 /// Parses the name of the field that holds a document's own ttl.
-pub fn parse_ttl_field(text: &str) -> Result<String, String> {
+pub(super) fn parse_ttl_field(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['.', '\0']) || text.starts_with('$') || text == "_id" {
         return Err(format!("{text:?} is not a root-level field name; expected one such as `ttl`, without a dot"));
     }
@@ -37,7 +37,7 @@ pub fn parse_ttl_field(text: &str) -> Result<String, String> {
 }
 
 /// Parses the name of an index.
-pub fn parse_hint(text: &str) -> Result<String, String> {
+pub(super) fn parse_hint(text: &str) -> Result<String, String> {
     match text {
         "" => Err("an empty name; expected the name of an index, such as `lastModified_1`".into()),
         "$natural" => {
@@ -48,7 +48,7 @@ pub fn parse_hint(text: &str) -> Result<String, String> {
 }
 
 /// Parses a member of a deployment. Returns it in lower case and with a port, as the deployment names its members.
-pub fn parse_host(text: &str) -> Result<String, String> {
+pub(super) fn parse_host(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an empty host; expected `host:port`".into()),
         host if host.contains("://") || host.contains('@') => Err("a URI; expected `host:port`".into()),
@@ -58,7 +58,7 @@ pub fn parse_host(text: &str) -> Result<String, String> {
 }
 
 /// Parses the path of a directory, without a check that it exists.
-pub fn parse_directory(text: &str) -> Result<PathBuf, String> {
+pub(super) fn parse_directory(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("an empty path; expected a directory that exists, such as `/backups/ttl`".into()),
         text if text.contains('\0') => Err("a path cannot hold NUL".into()),

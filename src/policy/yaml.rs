@@ -9,7 +9,7 @@ use super::place::{Place, place_of};
 
 /// One node of the document. Aliases are already followed; merge keys (`<<`) are ordinary keys.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Node {
+pub(super) enum Node {
     Null,
     Bool(bool),
     /// Any whole number that fits `i64`, however it was written: `16`, `0x10`, `0o20`.
@@ -28,7 +28,7 @@ pub enum Node {
 
 impl Node {
     /// Describes the node for "found ..." in a message: its kind, and its value if that is short.
-    pub fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Node::Null => "nothing (null)".into(),
             Node::Bool(b) => format!("the boolean {b}"),
@@ -49,7 +49,7 @@ impl Node {
 /// Parses one YAML document.
 ///
 /// Errors: the parser's message without its position, and the position if it has one.
-pub fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
+pub(super) fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     if is_too_deep(text) {
         return Err((format!("nested more than {MAX_OPEN} levels deep"), None));
     }

@@ -8,7 +8,7 @@ const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// Returns the ranges with three or more neighbours without documents, on one side of now, merged into one.
-pub fn merged(ranges: &[AgeRange]) -> Vec<AgeRange> {
+pub(super) fn merged(ranges: &[AgeRange]) -> Vec<AgeRange> {
     let is_empty = |range: &AgeRange| range.expired_count == 0 && range.not_expired_count == 0;
     let together = |a: &AgeRange, b: &AgeRange| is_empty(a) && is_empty(b) && a.max_age_seconds != Some(0);
     let merge = |stretch: &[AgeRange]| match stretch {
@@ -21,7 +21,7 @@ pub fn merged(ranges: &[AgeRange]) -> Vec<AgeRange> {
 }
 
 /// Returns a range in words: `1 h to 6 h`, for dates in the future `in 1 h to 6 h`.
-pub fn words(range: &AgeRange) -> String {
+pub(super) fn words(range: &AgeRange) -> String {
     match (range.min_age_seconds, range.max_age_seconds) {
         (None, Some(max)) => format!("in {} or more", age(-max)),
         (Some(min), Some(max)) if max <= 0 => format!("in {} to {}", age(-max), age(-min)),
@@ -32,7 +32,7 @@ pub fn words(range: &AgeRange) -> String {
 }
 
 /// Returns a number of seconds in the largest unit that makes it a whole number: `90 d`, `2 y`, `36 h`.
-pub fn age(seconds: i64) -> String {
+pub(super) fn age(seconds: i64) -> String {
     let (number, unit) = match seconds {
         0 => return "0".to_owned(),
         seconds if seconds % YEAR == 0 => (seconds / YEAR, "y"),

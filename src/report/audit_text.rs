@@ -15,7 +15,7 @@ const MAX_BAR: u64 = 26;
 const MAX_ID_CHARS: usize = 50;
 
 /// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay whole.
-pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
+pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(sampling) = &audit.sampling {
         lines.push(format!(
@@ -73,7 +73,7 @@ pub fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<Stri
 }
 
 /// Returns the totals over all rules in one line.
-pub fn totals(report: &Report) -> String {
+pub(super) fn totals(report: &Report) -> String {
     let totals = &report.totals;
     let number = |value: Option<u64>| value.map_or_else(|| "an unknown number".to_owned(), count);
     let mut line = format!("total: {} of {} documents expired", number(totals.expired_count), number(totals.document_count));

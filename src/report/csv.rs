@@ -62,7 +62,7 @@ const AUDIT_COLUMNS: [&str; 10] = [
 ];
 
 /// Returns the report as CSV, with further columns for an audit.
-pub fn render(report: &Report) -> String {
+pub(super) fn render(report: &Report) -> String {
     let of_audit: &[&str] = if report.command == Command::Audit { &AUDIT_COLUMNS } else { &[] };
     let rows = report.rules.iter().map(|rule| {
         let further = rule.audit.as_ref().map(audit_cells).unwrap_or_default();
@@ -184,7 +184,7 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
 }
 
 /// Renders CSV; all rows must have as many cells as the head.
-pub fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let wrote = writer.write_record(head).and_then(|()| rows.try_for_each(|row| writer.write_record(row)));
     wrote.expect("records of one length go to memory");
@@ -192,7 +192,7 @@ pub fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<It
 }
 
 /// Returns the cell of a value; it is empty if the value was not measured.
-pub fn known(value: Option<impl Display>) -> String {
+pub(super) fn known(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 

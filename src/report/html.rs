@@ -23,7 +23,7 @@ const MAX_OPEN: usize = 12;
 /// Maximum number of rules with charts, samples and tables, which take room. If there are more, only the worst and largest have them.
 const MAX_IN_FULL: usize = 200;
 
-pub fn render(report: &Report) -> String {
+pub(super) fn render(report: &Report) -> String {
     // If many rules have nothing to report, each of them has only a row in the table.
     let folds = lines::shown(report).1 > 0;
     let (quiet, loud) = (0..report.rules.len()).partition::<Vec<_>, _>(|index| folds && lines::is_quiet(&report.rules[*index]));

@@ -7,24 +7,24 @@ use crate::plan::Reason;
 use crate::text::{bytes, clean, count, duration, plural};
 
 /// Heads of the columns.
-pub const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
+pub(super) const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
 
 /// Index of the first column with numbers.
-pub const FIRST_NUMBER: usize = 2;
+pub(super) const FIRST_NUMBER: usize = 2;
 
 /// Maximum number of rules with nothing to do that get a row each; if there are more, one line counts them.
 const MAX_QUIET: usize = 10;
 
 /// Severity of a note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub(super) enum Tone {
     Plain,
     Warning,
     Error,
 }
 
 /// Returns the lines about the run, the deployment and the policy.
-pub fn head(report: &Report) -> Vec<String> {
+pub(super) fn head(report: &Report) -> Vec<String> {
     let mode = match (report.command, report.dry_run) {
         (Command::Audit, _) => "audit",
         (_, true) => "dry run",
@@ -46,7 +46,7 @@ pub fn head(report: &Report) -> Vec<String> {
 }
 
 /// Returns the rules that get a row, and the number of quiet ones that do not.
-pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
+pub(super) fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
     let quiet = report.rules.iter().filter(|rule| is_quiet(rule)).count();
     if quiet <= MAX_QUIET {
         return (report.rules.iter().collect(), 0);
@@ -55,7 +55,7 @@ pub fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
 }
 
 /// Whether nothing is to be said about a rule: nothing expired or deleted, no warning, and no document that looks meant to expire.
-pub fn is_quiet(rule: &RuleReport) -> bool {
+pub(super) fn is_quiet(rule: &RuleReport) -> bool {
     matches!(rule.status, Status::Complete | Status::Skipped)
         && rule.expired_count.unwrap_or(0) == 0
         && rule.deleted_count == 0
@@ -65,7 +65,7 @@ pub fn is_quiet(rule: &RuleReport) -> bool {
 }
 
 /// Returns the cells of a rule, in the order of [`COLUMNS`].
-pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
+pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
     let deleted = format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
     [
@@ -80,7 +80,7 @@ pub fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
 }
 
 /// Returns the rule's name, with the namespace if several namespaces share the rule.
-pub fn title(report: &Report, rule: &RuleReport) -> String {
+pub(super) fn title(report: &Report, rule: &RuleReport) -> String {
     let shared = report.rules.iter().filter(|other| other.name == rule.name).nth(1).is_some();
     if shared && rule.name != rule.namespace {
         format!("{} {}", clean(&rule.name), clean(&rule.namespace))
@@ -90,7 +90,7 @@ pub fn title(report: &Report, rule: &RuleReport) -> String {
 }
 
 /// Returns the notes below the rows: the facts about each rule, its warnings and its errors.
-pub fn notes(report: &Report) -> Vec<(Tone, String)> {
+pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
     let (rules, quiet) = shown(report);
     let mut notes = Vec::new();
     for rule in rules.iter().filter(|rule| !is_quiet(rule) || rule.audit.is_some()) {
@@ -214,14 +214,14 @@ fn facts(title: &str, rule: &RuleReport) -> String {
 }
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
-pub fn pauses(paused: PausedMs) -> Vec<String> {
+pub(super) fn pauses(paused: PausedMs) -> Vec<String> {
     let word = |reason| if reason == "throttle" { "throttling" } else { reason };
     let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);
     pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
 }
 
 /// Returns the outcome of the run in one line.
-pub fn last(report: &Report) -> (Tone, String) {
+pub(super) fn last(report: &Report) -> (Tone, String) {
     let totals = &report.totals;
     let ran = report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)).count();
     let mut parts = Vec::new();

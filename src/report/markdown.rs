@@ -4,7 +4,7 @@ use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title
 use super::table::prefix;
 use super::{Command, Report, audit_text};
 
-pub fn render(report: &Report) -> String {
+pub(super) fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
     lines.push(String::new());
     lines.push(format!("| {} |", COLUMNS.join(" | ")));
@@ -33,7 +33,7 @@ pub fn render(report: &Report) -> String {
 }
 
 /// Escapes the characters that have a meaning in Markdown or HTML, except those in plain names and numbers.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
             '<' => out.push_str("&lt;"),

@@ -8,7 +8,7 @@ use super::{Command, Report, audit_text};
 use crate::text::fold;
 
 /// Renders the table, the notes below it and the last line; the text ends with a newline.
-pub fn render(report: &Report, colored: bool) -> String {
+pub(super) fn render(report: &Report, colored: bool) -> String {
     let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(shown(report).0.into_iter().map(|rule| cells(report, rule)));
     let mut out = head(report).join("\n");
     out.push_str("\n\n");
@@ -42,7 +42,7 @@ pub fn render(report: &Report, colored: bool) -> String {
 }
 
 /// Aligns rows to columns with two blanks between them. `is_number` says which columns are aligned to the right.
-pub fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usize) -> bool) -> Vec<String> {
+pub(super) fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usize) -> bool) -> Vec<String> {
     let widths: [usize; N] = std::array::from_fn(|column| rows.iter().map(|row| display_width(&row[column])).max().unwrap_or(0));
     let line = |row: &[String; N]| {
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
@@ -55,7 +55,7 @@ pub fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usize) -> 
 }
 
 /// Returns the word before a note.
-pub fn prefix(tone: Tone) -> &'static str {
+pub(super) fn prefix(tone: Tone) -> &'static str {
     match tone {
         Tone::Plain => "",
         Tone::Warning => "warning: ",
@@ -64,7 +64,7 @@ pub fn prefix(tone: Tone) -> &'static str {
 }
 
 /// Colours a text by its tone, if `colored`.
-pub fn paint(text: &str, tone: Tone, colored: bool) -> String {
+pub(super) fn paint(text: &str, tone: Tone, colored: bool) -> String {
     let style = match tone {
         Tone::Warning => AnsiColor::Yellow.on_default(),
         Tone::Error => AnsiColor::Red.on_default(),

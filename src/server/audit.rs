@@ -20,7 +20,11 @@ const EXPLAINED: u64 = 10_000;
 
 /// Sorts every document into its class, in one pass over the collection. With a rate, sorts only the documents of a sample, and
 /// returns their number too.
-pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Option<f64>) -> Result<(Distribution, Option<u64>)> {
+pub(crate) async fn distribution(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    sample: Option<f64>,
+) -> Result<(Distribution, Option<u64>)> {
     let SweepRule { selection, expiry, .. } = rule;
     let mut sums = Document::new();
     if let Storage::Buckets { measurements } = &selection.storage {
@@ -49,14 +53,14 @@ pub async fn distribution(deployment: &Deployment, rule: &SweepRule, sample: Opt
 }
 
 /// Returns some expired documents, along the index if there is one.
-pub async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
+pub(crate) async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
     let SweepRule { selection, expiry, .. } = rule;
     let found = documents(deployment, selection, expiry.samples(SAMPLES)).await?;
     Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 
 /// Returns the cost of finding the first 10,000 expired documents along the rule's index; `None` if no plan can be read.
-pub async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
+pub(crate) async fn examined(deployment: &Deployment, selection: &Selection) -> Result<Option<Examined>> {
     let Some(index) = selection.index.as_ref().filter(|_| deployment.facts.capabilities.read_hints) else { return Ok(None) };
     let query = Query::find(&selection.namespace, selection.predicate.clone())
         .hint(Some(index.name.as_str()))

@@ -20,7 +20,7 @@ type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
 ///
 /// Errors: the databases cannot be listed although a pattern has a `*` in its database. Anything else that cannot be read is
 /// listed in the catalog as unreadable.
-pub async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Catalog> {
+pub(crate) async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Catalog> {
     let mut catalog = Catalog::default();
     let mut found = Vec::new();
     for listing in listings(deployment, patterns).await?.into_values() {
@@ -51,7 +51,7 @@ pub async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) ->
 /// A namespace that cannot be read is reported as such and does not keep the others from being read.
 ///
 /// Errors: the databases cannot be listed although a rule has a `*` in its database.
-pub async fn targets(
+pub(crate) async fn targets(
     deployment: &Deployment,
     rules: &[&Rule],
     is_selected: impl Fn(&Rule, &Namespace) -> bool,
@@ -72,19 +72,19 @@ pub async fn targets(
 }
 
 /// Reads one collection, without its indexes; `None` if it is missing.
-pub async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
+pub(crate) async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
     let entry = entry(deployment, namespace).await?;
     Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &BTreeSet::new())))
 }
 
 /// Returns the entry of listCollections for one namespace; `None` if it is missing.
-pub async fn entry(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
+pub(crate) async fn entry(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
     let command = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
     Ok(Query::listing(&namespace.database, command).all(deployment).await?.into_iter().next())
 }
 
 /// Returns the entries of listIndexes; `None` if the collection is missing, such as when it was dropped since it was listed.
-pub async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
+pub(crate) async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
     // The driver's typed call loses the options of an index whenever one of them has an unusual type.
     match Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await {
         Ok(entries) => Ok(Some(entries)),

@@ -2,43 +2,43 @@
 //!
 //! Source: mongo `src/mongo/base/error_codes.yml`.
 
-pub const HOST_UNREACHABLE: i32 = 6;
-pub const HOST_NOT_FOUND: i32 = 7;
-pub const UNAUTHORIZED: i32 = 13;
-pub const AUTHENTICATION_FAILED: i32 = 18;
-pub const LOCK_TIMEOUT: i32 = 24;
-pub const NAMESPACE_NOT_FOUND: i32 = 26;
-pub const CURSOR_NOT_FOUND: i32 = 43;
-pub const MAX_TIME_MS_EXPIRED: i32 = 50;
-pub const COMMAND_NOT_FOUND: i32 = 59;
+pub(crate) const HOST_UNREACHABLE: i32 = 6;
+pub(crate) const HOST_NOT_FOUND: i32 = 7;
+pub(crate) const UNAUTHORIZED: i32 = 13;
+pub(crate) const AUTHENTICATION_FAILED: i32 = 18;
+pub(crate) const LOCK_TIMEOUT: i32 = 24;
+pub(crate) const NAMESPACE_NOT_FOUND: i32 = 26;
+pub(crate) const CURSOR_NOT_FOUND: i32 = 43;
+pub(crate) const MAX_TIME_MS_EXPIRED: i32 = 50;
+pub(crate) const COMMAND_NOT_FOUND: i32 = 59;
 /// The members did not confirm within the time limit of the write concern.
-pub const WRITE_CONCERN_TIMEOUT: i32 = 64;
-pub const CANNOT_CREATE_INDEX: i32 = 67;
-pub const INVALID_OPTIONS: i32 = 72;
-pub const INDEX_OPTIONS_CONFLICT: i32 = 85;
-pub const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
-pub const NETWORK_TIMEOUT: i32 = 89;
-pub const SHUTDOWN_IN_PROGRESS: i32 = 91;
-pub const COMMAND_NOT_SUPPORTED: i32 = 115;
-pub const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
-pub const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
+pub(crate) const WRITE_CONCERN_TIMEOUT: i32 = 64;
+pub(crate) const CANNOT_CREATE_INDEX: i32 = 67;
+pub(crate) const INVALID_OPTIONS: i32 = 72;
+pub(crate) const INDEX_OPTIONS_CONFLICT: i32 = 85;
+pub(crate) const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
+pub(crate) const NETWORK_TIMEOUT: i32 = 89;
+pub(crate) const SHUTDOWN_IN_PROGRESS: i32 = 91;
+pub(crate) const COMMAND_NOT_SUPPORTED: i32 = 115;
+pub(crate) const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
+pub(crate) const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
 /// The collection or the index under a query was dropped or renamed.
-pub const QUERY_PLAN_KILLED: i32 = 175;
-pub const PRIMARY_STEPPED_DOWN: i32 = 189;
-pub const INVALID_INDEX_SPECIFICATION_OPTION: i32 = 197;
-pub const CURSOR_KILLED: i32 = 237;
-pub const CONVERSION_FAILURE: i32 = 241;
-pub const EXCEEDED_TIME_LIMIT: i32 = 262;
-pub const CLIENT_DISCONNECT: i32 = 279;
-pub const SOCKET_EXCEPTION: i32 = 9001;
-pub const NOT_WRITABLE_PRIMARY: i32 = 10_107;
+pub(crate) const QUERY_PLAN_KILLED: i32 = 175;
+pub(crate) const PRIMARY_STEPPED_DOWN: i32 = 189;
+pub(crate) const INVALID_INDEX_SPECIFICATION_OPTION: i32 = 197;
+pub(crate) const CURSOR_KILLED: i32 = 237;
+pub(crate) const CONVERSION_FAILURE: i32 = 241;
+pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
+pub(crate) const CLIENT_DISCONNECT: i32 = 279;
+pub(crate) const SOCKET_EXCEPTION: i32 = 9001;
+pub(crate) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
 /// Another document has the same value in a unique index, such as the one on `_id`.
-pub const DUPLICATE_KEY: i32 = 11_000;
-pub const INTERRUPTED_AT_SHUTDOWN: i32 = 11_600;
-pub const INTERRUPTED: i32 = 11_601;
-pub const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
-pub const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
-pub const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
+pub(crate) const DUPLICATE_KEY: i32 = 11_000;
+pub(crate) const INTERRUPTED_AT_SHUTDOWN: i32 = 11_600;
+pub(crate) const INTERRUPTED: i32 = 11_601;
+pub(crate) const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
+pub(crate) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
+pub(crate) const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
 
 /// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
 ///
@@ -69,22 +69,22 @@ const INTERRUPTIONS: [i32; 6] =
     [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, QUERY_PLAN_KILLED, CURSOR_KILLED, CLIENT_DISCONNECT, INTERRUPTED];
 
 /// Tells whether the same command can be sent again after an error with this code.
-pub fn is_retryable(code: i32) -> bool {
+pub(crate) fn is_retryable(code: i32) -> bool {
     RETRYABLE.contains(&code)
 }
 
 /// Tells whether the server refused the command before doing anything.
-pub fn is_refusal(code: i32) -> bool {
+pub(crate) fn is_refusal(code: i32) -> bool {
     REFUSALS.contains(&code)
 }
 
 /// Tells whether the extent of what the command did is unknown.
-pub fn is_reply_lost(code: i32) -> bool {
+pub(crate) fn is_reply_lost(code: i32) -> bool {
     INTERRUPTIONS.contains(&code) || (is_retryable(code) && !is_refusal(code))
 }
 
 /// Tells whether an expression failed on a document: ConversionFailure, and the numbered codes of single operators, which begin above the
 /// codes that have a name.
-pub fn is_of_expression(code: i32) -> bool {
+pub(crate) fn is_of_expression(code: i32) -> bool {
     code == CONVERSION_FAILURE || code > 16_500
 }

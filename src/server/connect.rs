@@ -20,7 +20,7 @@ use crate::values::integer_in;
 /// Connects, and checks that the server answers and can be swept by this version.
 ///
 /// Errors: the reason, with the hosts but without user, password or options of the connection string.
-pub async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
+pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
     let prepared = uri::prepare(given)
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
@@ -128,7 +128,7 @@ async fn ask(
 }
 
 /// Asks the server for its role and its time.
-pub async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
+pub(crate) async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
     let command = |name: &str| Ok::<_, ServerError>(Command { time_limit, ..Command::of("admin", &doc! { name: 1 })? });
     match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name.

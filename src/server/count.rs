@@ -17,7 +17,7 @@ use crate::values::count_in;
 const FIELD_SAMPLE: i64 = 1000;
 
 /// Counts the expired documents of a rule along its index, or in one pass over the collection if it has none.
-pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
+pub(crate) async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = expiry.earliest();
@@ -51,7 +51,7 @@ pub async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expire
 }
 
 /// Counts the expired documents of a rule along its index; `None` if that takes longer than `max_time`, or there is no index.
-pub async fn expired_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<u64> {
+pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<u64> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
@@ -61,7 +61,7 @@ pub async fn expired_within(deployment: &Deployment, rule: &SweepRule, max_time:
 }
 
 /// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than `max_time`.
-pub async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
+pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
     let found = one(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
@@ -86,7 +86,7 @@ fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
 }
 
 /// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement has a key.
-pub fn in_bucket(dates: &str) -> Document {
+pub(crate) fn in_bucket(dates: &str) -> Document {
     let dates = format!("${dates}");
     doc! { "$cond": [
         { "$eq": [{ "$type": &dates }, "object"] },
@@ -97,7 +97,7 @@ pub fn in_bucket(dates: &str) -> Document {
 
 /// Counts documents that the rule keeps although they seem to be meant to expire, by reason; `None` for rules that have no such
 /// reason.
-pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
+pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
     let SweepRule { selection, expiry, .. } = rule;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
     let mut counts = BTreeMap::new();
@@ -111,7 +111,7 @@ pub async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<
 }
 
 /// Tells whether one of the first documents of the collection has the rule's field.
-pub async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
+pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
     let SweepRule { selection, expiry, .. } = rule;
     let stages =
         vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$limit": 1 }];
@@ -125,7 +125,7 @@ async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Documen
 }
 
 /// Returns the few documents that an aggregation yields.
-pub async fn documents(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
+pub(crate) async fn documents(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
     Query::aggregate(&selection.namespace, stages)
         .read_preference(deployment.read_options.preference)
         .max_time(deployment.read_options.max_time)

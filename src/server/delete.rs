@@ -16,7 +16,7 @@ use crate::values::count_in;
 
 /// The result of one delete command.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// The server's `n`: the documents that are known to have been deleted.
     pub deleted: u64,
     /// Whether the write concern was not met: a rollback may restore the documents.
@@ -27,7 +27,7 @@ pub struct Reply {
 
 /// The failure of a delete command, or of a part of it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct DeleteError {
+pub(crate) struct DeleteError {
     pub message: String,
     /// Whether the same command can be sent again.
     pub retryable: bool,
@@ -41,7 +41,7 @@ pub struct DeleteError {
 
 impl DeleteError {
     /// Creates an error after which the command is not sent again, and nothing was deleted beyond the known number.
-    pub fn fatal(message: impl Into<String>) -> Self {
+    pub(crate) fn fatal(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
     }
 
@@ -80,7 +80,7 @@ impl DeleteError {
 /// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has changed since it
 /// was found survives, and a document with the same `_id` on another shard is deleted only if it has expired too. Sending the
 /// command twice is harmless.
-pub async fn delete(
+pub(crate) async fn delete(
     deployment: &Deployment,
     selection: &Selection,
     restriction: &Restriction,
@@ -136,7 +136,7 @@ fn command(
 }
 
 /// Reads a reply. Its `n` counts even if there are errors: the statements before a failed one have been carried out.
-pub fn read(reply: &Document) -> Reply {
+pub(crate) fn read(reply: &Document) -> Reply {
     let concern = ServerError::of_write_concern(reply);
     let unconfirmed = concern.is_some();
     let error = match (ServerError::of_write(reply), concern) {

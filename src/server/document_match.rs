@@ -16,10 +16,10 @@ use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 use super::shard_key;
 use crate::plan::Selection;
 use conditions::{TypeConditions, types_expression};
-pub use range::IndexRange;
+pub(crate) use range::IndexRange;
 use range::Key;
-pub use state::DocumentState;
-pub use types::MAX_DEPTH;
+pub(crate) use state::DocumentState;
+pub(crate) use types::MAX_DEPTH;
 
 /// Maximum number of documents that one statement names. Each is looked up among the `_id`s of all of them, and each statement
 /// costs the planner as much as a few documents.
@@ -29,7 +29,7 @@ const DOCUMENTS_PER_STATEMENT: usize = 100;
 /// the rule.
 ///
 /// There are several statements, because looking up a document costs more the more documents its statement names.
-pub fn filters(
+pub(crate) fn filters(
     documents: &[DocumentState],
     range: Option<&IndexRange>,
     selection: &Selection,

@@ -20,7 +20,7 @@ use super::timeout::with_timeout;
 use super::transport::{Batches, Command, ReadPreference, Transport};
 
 /// A pool of connections to one deployment.
-pub struct Driver {
+pub(crate) struct Driver {
     client: Client,
 }
 
@@ -28,7 +28,7 @@ impl Driver {
     /// Creates a driver.
     ///
     /// Errors: the options are not valid.
-    pub fn new(mut options: ClientOptions) -> Result<Self, ServerError> {
+    pub(crate) fn new(mut options: ClientOptions) -> Result<Self, ServerError> {
         options.command_event_handler = Some(EventHandler::callback(log_command));
         Ok(Self { client: Client::with_options(options)? })
     }

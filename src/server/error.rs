@@ -12,11 +12,11 @@ use crate::values;
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
 /// The result of a command.
-pub type Result<T> = std::result::Result<T, ServerError>;
+pub(crate) type Result<T> = std::result::Result<T, ServerError>;
 
 /// An error of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerError {
+pub(crate) struct ServerError {
     kind: Kind,
     message: String,
     /// The server's own code, if the server reported the error.
@@ -31,7 +31,7 @@ pub struct ServerError {
 
 /// The stage at which a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// The server reported the error.
     Reported,
     /// The connection broke.
@@ -49,7 +49,7 @@ pub enum Kind {
 
 /// A known reason why no connection can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Obstacle {
+pub(crate) enum Obstacle {
     /// The driver does not speak the wire version of the server.
     WireVersion,
     Authentication,
@@ -59,7 +59,7 @@ pub enum Obstacle {
 
 impl ServerError {
     /// Creates an error from the message and the code of a server.
-    pub fn reported(code: i32, message: &str, code_name: &str) -> Self {
+    pub(crate) fn reported(code: i32, message: &str, code_name: &str) -> Self {
         // Services report failed authentication with codes of their own.
         let is_authentication = code == codes::AUTHENTICATION_FAILED || message.contains("uthentication failed");
         Self {
@@ -72,20 +72,20 @@ impl ServerError {
     }
 
     /// Creates an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`.
-    pub fn read(error: &Document) -> Self {
+    pub(crate) fn read(error: &Document) -> Self {
         let code = values::integer_in(error, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let message = error.get_str("errmsg").unwrap_or("an error without a message");
         Self::reported(code, message, error.get_str("codeName").unwrap_or_default())
     }
 
     /// Reads the first of the `writeErrors` of a reply.
-    pub fn of_write(reply: &Document) -> Option<Self> {
+    pub(crate) fn of_write(reply: &Document) -> Option<Self> {
         let errors = reply.get_array("writeErrors").ok()?;
         errors.first().and_then(Bson::as_document).map(Self::read)
     }
 
     /// Reads the `writeConcernError` of a reply: the write is done on the primary, but the members have not confirmed it.
-    pub fn of_write_concern(reply: &Document) -> Option<Self> {
+    pub(crate) fn of_write_concern(reply: &Document) -> Option<Self> {
         reply.get_document("writeConcernError").ok().map(|error| Self { overload: None, ..Self::read(error) })
     }
 
@@ -114,60 +114,60 @@ impl ServerError {
     }
 
     /// Returns the server's own code, if the server reported the error.
-    pub fn code(&self) -> Option<i32> {
+    pub(crate) fn code(&self) -> Option<i32> {
         self.code
     }
 
-    pub fn has_code(&self, code: i32) -> bool {
+    pub(crate) fn has_code(&self, code: i32) -> bool {
         self.code == Some(code)
     }
 
     /// Tells whether the user lacks a privilege.
-    pub fn is_unauthorized(&self) -> bool {
+    pub(crate) fn is_unauthorized(&self) -> bool {
         self.has_code(codes::UNAUTHORIZED)
     }
 
     /// Returns the known reason why no connection could be made.
-    pub fn obstacle(&self) -> Option<Obstacle> {
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         self.obstacle
     }
 
     /// Tells whether a name of the connection string could not be resolved.
-    pub fn is_dns(&self) -> bool {
+    pub(crate) fn is_dns(&self) -> bool {
         self.kind == Kind::Dns
     }
 
     /// Tells whether no reply came within the time limit.
-    pub fn is_timeout(&self) -> bool {
+    pub(crate) fn is_timeout(&self) -> bool {
         self.kind == Kind::Timeout
     }
 
     /// Tells whether no server could be selected, after waiting for one.
-    pub fn is_unreachable(&self) -> bool {
+    pub(crate) fn is_unreachable(&self) -> bool {
         self.kind == Kind::Unreachable
     }
 
     /// Tells whether the extent of what the command did is unknown.
-    pub fn is_reply_lost(&self) -> bool {
+    pub(crate) fn is_reply_lost(&self) -> bool {
         matches!(self.kind, Kind::Network | Kind::Timeout | Kind::InvalidReply) || self.code.is_some_and(codes::is_reply_lost)
     }
 
     /// Tells whether a statement failed before doing anything. A statement that fails later has deleted documents that the
     /// reply's `n` leaves out, because `n` counts only statements that were carried out as a whole (mongo `write_ops_exec.cpp`,
     /// `performDeletes`).
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
     /// Tells whether the command can be sent again.
-    pub fn is_retryable(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         matches!(self.kind, Kind::Network | Kind::Timeout | Kind::Unreachable)
             || self.is_labelled_retryable
             || self.code.is_some_and(codes::is_retryable)
     }
 
     /// Returns the overload that a service reported, if it did.
-    pub fn overload(&self) -> Option<Overload> {
+    pub(crate) fn overload(&self) -> Option<Overload> {
         self.overload
     }
 }

@@ -13,7 +13,7 @@ use crate::values::{count_in, integer_in};
 
 /// Reads the figures of a collection, or of the buckets of a time-series collection. Views and capped collections, which are
 /// never swept, and time-series collections whose buckets the deployment does not show have none.
-pub async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
+pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
     match &collection.kind {
         Kind::View | Kind::Capped => Ok(Figures::default()),
         Kind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
@@ -34,7 +34,7 @@ pub async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figu
 }
 
 /// Returns a collection's own count of its documents.
-pub async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
+pub(crate) async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
     let reply = deployment.read(&namespace.database, doc! { "count": &namespace.collection }).await?;
     Ok(count_in(&reply, "n").unwrap_or(0))
 }

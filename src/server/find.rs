@@ -15,7 +15,7 @@ use crate::policy::namespace::Namespace;
 
 /// A read that is yet to be sent: by default to the primary, without time limits, and with one retry.
 #[derive(Debug, Clone)]
-pub struct Query {
+pub(crate) struct Query {
     database: String,
     kind: Kind,
     /// Further options of the command, by their names.
@@ -45,7 +45,7 @@ enum Kind {
 
 /// A filter, decoded or not.
 #[derive(Debug, Clone)]
-pub enum Filter {
+pub(crate) enum Filter {
     Document(Document),
     Raw(RawDocumentBuf),
 }
@@ -59,16 +59,16 @@ enum Attempts {
 }
 
 impl Query {
-    pub fn find(namespace: &Namespace, filter: impl Into<Filter>) -> Self {
+    pub(crate) fn find(namespace: &Namespace, filter: impl Into<Filter>) -> Self {
         Self::new(&namespace.database, Kind::Find { collection: namespace.collection.clone(), filter: filter.into() })
     }
 
-    pub fn aggregate(namespace: &Namespace, stages: Vec<Document>) -> Self {
+    pub(crate) fn aggregate(namespace: &Namespace, stages: Vec<Document>) -> Self {
         Self::new(&namespace.database, Kind::Aggregate { collection: namespace.collection.clone(), stages })
     }
 
     /// Creates a query from a command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
-    pub fn listing(database: &str, command: Document) -> Self {
+    pub(crate) fn listing(database: &str, command: Document) -> Self {
         Self::new(database, Kind::Listing(command))
     }
 
@@ -87,23 +87,23 @@ impl Query {
         }
     }
 
-    pub fn projection(self, projection: Document) -> Self {
+    pub(crate) fn projection(self, projection: Document) -> Self {
         self.option("projection", projection)
     }
 
-    pub fn sort(self, sort: Document) -> Self {
+    pub(crate) fn sort(self, sort: Document) -> Self {
         self.option("sort", sort)
     }
 
-    pub fn skip(self, documents: u64) -> Self {
+    pub(crate) fn skip(self, documents: u64) -> Self {
         self.option("skip", whole(documents))
     }
 
-    pub fn limit(self, documents: u64) -> Self {
+    pub(crate) fn limit(self, documents: u64) -> Self {
         self.option("limit", whole(documents))
     }
 
-    pub fn collation(self, collation: Option<&Document>) -> Self {
+    pub(crate) fn collation(self, collation: Option<&Document>) -> Self {
         match collation {
             Some(collation) => self.option("collation", collation.clone()),
             None => self,
@@ -116,47 +116,47 @@ impl Query {
     }
 
     /// Sets the number of documents per batch.
-    pub fn batch_size(self, documents: u32) -> Self {
+    pub(crate) fn batch_size(self, documents: u32) -> Self {
         Self { batch_size: Some(documents), ..self }
     }
 
     /// Sets the hint, an index by its name or its key. It is followed if the flavor supports hints.
-    pub fn hint(self, index: Option<impl Into<Bson>>) -> Self {
+    pub(crate) fn hint(self, index: Option<impl Into<Bson>>) -> Self {
         Self { hint: index.map(Into::into), ..self }
     }
 
     /// Sets the time that the server may work on the query; `None` for no limit.
-    pub fn max_time(self, max_time: Option<Duration>) -> Self {
+    pub(crate) fn max_time(self, max_time: Option<Duration>) -> Self {
         Self { max_time, ..self }
     }
 
     /// Sets the read preference, which is otherwise the primary.
-    pub fn read_preference(self, read_preference: ReadPreference) -> Self {
+    pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
     }
 
     /// Sets the time after which a reply counts as lost.
-    pub fn time_limit(self, limit: Duration) -> Self {
+    pub(crate) fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: Some(limit), ..self }
     }
 
     /// Retries as [`Retries::several`] says, and not only once.
-    pub fn retried(self) -> Self {
+    pub(crate) fn retried(self) -> Self {
         Self { attempts: Attempts::Several, ..self }
     }
 
     /// Retries as [`Retries::patient`] says, and logs each retry under this name.
-    pub fn retried_patiently(self, reported_as: &Namespace) -> Self {
+    pub(crate) fn retried_patiently(self, reported_as: &Namespace) -> Self {
         Self { attempts: Attempts::Patient(reported_as.clone()), ..self }
     }
 
     /// Adds the cost of the first batch to these charges.
-    pub fn charged_to(self, charges: &Charges) -> Self {
+    pub(crate) fn charged_to(self, charges: &Charges) -> Self {
         Self { charges: Some(charges.clone()), ..self }
     }
 
     /// Returns the first batch and leaves no cursor open. The length of the batch is the limit or the batch size.
-    pub async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+    pub(crate) async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
         let mut single = self.clone().option("singleBatch", true);
         // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit.
         if let (None, Some(limit)) = (self.batch_size, self.options.get("limit")) {
@@ -175,7 +175,7 @@ impl Query {
     }
 
     /// Returns all documents; a retry starts from the first one again.
-    pub async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+    pub(crate) async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
         self.retrying(|| async {
             let mut cursor = self.cursor(deployment).await?;
             let mut documents = Vec::new();
@@ -188,13 +188,13 @@ impl Query {
     }
 
     /// Opens a cursor. Neither the opening nor the batches are retried.
-    pub async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
+    pub(crate) async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
         let batches = deployment.open(self.command(deployment)?).await?;
         Ok(Cursor { batches, buffered: Vec::new().into_iter() })
     }
 
     /// Returns the plan of the query as `explain` shows it.
-    pub async fn explain(&self, deployment: &Deployment, verbosity: &str) -> Result<Document, ServerError> {
+    pub(crate) async fn explain(&self, deployment: &Deployment, verbosity: &str) -> Result<Document, ServerError> {
         let mut explained = Self { max_time: None, ..self.clone() }.body(deployment)?;
         if let Some(Bson::String(comment)) = deployment.comment() {
             explained.append(bson::raw::cstr!("comment"), comment);
@@ -300,14 +300,14 @@ impl From<RawDocumentBuf> for Filter {
 }
 
 /// The documents of a query, one after another.
-pub struct Cursor {
+pub(crate) struct Cursor {
     batches: Box<dyn Batches>,
     buffered: IntoIter<RawDocumentBuf>,
 }
 
 impl Cursor {
     /// Returns the next document, which may require fetching a batch; `None` after the last one.
-    pub async fn next(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
         loop {
             if let Some(document) = self.buffered.next() {
                 return Ok(Some(document));

@@ -2,11 +2,11 @@
 
 /// The right to delete, which [`super::delete`] requires. A sweep can create it only if it is not a dry run and if the person at
 /// the terminal, if there is one, has confirmed it.
-pub struct DeleteGrant(());
+pub(crate) struct DeleteGrant(());
 
 /// The answer to the question that a sweep asks before it deletes. If the answer is no, the sweep ends before this is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consent {
+pub(crate) enum Consent {
     /// `--yes`, or no person at a terminal to ask.
     NotAsked,
     Given,
@@ -15,16 +15,16 @@ pub enum Consent {
 }
 
 impl DeleteGrant {
-    pub fn new(dry_run: bool, consent: Consent) -> Option<Self> {
+    pub(crate) fn new(dry_run: bool, consent: Consent) -> Option<Self> {
         (!dry_run && matches!(consent, Consent::NotAsked | Consent::Given)).then_some(Self(()))
     }
 }
 
 /// The right to record a run. [`super::history`] requires it, and a dry run cannot create it.
-pub struct RecordGrant(());
+pub(crate) struct RecordGrant(());
 
 impl RecordGrant {
-    pub fn new(dry_run: bool) -> Option<Self> {
+    pub(crate) fn new(dry_run: bool) -> Option<Self> {
         (!dry_run).then_some(Self(()))
     }
 }

@@ -23,10 +23,15 @@ const MAX_ATTEMPTS_TIME: Duration = Duration::from_secs(20);
 const PAGE: u32 = 200;
 
 /// Maximum number of documents read from a collection that the server cannot sort.
-pub const MAX_READ: usize = 10_000;
+pub(crate) const MAX_READ: usize = 10_000;
 
 /// Inserts the document of a run.
-pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Document, _grant: &RecordGrant) -> Result<()> {
+pub(crate) async fn insert(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    document: Document,
+    _grant: &RecordGrant,
+) -> Result<()> {
     let insert = doc! {
         "insert": &namespace.collection,
         "documents": [document],
@@ -49,7 +54,7 @@ pub async fn insert(deployment: &Deployment, namespace: &Namespace, document: Do
 
 /// Reads the newest documents, the newest first, with their rules only if `with_rules` is set. Also returns whether there are too
 /// many documents to know which are the newest.
-pub async fn newest(
+pub(crate) async fn newest(
     deployment: &Deployment,
     namespace: &Namespace,
     last: usize,

@@ -15,14 +15,14 @@ use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, Timestamp, 
 
 /// The treatment of documents whose `_id` exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Present {
+pub(crate) enum Present {
     Keep,
     Replace,
 }
 
 /// The outcome of putting documents back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Put {
+pub(crate) struct Put {
     pub inserted: u64,
     pub replaced: u64,
     /// Present already, and the same byte by byte.
@@ -41,7 +41,7 @@ pub struct Put {
 
 /// Returns the reason why documents should not be put back into this collection; `None` if they can be, or the collection is
 /// missing.
-pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
+pub(crate) async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
     let found = catalog::collection(deployment, namespace).await?;
     Ok(match found.map(|collection| collection.kind) {
         Some(Kind::Capped) => Some("the collection is capped, and would drop other documents to make room"),
@@ -52,7 +52,7 @@ pub async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Resul
 }
 
 /// Puts documents back, no two of which have the same `_id`. With `dry` nothing is written, only counted.
-pub async fn put(
+pub(crate) async fn put(
     deployment: &Deployment,
     namespace: &Namespace,
     documents: &[RawDocumentBuf],

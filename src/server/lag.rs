@@ -21,7 +21,7 @@ const MAX_LOOK_TIME: Duration = Duration::from_secs(5);
 
 /// The lag of the slowest member of a replica set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lag {
+pub(crate) enum Lag {
     /// No member has to follow the primary.
     NoSecondary,
     Known {
@@ -36,7 +36,7 @@ pub enum Lag {
 
 impl Lag {
     /// Returns a sentence about a lag that exceeds `max` or is unknown; `None` for any other.
-    pub fn behind(&self, max: Duration) -> Option<String> {
+    pub(crate) fn behind(&self, max: Duration) -> Option<String> {
         match self {
             Lag::Known { member, lag } if *lag > max => {
                 Some(format!("{member} is {} s behind, {} s are allowed", lag.as_secs(), max.as_secs()))
@@ -48,7 +48,7 @@ impl Lag {
 }
 
 /// The way to find out the lag of a deployment.
-pub enum LagSource {
+pub(crate) enum LagSource {
     /// No member follows: a standalone server, or a service that does not show its members.
     NoSecondary,
     /// The positions of the members, read every second.
@@ -58,14 +58,14 @@ pub enum LagSource {
 }
 
 /// A task that watches the members until it is dropped.
-pub struct LagWatch {
+pub(crate) struct LagWatch {
     receiver: watch::Receiver<Lag>,
     task: JoinHandle<()>,
 }
 
 impl LagWatch {
     /// Returns a receiver of the latest lag.
-    pub fn subscribe(&self) -> watch::Receiver<Lag> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Lag> {
         self.receiver.clone()
     }
 }
@@ -78,7 +78,7 @@ impl Drop for LagWatch {
 
 impl LagSource {
     /// Chooses the way that is open to the connected user, and begins to watch the members if they are visible.
-    pub async fn open(deployment: &Deployment) -> Self {
+    pub(crate) async fn open(deployment: &Deployment) -> Self {
         if !deployment.facts.capabilities.member_status {
             return Self::NoSecondary;
         }

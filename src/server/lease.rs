@@ -24,21 +24,21 @@ const MAX_READING_AGE: Duration = Duration::from_secs(5);
 const MAX_RELEASED: u32 = 5;
 
 /// The collection of the leases, and the run that takes leases in it.
-pub struct LeaseStore {
+pub(crate) struct LeaseStore {
     deployment: Deployment,
     namespace: Namespace,
     me: Holder,
 }
 
 impl LeaseStore {
-    pub fn new(deployment: &Deployment, namespace: &Namespace, run_id: &str) -> Self {
+    pub(crate) fn new(deployment: &Deployment, namespace: &Namespace, run_id: &str) -> Self {
         Self { deployment: deployment.clone(), namespace: namespace.clone(), me: Holder::me(run_id, deployment.facts.local_time) }
     }
 
     /// Reads the server's clock.
     ///
     /// Errors: no answer, or an answer without the time.
-    pub async fn clock(&self) -> Result<ServerTime> {
+    pub(crate) async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
         let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
         let now = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not report its time"))?;
@@ -46,7 +46,7 @@ impl LeaseStore {
     }
 
     /// Takes a lease if no other run holds it; it counts from the moment that is returned. An old reading of `clock` is replaced.
-    pub async fn attempt(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Attempt<Moment>> {
+    pub(crate) async fn attempt(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Attempt<Moment>> {
         let mut retries = Retries::patient();
         let mut released = 0;
         loop {
@@ -84,7 +84,7 @@ impl LeaseStore {
     }
 
     /// Renews leases. Returns the moment from which they count, and the namespaces whose lease another run holds by now.
-    pub async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
+    pub(crate) async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
         let now = self.clock().await?;
         let renewed = self.update(namespaces, lease::renewing(&now)).await?;
         if usize::try_from(renewed).is_ok_and(|renewed| renewed == namespaces.len()) {
@@ -97,7 +97,7 @@ impl LeaseStore {
     }
 
     /// Releases leases.
-    pub async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
+    pub(crate) async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
         // Any time in the past will do.
         let long_past = ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() };
         self.update(namespaces, lease::releasing(&long_past)).await.map(|_| ())

@@ -11,7 +11,7 @@ use crate::text;
 /// Returns canonical Extended JSON with `options`, `indexes`, `uuid`, `collectionName` and `type`.
 ///
 /// Source: mongo-tools `mongodump/metadata_dump.go`.
-pub async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<String> {
+pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<String> {
     let entry = catalog::entry(deployment, namespace).await?.unwrap_or_default();
     let indexes = catalog::index_entries(deployment, namespace).await?.unwrap_or_default();
     let mut metadata = Document::new();

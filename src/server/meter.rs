@@ -12,21 +12,21 @@ use super::timeout::with_timeout;
 use super::transport::{Command, Transport};
 
 /// A connection whose last request is known.
-pub struct Meter {
+pub(crate) struct Meter {
     transport: Arc<dyn Transport>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Meter {
     /// Creates a meter. `transport` must have at most one connection.
-    pub fn new(transport: Arc<dyn Transport>) -> Self {
+    pub(crate) fn new(transport: Arc<dyn Transport>) -> Self {
         Self { transport, turn: tokio::sync::Mutex::new(()) }
     }
 }
 
 /// Request units spent since they were last taken. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Charges(Arc<Mutex<f64>>);
+pub(crate) struct Charges(Arc<Mutex<f64>>);
 
 impl Charges {
     fn add(&self, units: f64) {
@@ -34,14 +34,14 @@ impl Charges {
     }
 
     /// Returns the request units spent since the last call.
-    pub fn take(&self) -> f64 {
+    pub(crate) fn take(&self) -> f64 {
         std::mem::take(&mut *self.0.lock())
     }
 }
 
 impl Deployment {
     /// Runs a command of a sweep within the time limit of commands. If the service bills requests, adds the cost to the charges.
-    pub async fn charged(&self, command: Command, charges: &Charges) -> Result<Document, ServerError> {
+    pub(crate) async fn charged(&self, command: Command, charges: &Charges) -> Result<Document, ServerError> {
         let Some(meter) = self.meter.clone() else { return self.send(command.time_limit(self.command_timeout)).await };
         let charges = charges.clone();
         let ask = Command::of(&command.database, &doc! { "getLastRequestStatistics": 1 })?;

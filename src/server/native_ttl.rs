@@ -15,14 +15,14 @@ use crate::values::count_in;
 
 /// Numbers of documents: those that a setting would delete as soon as it is made, and all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Affected {
+pub(crate) struct Affected {
     pub expired: u64,
     pub documents: u64,
 }
 
 /// Counts the documents that have expired by a setting; `None` if it switches deleting off, or if the date that decides is not
 /// visible.
-pub async fn affected(deployment: &Deployment, namespace: &Namespace, target: &TtlTarget) -> Result<Option<Affected>> {
+pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, target: &TtlTarget) -> Result<Option<Affected>> {
     let Some(seconds) = target.seconds.and_then(|seconds| u32::try_from(seconds).ok()) else { return Ok(None) };
     if target.scope == Scope::LastChange {
         return Ok(None);
@@ -47,7 +47,7 @@ pub async fn affected(deployment: &Deployment, namespace: &Namespace, target: &T
 /// Makes one change.
 ///
 /// Errors: the server's message, advice, and whether anything was changed.
-pub async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
+pub(crate) async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
     let mut command = change.command.clone();
     command.insert("writeConcern", deployment.write_concern.clone());
     let Err(cause) = deployment.run(&change.namespace.database, command).await else {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The reason why a service did not complete a command that may succeed later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overload {
+pub(crate) enum Overload {
     /// The request units of this second are used up. The work done before is not undone.
     Throttled {
         /// The wait that the service asks for, if it names one.
@@ -23,7 +23,7 @@ pub enum Overload {
 /// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351 and
 /// Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs); microsoft/FluidFramework `mongoError` (50, 1, 16);
 /// microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429).
-pub fn read(code: i32, message: &str) -> Option<Overload> {
+pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
     let says = |words: &str| message.contains(words);
     match code {
         16_500 | 429 => Some(Overload::Throttled { retry_after: retry_after(message) }),

@@ -12,13 +12,13 @@ use crate::policy::namespace::Namespace;
 const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
 /// Actions that taking, renewing and releasing a lease needs.
-pub const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
+pub(crate) const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 
 /// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed.
-pub struct Privileges(Option<Vec<Document>>);
+pub(crate) struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server for the privileges of the user.
-pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
+pub(crate) async fn ask(deployment: &Deployment) -> Result<Privileges> {
     let status = deployment.send(Command::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
@@ -29,7 +29,7 @@ pub async fn ask(deployment: &Deployment) -> Result<Privileges> {
 impl Privileges {
     /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, needs and the
     /// user lacks.
-    pub fn missing(&self, rule: &SweepRule) -> Option<String> {
+    pub(crate) fn missing(&self, rule: &SweepRule) -> Option<String> {
         match rule.selection.is_buckets() {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
             false => self.missing_of(&NEEDED, &rule.namespace),
@@ -37,12 +37,12 @@ impl Privileges {
     }
 
     /// Returns a sentence about the actions that recording and showing runs in the history needs and the user lacks.
-    pub fn missing_for_history(&self, history: &Namespace) -> Option<String> {
+    pub(crate) fn missing_for_history(&self, history: &Namespace) -> Option<String> {
         self.missing_of(&["insert", "find"], history)
     }
 
     /// Returns a sentence about the actions that leases in this collection need and the user lacks.
-    pub fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
+    pub(crate) fn missing_for_leases(&self, collection: &Namespace) -> Option<String> {
         self.missing_of(&NEEDED_FOR_LEASES, collection).map(|missing| format!("`lock`: {missing}"))
     }
 
@@ -64,7 +64,7 @@ impl Privileges {
 }
 
 /// Returns the reason why a command failed, with the privileges it needs if the server refused it to the user.
-pub fn explain(cause: &ServerError, namespace: &Namespace, actions: &[&str]) -> String {
+pub(crate) fn explain(cause: &ServerError, namespace: &Namespace, actions: &[&str]) -> String {
     if cause.is_unauthorized() { format!("{cause}; {}", needs(namespace, actions)) } else { cause.to_string() }
 }
 

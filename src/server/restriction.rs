@@ -10,7 +10,7 @@ const COMMAND_BYTES: usize = 12 * 1024 * 1024;
 
 /// The documents that one delete command may delete, as far as they match the predicate of its rule.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Restriction {
+pub(crate) enum Restriction {
     /// The documents with these `_id`s.
     Ids(RawArrayBuf),
     /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
@@ -33,7 +33,7 @@ pub enum Restriction {
 
 impl Restriction {
     /// Returns the restrictions that together name all the documents; the documents of each fit into one command.
-    pub fn of_states(documents: Vec<DocumentState>, range: Option<&IndexRange>) -> Vec<Self> {
+    pub(crate) fn of_states(documents: Vec<DocumentState>, range: Option<&IndexRange>) -> Vec<Self> {
         let mut commands: Vec<Vec<DocumentState>> = Vec::new();
         let mut size = 0;
         for state in documents {
@@ -50,7 +50,7 @@ impl Restriction {
     }
 
     /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
-    pub fn max_documents(&self) -> usize {
+    pub(crate) fn max_documents(&self) -> usize {
         match self {
             Restriction::Ids(ids) => ids.into_iter().count(),
             Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
@@ -61,7 +61,7 @@ impl Restriction {
     }
 
     /// Returns two restrictions that together name the same documents; `None` if there is nothing to halve.
-    pub fn halves(&self) -> Option<(Self, Self)> {
+    pub(crate) fn halves(&self) -> Option<(Self, Self)> {
         match self {
             Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
             Restriction::Sharded(groups) => match groups.as_slice() {

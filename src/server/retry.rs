@@ -8,15 +8,15 @@ use super::overload::Overload;
 use crate::pace;
 
 /// Waits before the same command is sent again; there are as many further attempts as waits.
-pub const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
+pub(crate) const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
 /// Maximum number of times in a row that a service may refuse a command for lack of room before the refusal is final.
-pub const MAX_REFUSALS: u32 = 20;
+pub(crate) const MAX_REFUSALS: u32 = 20;
 
 /// The attempts that one command has left.
 ///
 /// Overloads are waited out in any case: throttling as long as the service asks, at most [`MAX_REFUSALS`] times.
-pub struct Retries {
+pub(crate) struct Retries {
     persistence: Persistence,
     waits: Iter<'static, Duration>,
     refusals: u32,
@@ -32,17 +32,17 @@ enum Persistence {
 
 impl Retries {
     /// Allows one further attempt at once, as drivers retry reads.
-    pub fn once() -> Self {
+    pub(crate) fn once() -> Self {
         Self::new(Persistence::Once)
     }
 
     /// Allows further attempts after [`RETRY_WAITS`], as long as a server can be selected.
-    pub fn several() -> Self {
+    pub(crate) fn several() -> Self {
         Self::new(Persistence::Several)
     }
 
     /// Allows further attempts after [`RETRY_WAITS`], each of which may wait for a server.
-    pub fn patient() -> Self {
+    pub(crate) fn patient() -> Self {
         Self::new(Persistence::Patient)
     }
 
@@ -51,7 +51,7 @@ impl Retries {
     }
 
     /// Returns the wait before the next attempt; `None` if there is none.
-    pub fn wait(&mut self, cause: &ServerError) -> Option<Duration> {
+    pub(crate) fn wait(&mut self, cause: &ServerError) -> Option<Duration> {
         match cause.overload() {
             Some(Overload::Throttled { retry_after }) if self.refusals < MAX_REFUSALS => {
                 self.refusals += 1;
@@ -73,13 +73,13 @@ impl Retries {
     }
 
     /// Returns the next of [`RETRY_WAITS`], regardless of the error.
-    pub fn again(&mut self) -> Option<Duration> {
+    pub(crate) fn again(&mut self) -> Option<Duration> {
         self.waits.next().copied()
     }
 }
 
 /// Makes attempts until one succeeds, or `next_wait` returns no wait before another attempt.
-pub async fn retry<T, F: Future<Output = Result<T, ServerError>>>(
+pub(crate) async fn retry<T, F: Future<Output = Result<T, ServerError>>>(
     mut next_wait: impl FnMut(&ServerError) -> Option<Duration>,
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, ServerError> {

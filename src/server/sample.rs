@@ -19,7 +19,7 @@ const MAX_SAMPLE: u64 = 100;
 const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// A collection with the number of its documents.
-pub struct Counted {
+pub(crate) struct Counted {
     pub collection: Collection,
     pub documents: u64,
 }
@@ -27,7 +27,7 @@ pub struct Counted {
 /// Counts the collections that can be swept and that the user may see; those with the most documents come first.
 ///
 /// Errors: the databases cannot be listed.
-pub async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
+pub(crate) async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let catalog = catalog::catalog(deployment, &[&everything]).await?;
     let fit = catalog.collections.into_iter().filter(|collection| !matches!(collection.kind, Kind::View | Kind::Capped));
@@ -44,7 +44,7 @@ pub async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
 /// Reads some documents: the latest ones by `_id`, if the service sorts.
 ///
 /// Errors: the collection cannot be read in time.
-pub async fn documents(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<Document>> {
+pub(crate) async fn documents(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<Document>> {
     let mut find = Query::find(namespace, doc! {}).limit(MAX_SAMPLE).max_time(Some(MAX_TIME));
     if deployment.facts.capabilities.sorts {
         find = find.sort(doc! { "_id": -1 });

@@ -14,7 +14,7 @@ use crate::facts::{ServerFacts, Topology};
 use crate::flavor::Flavor;
 
 /// The answer to one request.
-pub enum Answer {
+pub(crate) enum Answer {
     Reply(Document),
     /// One batch of a cursor.
     Batch(Vec<Document>),
@@ -24,18 +24,18 @@ pub enum Answer {
 
 /// The answers that are left, and the commands that were sent.
 #[derive(Default)]
-pub struct Script {
+pub(crate) struct Script {
     answers: Mutex<VecDeque<Answer>>,
     sent: Mutex<Vec<Command>>,
 }
 
 impl Script {
-    pub fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
     }
 
     /// Returns the bodies of the commands that were sent.
-    pub fn sent(&self) -> Vec<Document> {
+    pub(crate) fn sent(&self) -> Vec<Document> {
         self.sent.lock().iter().map(|command| Document::try_from(&*command.body).unwrap()).collect()
     }
 
@@ -44,7 +44,7 @@ impl Script {
     }
 
     /// Returns a deployment of MongoDB 7.0 that answers from the script.
-    pub fn deployment(self: &Arc<Self>) -> Deployment {
+    pub(crate) fn deployment(self: &Arc<Self>) -> Deployment {
         Deployment {
             transport: Arc::new(self.clone()),
             facts: ServerFacts {

@@ -9,7 +9,7 @@ use crate::plan::Selection;
 
 /// One statement of a delete command. A read with the same query finds the same documents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// The filter of the restriction together with the whole predicate of the rule.
     pub query: RawDocumentBuf,
     /// Maximum number of documents; 0 for no limit.
@@ -29,7 +29,7 @@ impl Statement {
 /// They are built raw: `_id`s go from the server's reply to the command without being decoded.
 ///
 /// Errors: BSON cannot hold a part of the selection.
-pub fn statements(restriction: &Restriction, selection: &Selection) -> Result<Vec<Statement>, bson::error::Error> {
+pub(crate) fn statements(restriction: &Restriction, selection: &Selection) -> Result<Vec<Statement>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
     match restriction {
         Restriction::Ids(ids) => Ok(vec![Statement::new(is_in(ids, selection), 0, by_id, selection)?]),

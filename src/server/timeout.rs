@@ -9,10 +9,10 @@ use super::error::ServerError;
 ///
 /// The limit is for a server that answers its heartbeat and nothing else. A server that does not even answer its heartbeat is
 /// given up by the driver, with all its commands, after `heartbeatFrequencyMS` and `connectTimeoutMS`: 20 s by default.
-pub const MAX_COMMAND_TIME: Duration = Duration::from_secs(600);
+pub(crate) const MAX_COMMAND_TIME: Duration = Duration::from_secs(600);
 
 /// Awaits a command for at most `limit`; after that its reply counts as lost. `None` for no limit.
-pub async fn with_timeout<T: Send + 'static>(
+pub(crate) async fn with_timeout<T: Send + 'static>(
     limit: Option<Duration>,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
@@ -26,7 +26,7 @@ pub async fn with_timeout<T: Send + 'static>(
 }
 
 /// Awaits a future, however long it takes, and calls `remind` with the time waited after each `interval`.
-pub async fn with_reminders<T>(interval: Duration, waited_for: impl Future<Output = T>, remind: impl Fn(Duration)) -> T {
+pub(crate) async fn with_reminders<T>(interval: Duration, waited_for: impl Future<Output = T>, remind: impl Fn(Duration)) -> T {
     let begun = tokio::time::Instant::now();
     tokio::pin!(waited_for);
     loop {

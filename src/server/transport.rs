@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use super::error::ServerError;
 
 /// Sends commands to a deployment. Nothing is retried at this level.
-pub trait Transport: Send + Sync {
+pub(crate) trait Transport: Send + Sync {
     /// Runs one command and returns its reply. A reply with `ok: 1` may still hold `writeErrors` and a `writeConcernError`.
     fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>>;
 
@@ -24,14 +24,14 @@ pub trait Transport: Send + Sync {
 }
 
 /// A cursor on a server. Every batch comes from the server that opened it, each within the time limit of the command.
-pub trait Batches: Send {
+pub(crate) trait Batches: Send {
     /// Fetches the next batch, which may be empty; `None` after the last one.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>>;
 }
 
 /// One command, as a server receives it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Command {
+pub(crate) struct Command {
     pub database: String,
     /// The name of the command is its first key.
     pub body: RawDocumentBuf,
@@ -42,29 +42,29 @@ pub struct Command {
 
 impl Command {
     /// Creates a command for the primary, without a time limit.
-    pub fn new(database: &str, body: RawDocumentBuf) -> Self {
+    pub(crate) fn new(database: &str, body: RawDocumentBuf) -> Self {
         Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, time_limit: None }
     }
 
     /// Creates a command for the primary from a document, without a time limit.
     ///
     /// Errors: BSON cannot hold the document, such as one with a NUL in a key.
-    pub fn of(database: &str, body: &Document) -> Result<Self, ServerError> {
+    pub(crate) fn of(database: &str, body: &Document) -> Result<Self, ServerError> {
         Ok(Self::new(database, RawDocumentBuf::try_from(body)?))
     }
 
-    pub fn read_preference(self, read_preference: ReadPreference) -> Self {
+    pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
     }
 
-    pub fn time_limit(self, limit: Duration) -> Self {
+    pub(crate) fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: Some(limit), ..self }
     }
 }
 
 /// The member of a replica set that a command goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReadPreference {
+pub(crate) enum ReadPreference {
     #[default]
     Primary,
     PrimaryPreferred,

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 /// A connection string that the driver accepts.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     pub uri: String,
     /// Time limit of one command of a sweep, if the string sets one: `socketTimeoutMS`.
     pub command_timeout: Option<Duration>,
@@ -25,7 +25,7 @@ enum Treatment {
 /// Prepares a connection string for the driver.
 ///
 /// Errors: the reason why it cannot be used. Neither warnings nor errors hold user names, passwords or other values.
-pub fn prepare(uri: &str) -> Result<Prepared, String> {
+pub(crate) fn prepare(uri: &str) -> Result<Prepared, String> {
     if !uri.starts_with("mongodb://") && !uri.starts_with("mongodb+srv://") {
         return Err("it does not start with `mongodb://` or `mongodb+srv://`".into());
     }
@@ -96,7 +96,7 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
 }
 
 /// Returns the scheme and the hosts, which may be shown. Hosts that cannot be told from a password with certainty are not shown.
-pub fn redacted(uri: &str) -> String {
+pub(crate) fn redacted(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else {
         return "<redacted>".to_owned();
     };
@@ -111,7 +111,7 @@ pub fn redacted(uri: &str) -> String {
 }
 
 /// Returns everything in a connection string that could be a secret: user, password and the values of the options, as written and decoded.
-pub fn values(uri: &str) -> Vec<String> {
+pub(crate) fn values(uri: &str) -> Vec<String> {
     let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
@@ -126,7 +126,7 @@ pub fn values(uri: &str) -> Vec<String> {
 }
 
 /// Returns the files that a connection string names, each with its option.
-pub fn files(uri: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn files(uri: &str) -> Vec<(&'static str, String)> {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs

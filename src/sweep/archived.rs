@@ -29,7 +29,7 @@ const PART_BYTES: usize = 4 * 1024 * 1024;
 const MAX_PART_BYTES: usize = 2 * PART_BYTES;
 
 /// The archive of one rule.
-pub struct RuleArchive {
+pub(crate) struct RuleArchive {
     pub archive: Arc<Archive>,
     pub to: ArchiveTo,
     /// The name of the rule in the archive's records.
@@ -38,14 +38,14 @@ pub struct RuleArchive {
 
 /// Returns the maximum number of documents to archive at a time, by their average size: a range with more of them would be read
 /// twice.
-pub fn batch_limit(selection: &Selection) -> Option<u64> {
+pub(super) fn batch_limit(selection: &Selection) -> Option<u64> {
     // A cast from float saturates.
     selection.average_bytes.map(|average| ((PART_BYTES as f64 / average.max(1.0)) as u64).max(1))
 }
 
 /// Archives and deletes the documents that a restriction names. `asked` is their maximum number at the time the restriction was
 /// made.
-pub async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
+pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
     let mut archived = Archived::default();
     let mut total = Sent { is_sent: true, latency: Some(Duration::ZERO), result: BatchResult::default() };
     let mut is_first = true;

@@ -17,7 +17,7 @@ const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
 
 /// The commands of one batch, one after another.
 #[derive(Debug)]
-pub struct Attempts {
+pub(super) struct Attempts {
     target: Box<Restriction>,
     /// Parts of a batch that was too large as a whole, not yet sent.
     parts: Vec<Restriction>,
@@ -41,7 +41,7 @@ pub struct Attempts {
 
 /// The next step of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// Send what is left, or a smaller part, at once.
     Next,
     /// Ask again whether the members have confirmed the delete; the documents are gone already.
@@ -56,7 +56,7 @@ pub enum Step {
 
 /// The result of a batch.
 #[derive(Debug, PartialEq, Default)]
-pub struct BatchResult {
+pub(super) struct BatchResult {
     pub deleted: u64,
     /// The part of `deleted` that the members had not confirmed at the end.
     pub unconfirmed: u64,
@@ -74,7 +74,7 @@ pub struct BatchResult {
 
 impl BatchResult {
     /// Adds the result of a later part of the same batch.
-    pub fn add(&mut self, next: Self) {
+    pub(super) fn add(&mut self, next: Self) {
         if let Some(before) = next.overloaded_after {
             self.overloaded_after.get_or_insert(self.deleted + before);
         }
@@ -89,7 +89,7 @@ impl BatchResult {
 }
 
 impl Attempts {
-    pub fn new(target: Box<Restriction>, awaits_members: bool) -> Self {
+    pub(super) fn new(target: Box<Restriction>, awaits_members: bool) -> Self {
         Self {
             target,
             parts: Vec::new(),
@@ -108,17 +108,17 @@ impl Attempts {
     }
 
     /// Returns the restriction of the next command.
-    pub fn target(&self) -> &Restriction {
+    pub(super) fn target(&self) -> &Restriction {
         &self.target
     }
 
     /// Returns the message of the last command's error, which is empty if there was none.
-    pub fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         self.error.as_ref().map_or("", |error| &error.message)
     }
 
     /// Takes in the reply to the command for [`Self::target`], and returns the next step. `jitter` is from 0 to 1.
-    pub fn next_step(&mut self, reply: Reply, jitter: f64) -> Step {
+    pub(super) fn next_step(&mut self, reply: Reply, jitter: f64) -> Step {
         self.count(&reply);
         if reply.deleted > 0 || reply.error.is_none() {
             (self.retries, self.refusals) = (0, 0);
@@ -194,7 +194,7 @@ impl Attempts {
     }
 
     /// Ends the batch.
-    pub fn end(self) -> BatchResult {
+    pub(super) fn end(self) -> BatchResult {
         BatchResult {
             deleted: self.deleted(),
             // A command that the members confirm confirms all earlier ones too.

@@ -10,7 +10,7 @@ use crate::report::outcome::Archived;
 use crate::server::restriction::Restriction;
 
 /// A batch that is done, has failed for good, or was ended with the sweep.
-pub struct FinishedBatch {
+pub(super) struct FinishedBatch {
     /// Documents that the batch asked for.
     pub asked: u64,
     pub archived: Archived,
@@ -18,7 +18,7 @@ pub struct FinishedBatch {
 }
 
 /// Archives a batch, if the rule asks for it, and sends it. Holds the permit until the batch has finished.
-pub async fn run(sweep: Arc<RuleSweep>, restriction: Box<Restriction>, asked: u64, permit: Permit) -> FinishedBatch {
+pub(super) async fn run(sweep: Arc<RuleSweep>, restriction: Box<Restriction>, asked: u64, permit: Permit) -> FinishedBatch {
     let (archived, sent) = match sweep.archive.clone() {
         Some(archive) => archived::run(&sweep, &archive, *restriction, asked).await,
         None => (Archived::default(), send::send(&sweep, restriction).await),

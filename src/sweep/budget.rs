@@ -11,11 +11,11 @@ use crate::lock::lease::Leases;
 use crate::pace::RateLimit;
 
 /// The right to have one delete command in flight, or to read for one.
-pub type Permit = OwnedSemaphorePermit;
+pub(crate) type Permit = OwnedSemaphorePermit;
 
 /// The limits of a run, and the part of them that is left.
 #[derive(Debug)]
-pub struct RunBudget {
+pub(crate) struct RunBudget {
     begun: Instant,
     max_duration: Option<Duration>,
     deletes: Option<Deletes>,
@@ -27,7 +27,7 @@ pub struct RunBudget {
 
 /// Limits of a run; `None` means no limit.
 #[derive(Debug, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Counted from the beginning of the run.
     pub max_duration: Option<Duration>,
     pub max_deletes: Option<u64>,
@@ -49,7 +49,7 @@ struct Deletes {
 }
 
 impl RunBudget {
-    pub fn new(begun: Instant, limits: &Limits) -> Self {
+    pub(crate) fn new(begun: Instant, limits: &Limits) -> Self {
         let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
         let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
@@ -63,62 +63,62 @@ impl RunBudget {
     }
 
     /// Returns the leases without which nothing may be deleted.
-    pub fn leases(&self) -> &Leases {
+    pub(crate) fn leases(&self) -> &Leases {
         &self.leases
     }
 
     /// Returns the time since the beginning of the run.
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
     /// Resolves when the run's time is over.
-    pub async fn out_of_time(&self) {
+    pub(crate) async fn out_of_time(&self) {
         match self.max_duration {
             Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,
             None => std::future::pending().await,
         }
     }
 
-    pub fn is_out_of_time(&self) -> bool {
+    pub(crate) fn is_out_of_time(&self) -> bool {
         self.max_duration.is_some_and(|limit| self.elapsed() >= limit)
     }
 
     /// Waits until a delete command may be in flight.
-    pub async fn acquire(&self) -> Permit {
+    pub(crate) async fn acquire(&self) -> Permit {
         // The semaphore is never closed.
         self.permits.clone().acquire_owned().await.expect("an open semaphore")
     }
 
     /// Returns the lower of the run's and the rule's rate.
-    pub fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
+    pub(crate) fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
         [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
     }
 
     /// Returns the number of documents that one batch may take at most under the run's rate.
-    pub fn rate_limit(&self) -> Option<u64> {
+    pub(crate) fn rate_limit(&self) -> Option<u64> {
         self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit()))
     }
 
     /// Returns the time that the next batch has to wait for the run's rate.
-    pub fn rate_wait(&self) -> Duration {
+    pub(crate) fn rate_wait(&self) -> Duration {
         self.rate.as_ref().map_or(Duration::ZERO, |(_, limit)| limit.borrow().wait(self.elapsed()))
     }
 
     /// Charges documents that are about to be asked for to the run's rate.
-    pub fn take_rate(&self, documents: u64) {
+    pub(crate) fn take_rate(&self, documents: u64) {
         if let Some((_, limit)) = &self.rate {
             limit.borrow_mut().take(documents, self.elapsed());
         }
     }
 
     /// Whether the run's deletes are limited at all.
-    pub fn has_delete_limit(&self) -> bool {
+    pub(crate) fn has_delete_limit(&self) -> bool {
         self.deletes.is_some()
     }
 
     /// Reserves up to this many of the deletes that are left; returns the number reserved.
-    pub fn reserve(&self, documents: u64) -> u64 {
+    pub(crate) fn reserve(&self, documents: u64) -> u64 {
         let Some(deletes) = &self.deletes else { return documents };
         let granted = documents.min(deletes.left.get());
         deletes.left.set(deletes.left.get() - granted);
@@ -127,20 +127,20 @@ impl RunBudget {
     }
 
     /// Gives back deletes that were reserved and not asked for.
-    pub fn give_back(&self, documents: u64) {
+    pub(crate) fn give_back(&self, documents: u64) {
         self.settle(documents, 0);
     }
 
     /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have returned part
     /// of it.
-    pub fn returned(&self) -> Option<Notified<'_>> {
+    pub(crate) fn returned(&self) -> Option<Notified<'_>> {
         let deletes = self.deletes.as_ref()?;
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())
     }
 
     /// Settles a batch that was asked for: refunds documents that were not deleted, and charges those that others inserted into
     /// its range meanwhile.
-    pub fn settle(&self, asked: u64, deleted: u64) {
+    pub(crate) fn settle(&self, asked: u64, deleted: u64) {
         if let Some(deletes) = &self.deletes {
             deletes.outstanding.set(deletes.outstanding.get().saturating_sub(asked));
             deletes.left.set((deletes.left.get() + asked).saturating_sub(deleted));
@@ -149,7 +149,7 @@ impl RunBudget {
     }
 
     /// Corrects an earlier [`Self::take_rate`] by the number of documents that were deleted.
-    pub fn settle_rate(&self, taken: u64, deleted: u64) {
+    pub(crate) fn settle_rate(&self, taken: u64, deleted: u64) {
         if let Some((_, limit)) = &self.rate {
             limit.borrow_mut().settle(taken, deleted);
         }

@@ -32,7 +32,7 @@ struct Candidate {
 }
 
 /// One pass over the expired documents of a rule.
-pub struct Candidates<'a> {
+pub(super) struct Candidates<'a> {
     sweep: &'a RuleSweep,
     /// A further predicate that every candidate must match.
     only: Option<Document>,
@@ -47,7 +47,7 @@ pub struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     /// Creates a pass. `rate` is the lowest limit, in documents per second, that applies to the rule.
-    pub fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
+    pub(super) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
         Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::patient() }
@@ -56,7 +56,7 @@ impl<'a> Candidates<'a> {
     /// Returns the next `_id`s, at most `max` of them.
     ///
     /// Errors: the reason why the pass cannot go on.
-    pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+    pub(super) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let folds = self.sweep.rule.selection.folds_ids;
         let paths = &self.sweep.rule.selection.shard_key;
         let mut ids = RawArrayBuf::new();

@@ -14,7 +14,7 @@ use crate::server::restriction::Restriction;
 use crate::values;
 
 /// One pass over the index on the date.
-pub struct DateSlices<'a> {
+pub(super) struct DateSlices<'a> {
     sweep: &'a RuleSweep,
     rate: Option<u32>,
     index: &'a str,
@@ -29,7 +29,7 @@ pub struct DateSlices<'a> {
 
 impl<'a> DateSlices<'a> {
     /// Opens a pass; `None` if the index does not allow ranges: it is multikey, or does not begin with the date.
-    pub async fn open(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
+    pub(super) async fn open(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
         let Some(index) = &sweep.rule.selection.index else { return Ok(None) };
         let slices = Self { sweep, rate, index: &index.name, done: None, tie: None, rest: None, exhausted: false };
         let plan = slices.keys_after(None).explain(&sweep.deployment, "queryPlanner").await?;
@@ -40,7 +40,7 @@ impl<'a> DateSlices<'a> {
     /// Returns the next batch, of about `max` documents.
     ///
     /// Errors: the reason why the pass cannot go on.
-    pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+    pub(super) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         loop {
             if let Some(rest) = self.rest.as_mut().or(self.tie.as_mut()) {
                 match rest.take(max).await? {

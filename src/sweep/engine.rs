@@ -20,7 +20,7 @@ use crate::server::restriction::Restriction;
 use throttle::LAG_CHECK_INTERVAL;
 
 /// The state of one rule's loop.
-pub struct Engine<'a> {
+pub(super) struct Engine<'a> {
     sweep: Arc<RuleSweep>,
     run: RunContext<'a>,
     concurrency: usize,
@@ -37,7 +37,7 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    pub fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
+    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
         let limits = &sweep.rule.limits;
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
@@ -63,7 +63,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    pub async fn run(mut self, permit: Permit) -> Outcome {
+    pub(super) async fn run(mut self, permit: Permit) -> Outcome {
         self.outcome.end = match self.start_batches(permit).await {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,

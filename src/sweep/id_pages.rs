@@ -9,7 +9,7 @@ use crate::server::restriction::Restriction;
 use crate::server::shard_key;
 
 /// One pass over the expired documents of a rule, in the order of the `_id`.
-pub struct IdPages<'a> {
+pub(super) struct IdPages<'a> {
     sweep: &'a RuleSweep,
     /// The last `_id` that was read; `None` before the first one of a type.
     after: Option<Bson>,
@@ -18,14 +18,14 @@ pub struct IdPages<'a> {
 }
 
 impl<'a> IdPages<'a> {
-    pub fn new(sweep: &'a RuleSweep) -> Self {
+    pub(super) fn new(sweep: &'a RuleSweep) -> Self {
         Self { sweep, after: None, done: Vec::new() }
     }
 
     /// Returns the next page, of at most `max` documents.
     ///
     /// Errors: the reason why the pass cannot go on.
-    pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+    pub(super) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let page = self.page(max.max(1)).await.map_err(|cause| self.sweep.explain_read(&cause))?;
         if page.is_empty() {
             return Ok(NextBatch::Exhausted);

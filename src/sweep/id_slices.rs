@@ -11,7 +11,7 @@ use crate::server::find::Query;
 use crate::server::restriction::Restriction;
 
 /// One pass over the `_id`s of a collection.
-pub struct IdSlices<'a> {
+pub(super) struct IdSlices<'a> {
     sweep: &'a RuleSweep,
     /// The beginning of the next range.
     begin: Bson,
@@ -23,7 +23,7 @@ pub struct IdSlices<'a> {
 impl<'a> IdSlices<'a> {
     /// Opens a pass; `None` if ranges would be worse than one read of the collection: the order of `_id`s that are not ObjectIds
     /// may be unrelated to the order in which the documents are stored, and a comparison covers values of one type only.
-    pub async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
+    pub(super) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let RuleSweep { deployment, rule, .. } = sweep;
         // The same `_id` can be on two shards, and a range of one document might then end where it begins.
         if rule.selection.storage == Storage::Clustered || deployment.facts.topology == Topology::Sharded {
@@ -47,7 +47,7 @@ impl<'a> IdSlices<'a> {
     /// Returns the next range, of at most `max` documents.
     ///
     /// Errors: the reason why the pass cannot go on.
-    pub async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
+    pub(super) async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
         if self.exhausted {
             return Ok(NextBatch::Exhausted);
         }

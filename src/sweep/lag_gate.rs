@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::server::lag::{Lag, LagSource};
 
 /// A gate that is open while no member is known to lag more than `max`, and every batch has been confirmed in time.
-pub struct LagGate {
+pub(super) struct LagGate {
     max: Duration,
     members: Option<watch::Receiver<Lag>>,
     /// Number of batches that no majority has confirmed in time.
@@ -17,11 +17,11 @@ pub struct LagGate {
 }
 
 /// A batch that no majority has confirmed in time; it counts until this is dropped, when the batch is confirmed or given up.
-pub struct Unconfirmed<'a>(&'a LagGate);
+pub(super) struct Unconfirmed<'a>(&'a LagGate);
 
 impl LagGate {
     /// Creates a gate; `None` if the deployment has no members that could lag.
-    pub fn new(max: Duration, source: &LagSource) -> Option<Self> {
+    pub(super) fn new(max: Duration, source: &LagSource) -> Option<Self> {
         let members = match source {
             LagSource::NoSecondary => return None,
             LagSource::Members(watch) => Some(watch.subscribe()),
@@ -31,12 +31,12 @@ impl LagGate {
     }
 
     /// Returns the time that a batch may wait for a majority.
-    pub fn max(&self) -> Duration {
+    pub(super) fn max(&self) -> Duration {
         self.max
     }
 
     /// Returns the reason why the rule has to wait; `None` if it need not.
-    pub fn behind(&self) -> Option<String> {
+    pub(super) fn behind(&self) -> Option<String> {
         if self.unconfirmed.load(Ordering::Relaxed) > 0 {
             return Some(format!("no majority of the members has confirmed a batch within {} s", self.max.as_secs()));
         }
@@ -44,7 +44,7 @@ impl LagGate {
     }
 
     /// Closes the gate for a batch that no majority has confirmed in time.
-    pub fn unconfirmed(&self) -> Unconfirmed<'_> {
+    pub(super) fn unconfirmed(&self) -> Unconfirmed<'_> {
         self.unconfirmed.fetch_add(1, Ordering::Relaxed);
         Unconfirmed(self)
     }
@@ -58,7 +58,7 @@ impl Drop for Unconfirmed<'_> {
 
 /// Returns the deployment's write concern. Under `maxLag` the wait for it is bounded, and a majority has to confirm if the lag of the members
 /// is unknown.
-pub fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
+pub(super) fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
     let mut concern = of_deployment.clone();
     let Some(lag) = lag else { return concern };
     if matches!(source, LagSource::Majority(_)) && !matches!(concern.get("w"), Some(Bson::String(_))) {

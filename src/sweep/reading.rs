@@ -33,7 +33,7 @@ impl RuleSweep {
 }
 
 /// Whether an explained plan has a key with this value at any level.
-pub fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
+pub(super) fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
     plan.iter().any(|(k, v)| {
         (k == key && v == value)
             || v.as_document().is_some_and(|inner| plan_has(inner, key, value))
@@ -43,7 +43,7 @@ pub fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
 }
 
 /// Returns the expired documents that a restriction names, whole if the projection is empty; `None` if they take more than `max_bytes`.
-pub async fn read(
+pub(super) async fn read(
     sweep: &RuleSweep,
     restriction: &Restriction,
     projection: &Document,
@@ -76,7 +76,7 @@ async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Re
 }
 
 /// Returns the `_id`s of the expired documents that a restriction names.
-pub async fn read_ids(sweep: &RuleSweep, restriction: &Restriction) -> Result<Restriction> {
+pub(super) async fn read_ids(sweep: &RuleSweep, restriction: &Restriction) -> Result<Restriction> {
     let mut ids = RawArrayBuf::new();
     for document in read(sweep, restriction, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default() {
         document.get("_id")?.into_iter().for_each(|id| ids.push(id));

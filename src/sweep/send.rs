@@ -12,7 +12,7 @@ use crate::server::delete;
 use crate::server::restriction::Restriction;
 
 /// The delete commands that were sent for a restriction.
-pub struct Sent {
+pub(super) struct Sent {
     /// False if the lease was over before the first of them.
     pub is_sent: bool,
     /// The time that the server took; `None` if the batch was tried again after an error.
@@ -21,7 +21,7 @@ pub struct Sent {
 }
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over.
-pub async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
+pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, charges, grant, .. } = sweep;
     let namespace = &rule.namespace;
     let begun = Instant::now();

@@ -7,7 +7,7 @@ use super::id_slices::IdSlices;
 use super::{NextBatch, RuleSweep};
 
 /// The batches of one rule, one after another.
-pub enum Source<'a> {
+pub(super) enum Source<'a> {
     /// `_id`s of documents that were found, never more than were asked for.
     Ids(Box<Candidates<'a>>),
     /// Pages of `_id`s of documents that were found.
@@ -23,7 +23,7 @@ impl<'a> Source<'a> {
     /// the rule. With `by_ids`, no batch may hold more documents than were asked for, even if others insert some.
     ///
     /// Errors: the reason why documents could not be read.
-    pub async fn open(sweep: &'a RuleSweep, rate: Option<u32>, by_ids: bool) -> Result<Self, String> {
+    pub(super) async fn open(sweep: &'a RuleSweep, rate: Option<u32>, by_ids: bool) -> Result<Self, String> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None))));
         let capabilities = &sweep.deployment.facts.capabilities;
         if !capabilities.cursors {
@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
     /// Returns the next batch, of at most `max` documents.
     ///
     /// Errors: the reason why the pass cannot go on.
-    pub async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+    pub(super) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         match self {
             Self::Ids(candidates) => candidates.take(max).await,
             Self::Pages(pages) => pages.take(max).await,

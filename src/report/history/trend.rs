@@ -3,12 +3,12 @@
 use super::{Median, RecordedRun};
 
 /// Returns documents per second, rounded to one decimal place.
-pub fn rate(documents: u64, millis: u64) -> f64 {
+pub(super) fn rate(documents: u64, millis: u64) -> f64 {
     (documents as f64 * 10_000.0 / millis as f64).round() / 10.0
 }
 
 /// Returns the median of each value; `None` if there is no run.
-pub fn median_of(runs: &[RecordedRun]) -> Option<Median> {
+pub(super) fn median_of(runs: &[RecordedRun]) -> Option<Median> {
     let of = |value: fn(&RecordedRun) -> Option<f64>| median(runs.iter().filter_map(value).collect());
     Some(Median {
         deleted_count: of(|run| Some(run.deleted_count as f64))?,
@@ -25,7 +25,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// Returns one letter for each value, in proportion to the largest value; only 0 has the lowest letter.
-pub fn sparkline(values: &[u64], unicode: bool) -> String {
+pub(super) fn sparkline(values: &[u64], unicode: bool) -> String {
     let letters: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
     } else {
@@ -38,7 +38,7 @@ pub fn sparkline(values: &[u64], unicode: bool) -> String {
 }
 
 /// Returns the ratio of a value to the median: `2.5 times the median`; `None` if one of them is 0.
-pub fn times(value: f64, median: f64) -> Option<String> {
+pub(super) fn times(value: f64, median: f64) -> Option<String> {
     (median > 0.0 && value > 0.0).then(|| match value / median {
         ratio if ratio >= 10.0 => format!("{ratio:.0} times the median"),
         ratio if ratio < 1.0 => format!("{ratio:.2} times the median"),

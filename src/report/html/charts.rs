@@ -13,7 +13,7 @@ const TEXT: &str = "#5B6570";
 const GRID: &str = "#D9DEE3";
 
 /// One bar of a chart.
-pub struct Bar {
+pub(super) struct Bar {
     pub label: String,
     pub expired: u64,
     /// Documents that have not expired, drawn after the expired ones.
@@ -27,7 +27,7 @@ impl Bar {
 }
 
 /// Draws horizontal bars, one below the other, each with its number.
-pub fn rows(bars: &[Bar]) -> Markup {
+pub(super) fn rows(bars: &[Bar]) -> Markup {
     const ROW: i32 = 18;
     const LEFT: i32 = 88;
     const RIGHT: i32 = 52;
@@ -51,7 +51,7 @@ pub fn rows(bars: &[Bar]) -> Markup {
 }
 
 /// Draws vertical bars over time, with a scale on the left and the labels of at most five bars below.
-pub fn columns(bars: &[Bar]) -> Markup {
+pub(super) fn columns(bars: &[Bar]) -> Markup {
     const HEIGHT: i32 = 156;
     const LEFT: i32 = 52;
     const FLOOR: i32 = HEIGHT - 20;

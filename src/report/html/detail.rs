@@ -17,7 +17,7 @@ const MAX_MONTHS: usize = 36;
 /// Maximum number of samples of one kind that are shown; the JSON report has all.
 const MAX_SAMPLES: usize = 50;
 
-pub fn charts(rule: &RuleReport, audit: &AuditReport) -> Markup {
+pub(super) fn charts(rule: &RuleReport, audit: &AuditReport) -> Markup {
     if audit.age_histogram.is_none() && audit.forecast.is_none() && audit.backlog.is_none() {
         return html! { p { strong { "Ages, forecast and backlog: " } (unmeasured()) } };
     }
@@ -145,7 +145,7 @@ fn counts(head: &str, rows: impl Iterator<Item = (Markup, u64)>) -> Markup {
 }
 
 /// Shows the documents that never expire by the rule, by reason; with some of their `_id`s if `full`.
-pub fn never(rule: &RuleReport, full: bool) -> Markup {
+pub(super) fn never(rule: &RuleReport, full: bool) -> Markup {
     let Some(reasons) = &rule.never_expires else {
         return html! { @if rule.audit.is_some() { p { strong { "Never expire: " } (unmeasured()) } } };
     };
@@ -203,7 +203,7 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-pub fn samples(audit: &AuditReport) -> Markup {
+pub(super) fn samples(audit: &AuditReport) -> Markup {
     html! {
         @if !audit.samples.is_empty() {
             h4 { "Some expired documents" }

@@ -11,7 +11,7 @@ use crate::text::{bytes, clean, count, duration, plural};
 const MAX_URGENT: usize = 20;
 
 /// Returns the outcome of the run in a few words.
-pub fn verdict(report: &Report) -> String {
+pub(super) fn verdict(report: &Report) -> String {
     let bad = report.totals.failed + report.totals.refused;
     if report.command == Command::Check {
         return match (bad, &report.server) {
@@ -36,7 +36,7 @@ pub fn verdict(report: &Report) -> String {
     }
 }
 
-pub fn head(report: &Report, verdict: &str) -> Markup {
+pub(super) fn head(report: &Report, verdict: &str) -> Markup {
     html! {
         p.kind { (title(report)) " " (status(report, report.status)) }
         h1 { (verdict) }
@@ -127,7 +127,7 @@ fn run(report: &Report) -> Markup {
 }
 
 /// Lists the rules that did not run to the end.
-pub fn attention(report: &Report) -> Markup {
+pub(super) fn attention(report: &Report) -> Markup {
     let bad = || report.rules.iter().enumerate().filter(|(_, rule)| rule.status >= Status::Partial);
     let more = bad().count().saturating_sub(MAX_URGENT);
     let worst_first = [Status::Failed, Status::Refused, Status::Partial];

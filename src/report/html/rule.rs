@@ -15,7 +15,7 @@ use crate::report::{Command, PausedMs, Report, RuleReport, Status};
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
-pub fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
+pub(super) fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
     let rule = &report.rules[index];
     html! {
         details.rule id={"rule-" (index + 1)} open[open] {

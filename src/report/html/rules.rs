@@ -9,7 +9,7 @@ use crate::report::{Command, Report, RuleReport, Status};
 use crate::text::{duration, plural};
 
 /// Shows the rules in a table, and those with nothing to report in a second table, which is folded.
-pub fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
+pub(super) fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
     let folded = plural(quiet.len() as u64, "more rule");
     html! {
         section {

@@ -12,34 +12,34 @@ use crate::text::{self, clean, count};
 const MAX_ID_CHARS: usize = 160;
 
 /// Shows a text from outside, isolated so that its writing direction does not affect the text around it.
-pub fn name(text: &str) -> Markup {
+pub(super) fn name(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
 
-pub fn code(text: &str) -> Markup {
+pub(super) fn code(text: &str) -> Markup {
     html! { code { bdi { (clean(text)) } } }
 }
 
-pub fn unmeasured() -> Markup {
+pub(super) fn unmeasured() -> Markup {
     html! { span.none { "not measured" } }
 }
 
-pub fn measured(value: Option<u64>) -> Markup {
+pub(super) fn measured(value: Option<u64>) -> Markup {
     html! { @if let Some(number) = value { (count(number)) } @else { (unmeasured()) } }
 }
 
 /// Shows an instant to the millisecond.
-pub fn at(instant: Instant) -> Markup {
+pub(super) fn at(instant: Instant) -> Markup {
     html! { time datetime=(instant) { (instant) } }
 }
 
 /// Shows an instant to the minute.
-pub fn about(instant: Instant) -> Markup {
+pub(super) fn about(instant: Instant) -> Markup {
     html! { time datetime=(instant) title=(instant) { (instant.minute()) } }
 }
 
 /// Shows an `_id`, or the beginning of a long one.
-pub fn id(value: &Value) -> Markup {
+pub(super) fn id(value: &Value) -> Markup {
     let text = text::id(value);
     match text.char_indices().nth(MAX_ID_CHARS) {
         Some((end, _)) => html! { code { bdi { (text[..end]) } "…" } },
@@ -48,12 +48,12 @@ pub fn id(value: &Value) -> Markup {
 }
 
 /// Returns the cell of a number in a table that can be sorted.
-pub fn number_cell(value: Option<u64>) -> Markup {
+pub(super) fn number_cell(value: Option<u64>) -> Markup {
     html! { td.n data-v=(value.map(|number| number.to_string()).unwrap_or_default()) { (measured(value)) } }
 }
 
 /// Shows a share as a bar, with its number.
-pub fn share(percent: Option<f64>) -> Markup {
+pub(super) fn share(percent: Option<f64>) -> Markup {
     html! {
         @if let Some(percent) = percent {
             span.bar style=(format!("--share:{percent}%")) {} span { (format!("{percent:.1} %")) }
@@ -62,32 +62,32 @@ pub fn share(percent: Option<f64>) -> Markup {
 }
 
 /// Wraps a table so that it scrolls on its own if it is too wide, with the keyboard as well.
-pub fn scrolling(label: &str, table: Markup) -> Markup {
+pub(super) fn scrolling(label: &str, table: Markup) -> Markup {
     html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
 }
 
 /// Returns a number of deleted documents; a lower bound if a reply was lost.
-pub fn deleted(number: u64, uncertain: bool) -> String {
+pub(super) fn deleted(number: u64, uncertain: bool) -> String {
     format!("{}{}", if uncertain { "≥ " } else { "" }, count(number))
 }
 
 /// Links to the article of a rule.
-pub fn link(report: &Report, index: usize) -> Markup {
+pub(super) fn link(report: &Report, index: usize) -> Markup {
     html! { a href={"#rule-" (index + 1)} { (rule_name(report, index)) } }
 }
 
 /// Returns the rule's name, with its namespace if others share the name.
-pub fn rule_name(report: &Report, index: usize) -> Markup {
+pub(super) fn rule_name(report: &Report, index: usize) -> Markup {
     html! { bdi { (lines::title(report, &report.rules[index])) } }
 }
 
 /// Whether the run was one that deletes.
-pub fn swept(report: &Report) -> bool {
+pub(super) fn swept(report: &Report) -> bool {
     report.command == Command::Sweep && !report.dry_run
 }
 
 /// Whether the run counted expired documents: a check never does, a sweep only if it asks for confirmation or a guard needs the count.
-pub fn is_counted(report: &Report) -> bool {
+pub(super) fn is_counted(report: &Report) -> bool {
     match report.command {
         Command::Check => false,
         Command::Audit => true,
@@ -96,12 +96,12 @@ pub fn is_counted(report: &Report) -> bool {
 }
 
 /// Returns the number of documents that expire within the days of the forecast.
-pub fn next_days(audit: &AuditReport) -> Option<u64> {
+pub(super) fn next_days(audit: &AuditReport) -> Option<u64> {
     audit.forecast.as_ref().map(|days| days.iter().map(|day| day.count).sum())
 }
 
 /// Returns the index, or the other way to find the expired documents.
-pub fn found_by(rule: &RuleReport) -> Markup {
+pub(super) fn found_by(rule: &RuleReport) -> Markup {
     html! {
         @match (&rule.index, rule.strategy) {
             (Some(index), _) => { "index " (code(index)) }
@@ -113,13 +113,13 @@ pub fn found_by(rule: &RuleReport) -> Markup {
 }
 
 /// Shows a status; in a check, `complete` is shown as `ok`.
-pub fn status(report: &Report, status: Status) -> Markup {
+pub(super) fn status(report: &Report, status: Status) -> Markup {
     let is_ok = report.command == Command::Check && status == Status::Complete;
     html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }
 }
 
 /// Returns the name of the command.
-pub fn title(report: &Report) -> &'static str {
+pub(super) fn title(report: &Report) -> &'static str {
     match report.command {
         Command::Check => "sweeper check",
         Command::Audit => "sweeper audit",

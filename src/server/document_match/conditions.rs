@@ -13,7 +13,7 @@ const MAX_NAMES: usize = 100;
 
 /// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their states.
 #[derive(Debug, Default)]
-pub struct TypeConditions {
+pub(super) struct TypeConditions {
     /// Conditions that need no expression, each for one field.
     pub fields: Vec<Document>,
     pub expressions: Vec<Bson>,
@@ -27,7 +27,7 @@ impl TypeConditions {
     /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol; every
     /// other type equals only itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field also holds
     /// for arrays with such a value, but an array equals neither a number nor a string.
-    pub fn of(documents: &[DocumentState]) -> Option<Self> {
+    pub(super) fn of(documents: &[DocumentState]) -> Option<Self> {
         let names = same_names(documents)?;
         let depth = deepest(documents);
         let types = &documents.first()?.types;
@@ -56,7 +56,7 @@ impl TypeConditions {
 ///
 /// If all documents have the same fields, the expression names each of them. If no value is nested, it asks only for the type, at
 /// a third of the cost.
-pub fn types_expression(documents: &[DocumentState]) -> Bson {
+pub(super) fn types_expression(documents: &[DocumentState]) -> Bson {
     let depth = deepest(documents);
     let Some(names) = same_names(documents) else {
         let values = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "in": "$$this.v" } };

@@ -9,7 +9,7 @@ use crate::values;
 
 /// The index along which documents were read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct IndexRange {
+pub(crate) struct IndexRange {
     pub field: String,
     /// The index, by its name or its key.
     pub hint: Bson,
@@ -33,7 +33,7 @@ impl From<Key> for Bson {
 
 impl IndexRange {
     /// Returns the key of a document; `None` if it is of another type, or in an array.
-    pub fn key(&self, document: &RawDocument) -> Option<Key> {
+    pub(crate) fn key(&self, document: &RawDocument) -> Option<Key> {
         match values::at_raw(document, &self.field)? {
             RawBsonRef::DateTime(date) => Some(Key::Date(date)),
             RawBsonRef::ObjectId(id) => Some(Key::Id(id)),
@@ -43,7 +43,7 @@ impl IndexRange {
 
     /// Returns bounds for the `first` documents of a list, by the keys of the whole list. `None` if the bounds would include more
     /// other documents than these, or a document has no key.
-    pub fn bounds(&self, keys: &[Option<Key>], first: usize) -> Option<Document> {
+    pub(crate) fn bounds(&self, keys: &[Option<Key>], first: usize) -> Option<Document> {
         let (of_these, others) = keys.split_at_checked(first)?;
         let of_these: Vec<Key> = of_these.iter().copied().collect::<Option<_>>()?;
         let (least, greatest) = (*of_these.iter().min()?, *of_these.iter().max()?);

@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 15 * 1024 * 1024;
 
 /// A document in the state in which it was archived, with the types that distinguish it from others of equal value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DocumentState {
+pub(crate) struct DocumentState {
     pub document: RawDocumentBuf,
     pub(super) types: Types,
 }
@@ -19,7 +19,7 @@ pub struct DocumentState {
 impl DocumentState {
     /// Returns the state of a document; `None` if no delete can compare it: it is nested too deep, too large, has a name twice,
     /// or is not valid BSON.
-    pub fn new(document: RawDocumentBuf) -> Option<Self> {
+    pub(crate) fn new(document: RawDocumentBuf) -> Option<Self> {
         let types = Types::of(&document)?;
         let state = Self { document, types };
         (state.types.depth <= MAX_DEPTH && state.size() <= MAX_BYTES).then_some(state)

@@ -4,11 +4,11 @@ use bson::raw::{RawBson, RawBsonRef};
 use bson::{RawArrayBuf, RawDocument};
 
 /// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200 levels of BSON.
-pub const MAX_DEPTH: usize = 30;
+pub(crate) const MAX_DEPTH: usize = 30;
 
 /// The types of all values of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Types {
+pub(super) struct Types {
     /// The types in the form in which a statement compares them: a string for each value, and an array of the same for each value
     /// with values inside.
     pub compared: RawArrayBuf,
@@ -22,7 +22,7 @@ pub struct Types {
 
 /// The type of a field's value, by the effort that its comparison takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldType {
+pub(super) enum FieldType {
     /// The name of the type is enough.
     Named(&'static str),
     /// A scalar whose text is compared as well.
@@ -34,7 +34,7 @@ pub enum FieldType {
 impl Types {
     /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice: mongod compares the first value of
     /// that name twice, and the second never.
-    pub fn of(document: &RawDocument) -> Option<Self> {
+    pub(super) fn of(document: &RawDocument) -> Option<Self> {
         let mut walk = Walk { deepest: 0, has_code_scope: false };
         let compared = walk.document(document, 0)?;
         let fields = document.iter().map(|element| Some(FieldType::of(element.ok()?.1))).collect::<Option<_>>()?;

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::report::outcome::{End, Paused};
 
 /// Time between two looks at the lag of the members.
-pub const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Engine<'_> {
     /// Waits until a batch may be sent.

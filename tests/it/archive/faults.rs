@@ -209,7 +209,7 @@ async fn a_damaged_archive_is_refused_before_the_first_insert() {
         for path in [&file, &journal] {
             let kept = std::fs::read(path).unwrap();
             std::fs::remove_file(path).unwrap();
-            assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+            assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
             refused("a pipe, which has no end").await;
             std::fs::remove_file(path).unwrap();
             std::fs::write(path, kept).unwrap();

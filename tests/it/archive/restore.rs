@@ -204,7 +204,7 @@ async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
 #[tokio::test]
 async fn collections_that_would_drop_or_change_documents_take_none() {
     let (case, run, _) = swept().await;
-    let create = |options: mongodb::bson::Document| case.db.run_command(options);
+    let create = |options: bson::Document| case.db.run_command(options);
     create(doc! { "create": "capped", "capped": true, "size": 4096, "max": 1 }).await.unwrap();
     create(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
     create(doc! { "create": "view", "viewOn": "d", "pipeline": [] }).await.unwrap();

@@ -163,7 +163,7 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
     let oid = |seconds: i64| {
         let mut bytes = [7; 12];
         bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap().to_be_bytes());
-        Bson::from(mongodb::bson::oid::ObjectId::from_bytes(bytes))
+        Bson::from(bson::oid::ObjectId::from_bytes(bytes))
     };
     let decimal: Bson = Bson::Decimal128(now_s.to_string().parse().unwrap());
     let both = Bson::Array(vec![(now_s - 10 * day).into(), decimal.clone()]);

@@ -9,7 +9,7 @@ use ttl_sweeper::cli::{self, Cli};
 use super::pages;
 
 /// Fails unless `sweeper` accepts the arguments.
-pub fn accepted(place: &str, args: &[String]) {
+pub(super) fn accepted(place: &str, args: &[String]) {
     if let Err(error) = read(args)
         && !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
     {
@@ -23,7 +23,7 @@ fn read(args: &[String]) -> Result<Cli, clap::Error> {
 }
 
 /// Splits a simple command as a shell does, with quotes and comments.
-pub fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// A page of the documentation.
-pub struct Page {
+pub(super) struct Page {
     /// Path in the repository, such as `docs/policy.md`.
     pub name: String,
     lines: Vec<Line>,
@@ -17,7 +17,7 @@ struct Line {
 }
 
 /// A fenced block.
-pub struct Block {
+pub(super) struct Block {
     /// Page and line, for messages.
     pub place: String,
     pub language: String,
@@ -25,12 +25,12 @@ pub struct Block {
 }
 
 /// Returns the root of the repository.
-pub fn root() -> &'static Path {
+pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Reads the README and every page of `docs/`.
-pub fn all() -> Vec<Page> {
+pub(super) fn all() -> Vec<Page> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(root().join("docs"))
         .expect("docs/")
         .map(|entry| entry.expect("an entry of docs/").path())
@@ -43,7 +43,7 @@ pub fn all() -> Vec<Page> {
 }
 
 /// Reads one page by its path in the repository.
-pub fn one(name: &str) -> Page {
+pub(super) fn one(name: &str) -> Page {
     Page::read(&root().join(name))
 }
 
@@ -65,7 +65,7 @@ impl Page {
     }
 
     /// Returns the fenced blocks in any of these languages.
-    pub fn blocks(&self, languages: &[&str]) -> Vec<Block> {
+    pub(super) fn blocks(&self, languages: &[&str]) -> Vec<Block> {
         let mut found: Vec<(usize, Block)> = Vec::new();
         for line in &self.lines {
             let Some((begin, language)) = line.block.clone() else { continue };
@@ -81,7 +81,7 @@ impl Page {
     }
 
     /// Returns the lines outside of blocks with their places.
-    pub fn prose(&self) -> impl Iterator<Item = (String, &str)> {
+    pub(super) fn prose(&self) -> impl Iterator<Item = (String, &str)> {
         self.lines
             .iter()
             .filter(|line| line.block.is_none())
@@ -89,12 +89,12 @@ impl Page {
     }
 
     /// Returns inline code with its places.
-    pub fn code(&self) -> impl Iterator<Item = (String, &str)> {
+    pub(super) fn code(&self) -> impl Iterator<Item = (String, &str)> {
         self.prose().flat_map(|(place, line)| code_in(line).into_iter().map(move |code| (place.clone(), code)))
     }
 
     /// Returns the targets of links with their places.
-    pub fn links(&self) -> impl Iterator<Item = (String, &str)> {
+    pub(super) fn links(&self) -> impl Iterator<Item = (String, &str)> {
         let targets = |line: &str| -> Vec<(usize, usize)> {
             let begins = line.match_indices("](").map(|(at, _)| at + 2);
             begins.filter_map(|at| Some((at, at + line[at..].find(')')?))).collect()
@@ -105,7 +105,7 @@ impl Page {
     }
 
     /// Returns the anchors of the headings, as GitHub makes them.
-    pub fn anchors(&self) -> Vec<String> {
+    pub(super) fn anchors(&self) -> Vec<String> {
         let headings =
             self.prose().filter(|(_, line)| line.starts_with('#')).map(|(_, line)| line.trim_start_matches('#').trim());
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
@@ -114,7 +114,7 @@ impl Page {
 }
 
 /// Returns the inline code of one line of Markdown.
-pub fn code_in(line: &str) -> Vec<&str> {
+pub(super) fn code_in(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = line;
     while let Some(begin) = rest.find('`') {

@@ -50,7 +50,7 @@ async fn refill(case: &Case, indexed: bool) {
 
 /// Sweeps 100 documents of 105 while `command` meets a fault, and checks the counts. Returns the report and the number of faults
 /// met.
-async fn swept(case: &Case, command: &str, fault: &Document, mode: impl Into<mongodb::bson::Bson>) -> (Report, i64) {
+async fn swept(case: &Case, command: &str, fault: &Document, mode: impl Into<bson::Bson>) -> (Report, i64) {
     refill(case, command == "explain").await;
     let mut data = doc! { "failCommands": [command], "namespace": format!("{}.c", case.db.name()) };
     data.extend(fault.clone());

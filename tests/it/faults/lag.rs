@@ -82,7 +82,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
     assert_eq!(left(&client).await, 3005);
     replicate(&set.members[1], true).await;
     let mut swept = report(child).await;
-    swept.ran.stderr = said.to_the_end();
+    swept.ran.stderr = said.into_text();
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(swept.rule(0, "deletedCount"), EXPIRED);
     assert!(swept.rule(0, "pausedMs")["lag"].as_u64().unwrap() > 1000, "{swept:?}");

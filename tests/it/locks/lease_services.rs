@@ -62,7 +62,7 @@ async fn a_lease_is_known_to_a_majority_and_survives_a_change_of_the_primary() {
     assert!(refused.rule(0, "error").as_str().unwrap().contains("run another on h, process 5"), "{refused:?}");
     let past = doc! { "$set": { "expiresAt": days(-1) } };
     set.primary(&client).await;
-    client.database("ops").collection::<mongodb::bson::Document>("locks").update_one(doc! {}, past).await.unwrap();
+    client.database("ops").collection::<bson::Document>("locks").update_one(doc! {}, past).await.unwrap();
     let swept = site.report(&set.uri(), rules, &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &5.into()), "{swept:?}");
 }

@@ -260,7 +260,7 @@ async fn a_run_of_very_many_rules_fits_and_leaves_out_what_had_nothing_to_do() {
     };
     for (rules, omitted) in [(1000, 0..=0), (10_000, 5000..=9010), (100_000, 90_000..=99_900)] {
         let document = document(&report(rules), None).unwrap();
-        let length = mongodb::bson::serialize_to_vec(&document).unwrap().len();
+        let length = bson::serialize_to_vec(&document).unwrap().len();
         assert!(length <= 2_000_000, "{length}");
         let kept = document.get_array("rules").unwrap();
         let left_out = document.get_i64("rulesOmitted").unwrap();

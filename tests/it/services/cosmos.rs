@@ -177,11 +177,8 @@ async fn ids_of_every_type_are_paged() {
             ObjectId::new().into(),
             DateTime::from_millis(i64::from(n)).into(),
             doc! { "a": n }.into(),
-            Bson::Binary(mongodb::bson::Binary {
-                subtype: mongodb::bson::spec::BinarySubtype::Generic,
-                bytes: vec![u8::try_from(n).unwrap()],
-            }),
-            Bson::Timestamp(mongodb::bson::Timestamp { time: 1, increment: u32::try_from(n).unwrap() }),
+            Bson::Binary(bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![u8::try_from(n).unwrap()] }),
+            Bson::Timestamp(bson::Timestamp { time: 1, increment: u32::try_from(n).unwrap() }),
         ];
         documents.extend(ids.map(|id| doc! { "_id": id, "at": days(-3) }));
     }

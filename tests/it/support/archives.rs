@@ -8,10 +8,10 @@ use mongodb::bson::{RawDocumentBuf, doc};
 use super::sweeper::{Case, Ran, run, sweeper};
 
 /// The documents of a collection by the bytes of their `_id`s.
-pub type Documents = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Documents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Reads the documents of a collection byte by byte.
-pub async fn raw(case: &Case, name: &str) -> Documents {
+pub(crate) async fn raw(case: &Case, name: &str) -> Documents {
     let mut cursor = case.db.collection::<RawDocumentBuf>(name).find(doc! {}).await.expect("a cursor");
     let mut documents = Documents::new();
     while cursor.advance().await.expect("all documents") {
@@ -24,7 +24,7 @@ pub async fn raw(case: &Case, name: &str) -> Documents {
 }
 
 /// Returns the archives in a directory, oldest first.
-pub fn archives(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn archives(directory: &Path) -> Vec<PathBuf> {
     let mut runs: Vec<PathBuf> =
         std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path()).collect();
     runs.sort();
@@ -32,40 +32,40 @@ pub fn archives(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the only archive in a directory.
-pub fn archive(directory: &Path) -> PathBuf {
+pub(crate) fn archive(directory: &Path) -> PathBuf {
     let runs = archives(directory);
     assert_eq!(runs.len(), 1, "{runs:?}");
     runs[0].clone()
 }
 
 /// Creates a directory of the case for archives.
-pub fn directory(case: &Case) -> PathBuf {
+pub(crate) fn directory(case: &Case) -> PathBuf {
     let path = case.dir.path().join("archives");
     std::fs::create_dir_all(&path).expect("a directory");
     path
 }
 
 /// Runs `sweeper restore` on the server of the case.
-pub async fn restore(case: &Case, archive: &Path, args: &[&str]) -> Ran {
+pub(crate) async fn restore(case: &Case, archive: &Path, args: &[&str]) -> Ran {
     let mut command = sweeper(&["restore", "--uri", &case.uri]);
     command.arg(archive).args(args);
     run(command).await
 }
 
 /// Runs `sweeper restore` and reads its JSON report.
-pub async fn restored(case: &Case, archive: &Path, args: &[&str]) -> (serde_json::Value, Ran) {
+pub(crate) async fn restored(case: &Case, archive: &Path, args: &[&str]) -> (serde_json::Value, Ran) {
     let ran = restore(case, archive, &[args, &["--format", "json"]].concat()).await;
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("no report: {cause}\n{ran:?}"));
     (json, ran)
 }
 
 /// Returns the value of `--namespace` that renames one collection of the case to another.
-pub fn into(case: &Case, from: &str, to: &str) -> String {
+pub(crate) fn into(case: &Case, from: &str, to: &str) -> String {
     format!("{db}.{from}={db}.{to}", db = case.db.name())
 }
 
 /// Restores a collection from archives, the latest first, into a new collection, and returns the contents.
-pub async fn unpacked(case: &Case, runs: &[PathBuf], from: &str, to: &str) -> Documents {
+pub(crate) async fn unpacked(case: &Case, runs: &[PathBuf], from: &str, to: &str) -> Documents {
     case.collection(to).drop().await.expect("the collection is dropped");
     for run in runs.iter().rev() {
         let ran =
@@ -76,7 +76,7 @@ pub async fn unpacked(case: &Case, runs: &[PathBuf], from: &str, to: &str) -> Do
 }
 
 /// Asserts that every deleted document is in the archive unchanged; returns the number of deleted documents.
-pub fn assert_archived(before: &Documents, after: &Documents, archived: &Documents) -> usize {
+pub(crate) fn assert_archived(before: &Documents, after: &Documents, archived: &Documents) -> usize {
     let gone = before.iter().filter(|(id, _)| !after.contains_key(*id));
     gone.inspect(|(id, document)| assert_eq!(archived.get(*id), Some(*document), "a deleted document is not in the archive"))
         .count()

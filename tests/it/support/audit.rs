@@ -12,7 +12,7 @@ const DAY: i128 = 86_400_000;
 
 /// The state of a document under a rule.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Expired(DateTime),
     /// The date, and the instant at which the document expires.
     Later(DateTime, i128),
@@ -20,7 +20,7 @@ pub enum Fate {
 }
 
 /// Returns the fate of a document under a rule for dates; `default` is expireAfterSeconds, or `None` if that is -1.
-pub fn fate(document: &Document, path: &str, with_ttl: bool, default: Option<i64>, as_of: DateTime) -> Fate {
+pub(crate) fn fate(document: &Document, path: &str, with_ttl: bool, default: Option<i64>, as_of: DateTime) -> Fate {
     let Some(date) = reference::earliest(document, path) else { return Fate::Never(undated(document.get(path))) };
     let ttl = if with_ttl { reference::own_ttl(document.get("ttl")) } else { Ttl::Default };
     let seconds = match (ttl, default) {
@@ -36,7 +36,7 @@ pub fn fate(document: &Document, path: &str, with_ttl: bool, default: Option<i64
 }
 
 /// Returns the reason why a value of a top-level field is not a date.
-pub fn undated(value: Option<&Bson>) -> String {
+pub(crate) fn undated(value: Option<&Bson>) -> String {
     let word = match value {
         None => "missing",
         Some(Bson::Null | Bson::Undefined) => "null",
@@ -51,12 +51,12 @@ pub fn undated(value: Option<&Bson>) -> String {
 }
 
 /// Runs `sweeper audit` and reads its JSON report.
-pub async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
+pub(crate) async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
     read(case.run(rules, &[&["audit", "--format", "json"], args].concat()).await)
 }
 
 /// Reads the JSON report of a run, which must be valid under the schema.
-pub fn read(ran: Ran) -> Report {
+pub(crate) fn read(ran: Ran) -> Report {
     let schema =
         serde_json::from_str(&ttl_sweeper::report::schema::of::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
     let schema = jsonschema::options().build(&schema).expect("the schema is a schema");
@@ -67,22 +67,22 @@ pub fn read(ran: Ran) -> Report {
 }
 
 /// Returns the warnings of a rule.
-pub fn warnings(report: &Report, rule: usize) -> String {
+pub(crate) fn warnings(report: &Report, rule: usize) -> String {
     report.rule(rule, "warnings").to_string()
 }
 
 /// Adds up a count over the entries of a list.
-pub fn sum(list: &Value, key: &str) -> u64 {
+pub(crate) fn sum(list: &Value, key: &str) -> u64 {
     list.as_array().unwrap_or_else(|| panic!("no list: {list}")).iter().map(|entry| entry[key].as_u64().unwrap()).sum()
 }
 
 /// Adds up the values of `neverExpires`.
-pub fn never(rule: &Value) -> u64 {
+pub(crate) fn never(rule: &Value) -> u64 {
     rule["neverExpires"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
 }
 
 /// Compares a rule of a report with the fates of the documents, figure by figure.
-pub fn assert_is_account_of(rule: &Value, fates: &BTreeMap<i32, Fate>, as_of: DateTime, names_reasons: bool) {
+pub(crate) fn assert_is_account_of(rule: &Value, fates: &BTreeMap<i32, Fate>, as_of: DateTime, names_reasons: bool) {
     let now = i128::from(as_of.timestamp_millis());
     let expired: Vec<DateTime> =
         fates.values().filter_map(|fate| if let Fate::Expired(date) = fate { Some(*date) } else { None }).collect();

@@ -8,19 +8,19 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
 /// Makes documents from a seed and the dates that may occur in them.
-pub struct Corpus {
+pub(crate) struct Corpus {
     random: StdRng,
     dates: Vec<DateTime>,
     scalars: Vec<Bson>,
 }
 
 impl Corpus {
-    pub fn new(seed: u64, dates: &[DateTime]) -> Self {
+    pub(crate) fn new(seed: u64, dates: &[DateTime]) -> Self {
         Self { random: StdRng::seed_from_u64(seed), dates: dates.to_vec(), scalars: scalars() }
     }
 
     /// Returns documents with `_id`s from 0, a `tag` from 0 to 4, and random shapes at the path and around it.
-    pub fn around(&mut self, path: &str, count: i32) -> Vec<Document> {
+    pub(crate) fn around(&mut self, path: &str, count: i32) -> Vec<Document> {
         let names: Vec<&str> = path.split('.').collect();
         (0..count)
             .map(|id| {
@@ -100,7 +100,7 @@ impl Corpus {
 
 /// Returns values of every type except Date, Array and Document, several for types with edge cases. None of them, taken for a
 /// date, would be in the future.
-pub fn scalars() -> Vec<Bson> {
+pub(crate) fn scalars() -> Vec<Bson> {
     let pointer = serde_json::json!({ "$dbPointer": { "$ref": "c", "$id": { "$oid": "3a0000000000000000000000" } } });
     let mut all = vec![
         Bson::Null,

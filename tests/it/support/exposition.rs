@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub type Labels = BTreeMap<String, String>;
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// The samples of a file.
 #[derive(Debug)]
-pub struct Scrape(BTreeMap<(String, Labels), f64>);
+pub(crate) struct Scrape(BTreeMap<(String, Labels), f64>);
 
 impl Scrape {
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         let body = text.strip_suffix('\n').unwrap_or_else(|| panic!("the last line does not end: {text}"));
         let (mut samples, mut ended, mut family) = (BTreeMap::new(), BTreeSet::new(), String::new());
         let mut lines = body.split('\n');
@@ -30,12 +30,12 @@ impl Scrape {
     }
 
     /// Returns the value of a series without labels.
-    pub fn run(&self, name: &str) -> Option<f64> {
+    pub(crate) fn run(&self, name: &str) -> Option<f64> {
         self.0.get(&(format!("sweeper_{name}"), Labels::new())).copied()
     }
 
     /// Returns the values of a family by the labels `rule` and `namespace`, and a third label if the family has one.
-    pub fn rules(&self, name: &str) -> BTreeMap<Vec<String>, f64> {
+    pub(crate) fn rules(&self, name: &str) -> BTreeMap<Vec<String>, f64> {
         let of_family = self.0.iter().filter(|((found, _), _)| *found == format!("sweeper_{name}"));
         of_family
             .map(|((_, labels), value)| {
@@ -47,7 +47,7 @@ impl Scrape {
     }
 
     /// Returns the value of a rule that is named after its namespace.
-    pub fn rule(&self, name: &str, namespace: &str) -> Option<f64> {
+    pub(crate) fn rule(&self, name: &str, namespace: &str) -> Option<f64> {
         self.rules(name).get(&vec![namespace.to_owned(), namespace.to_owned()]).copied()
     }
 }

@@ -14,7 +14,7 @@ use super::replica_set::ReplicaSet;
 use super::sweeper::{Case, Ran};
 
 /// Starts a server for one case only, because fail points and log levels apply to a whole server.
-pub async fn alone() -> (Mongod, Case) {
+pub(crate) async fn alone() -> (Mongod, Case) {
     let verbose = "logComponentVerbosity={command: {verbosity: 1}, write: {verbosity: 1}}";
     let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
     let mongod = tokio::task::spawn_blocking(move || Mongod::start(&args)).await.expect("a server");
@@ -24,7 +24,7 @@ pub async fn alone() -> (Mongod, Case) {
 
 impl Mongod {
     /// Ends the server as a crash would, if it runs, and starts it again with the same data and port but without fail points.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.kill();
         self.child = launch(self.dir.path(), self.port, &self.extra);
         assert!(self.listens(), "the server did not restart: {}", self.last_words());
@@ -33,7 +33,7 @@ impl Mongod {
 
 impl ReplicaSet {
     /// Changes the configuration of the set.
-    pub async fn reconfigure(&self, change: impl FnOnce(&mut Document)) {
+    pub(crate) async fn reconfigure(&self, change: impl FnOnce(&mut Document)) {
         let admin = self.client().await.database("admin");
         let reply = admin.run_command(doc! { "replSetGetConfig": 1 }).await.expect("the configuration");
         let mut config = reply.get_document("config").expect("the configuration").clone();
@@ -43,7 +43,7 @@ impl ReplicaSet {
     }
 
     /// Waits for a primary and returns its index.
-    pub async fn primary(&self, client: &Client) -> usize {
+    pub(crate) async fn primary(&self, client: &Client) -> usize {
         for _ in 0..300 {
             // This fails if the last primary is down and no other is known yet.
             let hello = client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap_or_default();
@@ -59,7 +59,7 @@ impl ReplicaSet {
 }
 
 /// Waits until a run has deleted from a collection that had `full` documents.
-pub async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
+pub(crate) async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
     let begun = Instant::now();
     while case.ids(collection).await.len() == full {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing was deleted within 60 s");
@@ -69,7 +69,7 @@ pub async fn until_deleted_from(case: &Case, collection: &str, full: usize) {
 
 /// Makes commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; commands of the test are not
 /// affected.
-pub async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
+pub(crate) async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
     let mut data = data;
     data.insert("appName", "sweeper");
     client
@@ -80,22 +80,22 @@ pub async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Documen
 }
 
 /// Makes the server wait for `millis` before it runs each `command` of `sweeper`.
-pub async fn slow_down(client: &Client, command: &str, millis: i32) {
+pub(crate) async fn slow_down(client: &Client, command: &str, millis: i32) {
     let data = doc! { "failCommands": [command], "blockConnection": true, "blockTimeMS": millis };
     fail_commands(client, "alwaysOn", data).await;
 }
 
-pub async fn heal(client: &Client) {
+pub(crate) async fn heal(client: &Client) {
     fail_commands(client, "off", doc! {}).await;
 }
 
 /// Makes deletes wait on the server before they read a document, until [`resume_deletes`]. Can be combined with
 /// [`fail_commands`].
-pub async fn pause_deletes(client: &Client) {
+pub(crate) async fn pause_deletes(client: &Client) {
     pause(client, "alwaysOn").await;
 }
 
-pub async fn resume_deletes(client: &Client) {
+pub(crate) async fn resume_deletes(client: &Client) {
     pause(client, "off").await;
 }
 
@@ -108,7 +108,7 @@ async fn pause(client: &Client, mode: &str) {
 }
 
 /// Returns the number of such commands of `sweeper` in progress on the server.
-pub async fn running(client: &Client, command: &str) -> usize {
+pub(crate) async fn running(client: &Client, command: &str) -> usize {
     operations(client, command, doc! {}).await.len()
 }
 
@@ -129,12 +129,12 @@ async fn operations(client: &Client, command: &str, filter: Document) -> Vec<Bso
 }
 
 /// Waits until such a command of `sweeper` is in progress on the server, and is not just about to be answered.
-pub async fn until_running(client: &Client, command: &str) {
+pub(crate) async fn until_running(client: &Client, command: &str) {
     until_running_with(client, command, doc! {}).await;
 }
 
 /// Like [`until_running`], for deletes from one of several collections that are swept at the same time.
-pub async fn until_deleting_from(collection: &Collection<Document>) {
+pub(crate) async fn until_deleting_from(collection: &Collection<Document>) {
     let filter = doc! { "ns": collection.namespace().to_string() };
     until_running_with(collection.client(), "delete", filter).await;
 }
@@ -154,11 +154,11 @@ async fn until_running_with(client: &Client, command: &str, filter: Document) {
 }
 
 /// Returns the commands of one name that a server started by [`alone`] has run for `sweeper`, from its log, oldest first.
-pub fn logged(mongod: &Mongod, command: &str) -> Vec<Value> {
+pub(crate) fn logged(mongod: &Mongod, command: &str) -> Vec<Value> {
     every_logged(mongod).into_iter().filter(|attributes| attributes["command"].get(command).is_some()).collect()
 }
 
-pub fn every_logged(mongod: &Mongod) -> Vec<Value> {
+pub(crate) fn every_logged(mongod: &Mongod) -> Vec<Value> {
     let log = std::fs::read_to_string(mongod.dir.path().join("log")).expect("the log of mongod");
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -169,12 +169,12 @@ pub fn every_logged(mongod: &Mongod) -> Vec<Value> {
 
 /// Returns the deletes that a server started by [`alone`] has run for `sweeper`, with the numbers of examined and deleted
 /// documents.
-pub fn removed(mongod: &Mongod) -> Vec<Value> {
+pub(crate) fn removed(mongod: &Mongod) -> Vec<Value> {
     every_logged(mongod).into_iter().filter(|attributes| attributes["type"] == "remove").collect()
 }
 
 /// Returns the `_id`s in each delete command of the log; every command must list `_id`s.
-pub fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
+pub(crate) fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
     let ids = |attributes: &Value| attributes["command"]["deletes"][0]["q"]["$and"][0]["_id"]["$in"].as_array().cloned();
     logged(mongod, "delete")
         .iter()
@@ -183,34 +183,34 @@ pub fn batches(mongod: &Mongod) -> Vec<Vec<Value>> {
 }
 
 /// Starts `sweeper` without waiting for it.
-pub fn start(mut command: Command) -> Child {
+pub(crate) fn start(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sweeper starts")
 }
 
 /// Waits for the end of a process started by [`start`].
-pub async fn end(child: Child) -> Ran {
+pub(crate) async fn end(child: Child) -> Ran {
     tokio::task::spawn_blocking(move || child.wait_with_output().expect("sweeper ends").into())
         .await
         .expect("waiting for the process")
 }
 
 /// Sends a signal such as `INT`.
-pub fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     send(child.id(), name);
 }
 
 /// Sends a signal such as `STOP` to a process that the test has started.
-pub fn send(pid: u32, name: &str) {
+pub(crate) fn send(pid: u32, name: &str) {
     let kill = format!("kill -{name} {pid}");
     let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.expect("a shell").success());
 }
 
 /// A process that is stopped, and so entirely silent, until the value is dropped.
-pub struct Stopped(u32);
+pub(crate) struct Stopped(u32);
 
 impl Stopped {
-    pub fn new(pid: u32) -> Self {
+    pub(crate) fn new(pid: u32) -> Self {
         send(pid, "STOP");
         Self(pid)
     }
@@ -223,17 +223,17 @@ impl Drop for Stopped {
 }
 
 /// Returns the date this many days from now; negative days are in the past.
-pub fn days(days: i64) -> DateTime {
+pub(crate) fn days(days: i64) -> DateTime {
     DateTime::from_millis(DateTime::now().timestamp_millis() + days * 86_400_000)
 }
 
 /// Returns documents with the `_id`s of a range and the same date.
-pub fn dated(ids: std::ops::Range<i32>, at: DateTime) -> impl Iterator<Item = Document> {
+pub(crate) fn dated(ids: std::ops::Range<i32>, at: DateTime) -> impl Iterator<Item = Document> {
     ids.map(move |id| doc! { "_id": id, "at": at })
 }
 
 /// Creates a collection of many documents, with `_id`s from 0 and the same date, without sending them over the wire.
-pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
+pub(crate) async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
     let stages = vec![
         doc! { "$documents": [{ "_id": { "$range": [0, documents] } }] },
         doc! { "$unwind": "$_id" },
@@ -244,7 +244,7 @@ pub async fn fill_many(case: &Case, name: &str, documents: i32, at: DateTime) {
 }
 
 /// Waits until the run has noticed a signal; returns its message.
-pub fn until_heard(child: &mut Child) -> String {
+pub(crate) fn until_heard(child: &mut Child) -> String {
     let stderr = child.stderr.take().unwrap();
     BufReader::new(stderr).lines().next().unwrap().unwrap()
 }

@@ -13,11 +13,11 @@ use mongodb::{Client, Collection};
 use super::replica_set::ReplicaSet;
 
 /// Number of live documents, which follow the expired ones.
-pub const LIVE: i32 = 50;
+pub(crate) const LIVE: i32 = 50;
 
 /// The way in which a sweep finds its batches.
 #[derive(Debug, Clone, Copy)]
-pub enum Way {
+pub(crate) enum Way {
     /// Stretches of an index on the date.
     Index,
     /// `_id`s found by a cursor.
@@ -27,7 +27,7 @@ pub enum Way {
 }
 
 /// A collection whose documents are numbered in `n`, the expired ones first.
-pub struct Filled {
+pub(crate) struct Filled {
     pub c: Collection<Document>,
     pub expired: i32,
     /// A rule that sweeps the collection in small batches.
@@ -36,7 +36,7 @@ pub struct Filled {
 
 impl Filled {
     /// Recreates the collection; every member has it when this returns.
-    pub async fn new(client: &Client, way: Way, expired: i32) -> Result<Self> {
+    pub(crate) async fn new(client: &Client, way: Way, expired: i32) -> Result<Self> {
         let c = client.database("app").collection::<Document>("c");
         c.drop().await?;
         let now = DateTime::now().timestamp_millis();
@@ -58,19 +58,19 @@ impl Filled {
     }
 
     /// Returns the documents that are left, read with read concern majority.
-    pub async fn left(&self) -> Result<BTreeSet<i32>> {
+    pub(crate) async fn left(&self) -> Result<BTreeSet<i32>> {
         let found = self.c.find(doc! {}).read_concern(ReadConcern::majority()).await?;
         let documents: Vec<Document> = found.try_collect().await?;
         Ok(documents.iter().map(|document| document.get_i32("n").expect("a number")).collect())
     }
 
     /// Returns the documents that must be left in the end.
-    pub fn live(&self) -> BTreeSet<i32> {
+    pub(crate) fn live(&self) -> BTreeSet<i32> {
         (self.expired..self.expired + LIVE).collect()
     }
 
     /// Waits until at least one batch is deleted.
-    pub async fn until_begun(&self) {
+    pub(crate) async fn until_begun(&self) {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
             let count = self.c.count_documents(doc! {}).await.expect("a count");
@@ -84,7 +84,7 @@ impl Filled {
 }
 
 /// Waits until every member of the set is up and in sync, and one of them is the primary.
-pub async fn until_whole(set: &ReplicaSet, client: &Client) {
+pub(crate) async fn until_whole(set: &ReplicaSet, client: &Client) {
     for _ in 0..600 {
         if is_whole(set, client).await.unwrap_or(false) {
             return;

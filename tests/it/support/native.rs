@@ -11,22 +11,22 @@ use super::sweeper::{Case, Ran};
 
 const DAY: i64 = 86_400_000;
 
-pub async fn command(db: &Database, command: Document) {
+pub(crate) async fn command(db: &Database, command: Document) {
     db.run_command(command.clone()).await.unwrap_or_else(|cause| panic!("{command}: {cause}"));
 }
 
-pub async fn index(db: &Database, collection: &str, key: Document, name: &str, options: Document) {
+pub(crate) async fn index(db: &Database, collection: &str, key: Document, name: &str, options: Document) {
     let mut index = doc! { "key": key, "name": name };
     index.extend(options);
     command(db, doc! { "createIndexes": collection, "indexes": [index] }).await;
 }
 
-pub fn ttl(seconds: i32) -> Document {
+pub(crate) fn ttl(seconds: i32) -> Document {
     doc! { "expireAfterSeconds": seconds }
 }
 
 /// Returns the indexes of a collection except the one on `_id`, without their versions.
-pub async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
+pub(crate) async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
     let cursor = db.run_cursor_command(doc! { "listIndexes": collection }).await.expect("indexes");
     let mut all: Vec<Document> = cursor.try_collect().await.expect("indexes");
     all.retain(|index| index.get_str("name").ok() != Some("_id_"));
@@ -37,19 +37,19 @@ pub async fn indexes(db: &Database, collection: &str) -> Vec<Document> {
 }
 
 /// Returns `expireAfterSeconds` of the collection itself.
-pub async fn own_ttl(db: &Database, collection: &str) -> Option<Bson> {
+pub(crate) async fn own_ttl(db: &Database, collection: &str) -> Option<Bson> {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     let listed: Vec<Document> = db.run_cursor_command(command).await.unwrap().try_collect().await.unwrap();
     listed[0].get_document("options").unwrap().get("expireAfterSeconds").cloned()
 }
 
-pub async fn aged(case: &Case, collection: &str, days: &[i64]) {
+pub(crate) async fn aged(case: &Case, collection: &str, days: &[i64]) {
     let now = DateTime::now().timestamp_millis();
     let document = |(n, age): (usize, &i64)| doc! { "_id": n as i32, "at": DateTime::from_millis(now - age * DAY), "s": if n % 2 == 0 { "A" } else { "b" } };
     case.fill(collection, days.iter().enumerate().map(document)).await;
 }
 
-pub const RULES: &str = "  - {namespace: DB.same, field: at, expireAfter: 1h}
+pub(crate) const RULES: &str = "  - {namespace: DB.same, field: at, expireAfter: 1h}
   - {namespace: DB.differs, field: at, expireAfter: 1d}
   - {namespace: DB.plain, field: at, expireAfter: 1d}
   - {name: made, namespace: DB.made, field: at, expireAfter: 1d, filter: {s: a, n: {$gte: 5}}, collation: {locale: en, strength: 2}}
@@ -59,7 +59,7 @@ pub const RULES: &str = "  - {namespace: DB.same, field: at, expireAfter: 1h}
   - {namespace: DB.seriesOff, field: t, expireAfter: 1d, enabled: false}\n";
 
 /// Creates collections for [`RULES`], and some settings for which there is no rule.
-pub async fn deployment() -> Case {
+pub(crate) async fn deployment() -> Case {
     let case = Case::new().await;
     let db = &case.db;
     index(db, "same", doc! { "at": -1 }, "at_-1", ttl(3600)).await;
@@ -79,7 +79,7 @@ pub async fn deployment() -> Case {
     case
 }
 
-pub async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
+pub(crate) async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
     let ran = case.run(rules, &[&["native"], args, &["--format", "json"]].concat()).await;
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     let schema = serde_json::from_str(&schema::of::<NativeReport>()).expect("the schema is JSON");
@@ -90,6 +90,6 @@ pub async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
 }
 
 /// Returns a value of every row.
-pub fn column(report: &Value, path: &str) -> Vec<Value> {
+pub(crate) fn column(report: &Value, path: &str) -> Vec<Value> {
     report["rows"].as_array().unwrap().iter().map(|row| row.pointer(path).cloned().unwrap_or(Value::Null)).collect()
 }

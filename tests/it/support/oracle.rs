@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::sweeper::{Report, ids, policy_file, run, sweeper};
 
 /// A separate database on the server with the active monitor.
-pub struct Oracle {
+pub(crate) struct Oracle {
     mongod: Arc<Mongod>,
     client: Client,
     pub db: Database,
@@ -22,36 +22,36 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    pub async fn new(database: &str) -> Self {
+    pub(crate) async fn new(database: &str) -> Self {
         let mongod = tokio::task::spawn_blocking(monitored).await.expect("the server");
         let client = mongod.client().await;
         Self { db: client.database(database), client, dir: tempfile::tempdir().expect("a temporary directory"), mongod }
     }
 
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         self.mongod.uri()
     }
 
-    pub fn collection(&self, name: &str) -> Collection<Document> {
+    pub(crate) fn collection(&self, name: &str) -> Collection<Document> {
         self.db.collection(name)
     }
 
-    pub async fn command(&self, command: Document) {
+    pub(crate) async fn command(&self, command: Document) {
         self.db.run_command(command.clone()).await.unwrap_or_else(|cause| panic!("{command}: {cause}"));
     }
 
-    pub async fn index(&self, collection: &str, key: Document, options: Document) {
+    pub(crate) async fn index(&self, collection: &str, key: Document, options: Document) {
         let mut index = doc! { "name": "i", "key": key };
         index.extend(options);
         self.command(doc! { "createIndexes": collection, "indexes": [index] }).await;
     }
 
-    pub async fn fill(&self, collection: &str, documents: &[Document]) {
+    pub(crate) async fn fill(&self, collection: &str, documents: &[Document]) {
         self.collection(collection).insert_many(documents).await.expect("an insert");
     }
 
     /// Inserts the documents that an index of the collection accepts, and returns them.
-    pub async fn fill_indexed(&self, collection: &str, documents: &[Document]) -> Vec<Document> {
+    pub(crate) async fn fill_indexed(&self, collection: &str, documents: &[Document]) -> Vec<Document> {
         let refused: BTreeSet<usize> = match self.collection(collection).insert_many(documents).ordered(false).await {
             Ok(_) => BTreeSet::new(),
             Err(cause) => match *cause.kind {
@@ -63,12 +63,12 @@ impl Oracle {
         kept.map(|(_, document)| document.clone()).collect()
     }
 
-    pub async fn copy(&self, from: &str, to: &str) {
+    pub(crate) async fn copy(&self, from: &str, to: &str) {
         self.collection(from).aggregate([doc! { "$out": to }]).await.expect("the copy");
     }
 
     /// Waits for a complete pass of the monitor: the counter may grow at the start of a pass, and one may be in progress.
-    pub async fn let_the_monitor_pass(&self) {
+    pub(crate) async fn let_the_monitor_pass(&self) {
         let begun = self.passes().await;
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -86,12 +86,12 @@ impl Oracle {
     }
 
     /// Runs `sweeper sweep`, which must succeed; `DB.` in the rules stands for the database.
-    pub async fn sweep(&self, rules: &str) -> Report {
+    pub(crate) async fn sweep(&self, rules: &str) -> Report {
         self.sweep_with(rules, &[], 0).await
     }
 
     /// Runs `sweeper sweep` with further arguments, which must exit with `code`.
-    pub async fn sweep_with(&self, rules: &str, args: &[&str], code: i32) -> Report {
+    pub(crate) async fn sweep_with(&self, rules: &str, args: &[&str], code: i32) -> Report {
         let rules = rules.replace("DB.", &format!("{}.", self.db.name()));
         let policy = policy_file(self.dir.path(), &format!("version: 1\ncollections:\n{rules}"));
         let mut command = sweeper(&["sweep", "--format", "json", "--uri", &self.mongod.uri(), "--policy"]);
@@ -102,7 +102,7 @@ impl Oracle {
         Report { json, ran }
     }
 
-    pub async fn ids(&self, collection: &str) -> BTreeSet<String> {
+    pub(crate) async fn ids(&self, collection: &str) -> BTreeSet<String> {
         ids(&self.collection(collection)).await
     }
 }

@@ -10,7 +10,7 @@ use super::shared;
 use super::sweeper::Case;
 
 /// A case whose `uri` leads through the proxy, for `sweeper`. The client of the case connects directly.
-pub struct Proxied {
+pub(crate) struct Proxied {
     pub case: Case,
     pub proxy: Proxy,
     /// A client that connects through the proxy.
@@ -19,13 +19,13 @@ pub struct Proxied {
 
 impl Proxied {
     /// Creates a collection `c` with this many documents, all of the same expired date.
-    pub async fn new(service: Service, documents: i32) -> Self {
+    pub(crate) async fn new(service: Service, documents: i32) -> Self {
         let case = Case::new().await;
         case.fill("c", dated(0..documents, days(-3))).await;
         Self::behind(service, case).await
     }
 
-    pub async fn behind(service: Service, mut case: Case) -> Self {
+    pub(crate) async fn behind(service: Service, mut case: Case) -> Self {
         let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
         let proxy = Proxy::start(mongod.port, service).await;
         case.uri = proxy.uri();
@@ -34,18 +34,18 @@ impl Proxied {
     }
 
     /// Runs a command through the proxy.
-    pub async fn run(&self, command: Document) -> Result<Document, Error> {
+    pub(crate) async fn run(&self, command: Document) -> Result<Document, Error> {
         self.client.database(self.case.db.name()).run_command(command).await
     }
 
     /// Counts the documents left in `c` on mongod itself.
-    pub async fn left(&self) -> usize {
+    pub(crate) async fn left(&self) -> usize {
         self.case.ids("c").await.len()
     }
 }
 
 /// Returns code and text of a command that failed.
-pub fn refused(answer: Result<Document, Error>) -> (i32, String) {
+pub(crate) fn refused(answer: Result<Document, Error>) -> (i32, String) {
     match *answer.expect_err("a refusal").kind {
         ErrorKind::Command(command) => (command.code, command.message),
         other => panic!("{other:?}"),
@@ -53,7 +53,7 @@ pub fn refused(answer: Result<Document, Error>) -> (i32, String) {
 }
 
 /// Returns code and text of the first write error.
-pub fn write_error(reply: &Document) -> (i32, &str) {
+pub(crate) fn write_error(reply: &Document) -> (i32, &str) {
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
     let first = first.unwrap_or_else(|| panic!("no write error: {reply}"));
     (first.get_i32("code").expect("a code"), first.get_str("errmsg").expect("a text"))

@@ -1,11 +1,11 @@
 //! A wire-protocol proxy in front of a real mongod. It simulates services that speak MongoDB's protocol without being MongoDB:
 //! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes.
 
-pub mod bucket;
-pub mod cosmos;
-pub mod document_db;
-pub mod errors;
-pub mod fault;
+pub(crate) mod bucket;
+pub(crate) mod cosmos;
+pub(crate) mod document_db;
+pub(crate) mod errors;
+pub(crate) mod fault;
 mod mongos;
 mod partial;
 mod upstream;
@@ -27,7 +27,7 @@ use fault::{Fault, Faults};
 use upstream::Upstream;
 
 /// The service that the proxy simulates.
-pub enum Service {
+pub(crate) enum Service {
     CosmosRu(CosmosRu),
     DocumentDb(DocumentDb),
     Mongos,
@@ -35,14 +35,14 @@ pub enum Service {
 
 /// A command as it was received, before any change.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub(crate) struct Request {
     pub name: String,
     pub body: Document,
     pub at: Instant,
 }
 
 /// A proxy on a free loopback port. Dropping it closes its connections.
-pub struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     listening: JoinHandle<()>,
@@ -63,7 +63,7 @@ enum Player {
 }
 
 /// A command on its way to the server.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub name: String,
     pub command: Document,
     /// Length of the message that contained the command.
@@ -79,13 +79,13 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     /// Forwards the command to mongod.
-    pub async fn forward(&mut self) -> io::Result<Document> {
+    pub(crate) async fn forward(&mut self) -> io::Result<Document> {
         self.upstream.run(&self.command).await
     }
 }
 
 impl Proxy {
-    pub async fn start(mongod_port: u16, service: Service) -> Self {
+    pub(crate) async fn start(mongod_port: u16, service: Service) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("the port of a listener");
         let player = match service {
@@ -101,7 +101,7 @@ impl Proxy {
     }
 
     /// Returns a connection string like the one in Azure's portal, except for user and TLS.
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         let host = self.address;
         match self.shared.player {
             Player::CosmosRu(_) => {
@@ -113,17 +113,17 @@ impl Proxy {
     }
 
     /// Returns all commands received so far, in order.
-    pub fn requests(&self) -> Vec<Request> {
+    pub(crate) fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the commands of one name received so far.
-    pub fn requests_of(&self, name: &str) -> Vec<Request> {
+    pub(crate) fn requests_of(&self, name: &str) -> Vec<Request> {
         self.requests().into_iter().filter(|request| request.name == name).collect()
     }
 
     /// Returns the consumption of request units; all 0 for a service without request units.
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
             Player::DocumentDb(_) | Player::Mongos => Usage { charged: 0.0, allowed: 0.0, refused: 0, early: 0 },
@@ -131,7 +131,7 @@ impl Proxy {
     }
 
     /// Returns the planned faults.
-    pub fn faults(&self) -> &Faults {
+    pub(crate) fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 }

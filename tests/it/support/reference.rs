@@ -10,12 +10,12 @@ enum Step {
 }
 
 /// Returns the earliest Date that an index on `path` would hold for the document.
-pub fn earliest(document: &Document, path: &str) -> Option<DateTime> {
+pub(crate) fn earliest(document: &Document, path: &str) -> Option<DateTime> {
     least(document, path, |value| value.as_datetime().copied())
 }
 
 /// Returns the least result of `read` for the values that an index on `path` would hold for the document.
-pub fn least<T: PartialOrd>(document: &Document, path: &str, read: impl Fn(&Bson) -> Option<T>) -> Option<T> {
+pub(crate) fn least<T: PartialOrd>(document: &Document, path: &str, read: impl Fn(&Bson) -> Option<T>) -> Option<T> {
     let names: Vec<&str> = path.split('.').collect();
     let mut all = Vec::new();
     for (name, value) in document {
@@ -63,7 +63,7 @@ fn reaches(steps: &[Step], path: &[&str], by_position: bool) -> bool {
 
 /// The setting in a document's own ttl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ttl {
+pub(crate) enum Ttl {
     /// The rule's expireAfterSeconds applies.
     Default,
     Never,
@@ -72,7 +72,7 @@ pub enum Ttl {
     Seconds(i64),
 }
 
-pub fn own_ttl(value: Option<&Bson>) -> Ttl {
+pub(crate) fn own_ttl(value: Option<&Bson>) -> Ttl {
     let whole = match value {
         Some(Bson::Int32(n)) => Some(i64::from(*n)),
         Some(Bson::Int64(n)) => Some(*n),
@@ -88,7 +88,7 @@ pub fn own_ttl(value: Option<&Bson>) -> Ttl {
 }
 
 /// Whether a document with this earliest date has expired; `default` is the rule's expireAfterSeconds, or `None` if that is -1.
-pub fn has_expired(earliest: Option<DateTime>, ttl: Ttl, default: Option<i64>, as_of: DateTime) -> bool {
+pub(crate) fn has_expired(earliest: Option<DateTime>, ttl: Ttl, default: Option<i64>, as_of: DateTime) -> bool {
     let seconds = match ttl {
         Ttl::Default => default,
         Ttl::Never | Ttl::Kept => None,

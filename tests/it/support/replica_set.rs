@@ -9,13 +9,13 @@ use mongodb::options::ClientOptions;
 use super::mongod::{Mongod, block_on};
 
 /// A replica set; the first member becomes the primary.
-pub struct ReplicaSet {
+pub(crate) struct ReplicaSet {
     pub members: Vec<Mongod>,
 }
 
 impl ReplicaSet {
     /// Starts `size` members under the name `rs0` and waits for a primary.
-    pub fn start(size: usize, extra: &[&str]) -> Self {
+    pub(crate) fn start(size: usize, extra: &[&str]) -> Self {
         let args: Vec<&str> = ["--replSet", "rs0"].iter().chain(extra).copied().collect();
         let members: Vec<Mongod> = (0..size).map(|_| Mongod::start(&args)).collect();
         let set = Self { members };
@@ -43,12 +43,12 @@ impl ReplicaSet {
         set
     }
 
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         let hosts: Vec<String> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
         format!("mongodb://{}/?replicaSet=rs0", hosts.join(","))
     }
 
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::with_options(ClientOptions::parse(self.uri()).await.expect("options")).expect("a client")
     }
 }

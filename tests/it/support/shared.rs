@@ -6,14 +6,14 @@ use super::mongod::Mongod;
 
 /// A value that the first test that needs it creates and the last one drops. In a static variable it would never be dropped, and
 /// the server process would outlive the tests.
-pub struct Shared<T>(Mutex<Weak<T>>);
+pub(crate) struct Shared<T>(Mutex<Weak<T>>);
 
 impl<T> Shared<T> {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(Mutex::new(Weak::new()))
     }
 
-    pub fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
+    pub(crate) fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
             let started = Arc::new(start());
@@ -24,7 +24,7 @@ impl<T> Shared<T> {
 }
 
 /// Returns the standalone server of all tests that can share one.
-pub fn standalone() -> Arc<Mongod> {
+pub(crate) fn standalone() -> Arc<Mongod> {
     static STANDALONE: Shared<Mongod> = Shared::new();
     STANDALONE.get(|| Mongod::start(&[]))
 }

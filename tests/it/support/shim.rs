@@ -19,11 +19,11 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-pub struct Shim(PathBuf);
+pub(crate) struct Shim(PathBuf);
 
 impl Shim {
     /// Builds the library in the directory of a case.
-    pub fn new(case: &Case) -> Self {
+    pub(crate) fn new(case: &Case) -> Self {
         let source = case.file("shim.c", SHIM);
         let shim = case.dir.path().join("shim.so");
         // Rust needs a C compiler for linking, so `cc` is installed.
@@ -34,7 +34,7 @@ impl Shim {
     }
 
     /// Shifts the clock of a command by this many seconds.
-    pub fn shift(&self, command: &mut Command, seconds: &str) {
+    pub(crate) fn shift(&self, command: &mut Command, seconds: &str) {
         command.env("LD_PRELOAD", &self.0).env("SHIFT", seconds);
     }
 }

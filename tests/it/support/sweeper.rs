@@ -15,7 +15,7 @@ use super::mongod::Mongod;
 use super::shared;
 
 /// A database and a directory for policies and reports.
-pub struct Case {
+pub(crate) struct Case {
     pub uri: String,
     pub client: Client,
     pub db: Database,
@@ -26,30 +26,30 @@ pub struct Case {
 
 impl Case {
     /// Creates a case with a new database on the shared server.
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         Self::named(&format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed))).await
     }
 
     /// Creates a case with a database of this name on the shared server; no other test may use the name.
-    pub async fn named(database: &str) -> Self {
+    pub(crate) async fn named(database: &str) -> Self {
         let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
         Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
     }
 
     /// Creates a case on a server that the test owns.
-    pub async fn on(mongod: &Mongod, database: &str) -> Self {
+    pub(crate) async fn on(mongod: &Mongod, database: &str) -> Self {
         let client = mongod.client().await;
         let db = client.database(database);
         Self { uri: mongod.uri(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _shared: None }
     }
 
-    pub fn collection(&self, name: &str) -> Collection<Document> {
+    pub(crate) fn collection(&self, name: &str) -> Collection<Document> {
         self.db.collection(name)
     }
 
     /// Inserts documents.
-    pub async fn fill(&self, name: &str, documents: impl IntoIterator<Item = Document>) {
+    pub(crate) async fn fill(&self, name: &str, documents: impl IntoIterator<Item = Document>) {
         let documents: Vec<Document> = documents.into_iter().collect();
         if !documents.is_empty() {
             self.collection(name).insert_many(documents).await.expect("an insert");
@@ -57,12 +57,12 @@ impl Case {
     }
 
     /// Writes a policy with this YAML under `collections`; `DB` in it stands for the database of the case.
-    pub fn policy(&self, collections: &str) -> PathBuf {
+    pub(crate) fn policy(&self, collections: &str) -> PathBuf {
         policy_file(self.dir.path(), &self.policy_text(collections))
     }
 
     /// Replaces the first policy, for a process that reads it again.
-    pub fn replace_policy(&self, collections: &str) {
+    pub(crate) fn replace_policy(&self, collections: &str) {
         self.file("policy.yaml", &self.policy_text(collections));
     }
 
@@ -70,12 +70,12 @@ impl Case {
         format!("version: 1\ncollections:\n{}", collections.replace("DB.", &format!("{}.", self.db.name())))
     }
 
-    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         write_whole(self.dir.path(), name, text)
     }
 
     /// Returns `sweeper` with a policy that has this YAML under `collections`, and the arguments.
-    pub fn command(&self, collections: &str, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, collections: &str, args: &[&str]) -> Command {
         let policy = self.policy(collections);
         let mut command = sweeper(args);
         command.arg("--policy").arg(policy).args(["--uri", &self.uri]);
@@ -83,25 +83,25 @@ impl Case {
     }
 
     /// Runs `sweeper` without a terminal and waits for its end.
-    pub async fn run(&self, collections: &str, args: &[&str]) -> Ran {
+    pub(crate) async fn run(&self, collections: &str, args: &[&str]) -> Ran {
         run(self.command(collections, args)).await
     }
 
     /// Runs `sweeper sweep` and reads its JSON report.
-    pub async fn report(&self, collections: &str, args: &[&str]) -> Report {
+    pub(crate) async fn report(&self, collections: &str, args: &[&str]) -> Report {
         let ran = self.run(collections, &[&["sweep", "--format", "json"], args].concat()).await;
         let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("no report: {cause}\n{ran:?}"));
         Report { json, ran }
     }
 
     /// Returns the `_id`s that are left, in canonical extended JSON.
-    pub async fn ids(&self, name: &str) -> BTreeSet<String> {
+    pub(crate) async fn ids(&self, name: &str) -> BTreeSet<String> {
         ids(&self.collection(name)).await
     }
 }
 
 /// Returns the `_id`s of a collection, in canonical extended JSON.
-pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
+pub(crate) async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
     let cursor = collection.find(doc! {}).projection(doc! { "_id": 1 }).await.expect("a cursor");
     let documents: Vec<Document> = cursor.try_collect().await.expect("all documents");
     documents
@@ -111,12 +111,12 @@ pub async fn ids(collection: &Collection<Document>) -> BTreeSet<String> {
 }
 
 /// Converts `_id`s to canonical extended JSON, to compare with [`ids`].
-pub fn id_set<T: Into<Bson>>(ids: impl IntoIterator<Item = T>) -> BTreeSet<String> {
+pub(crate) fn id_set<T: Into<Bson>>(ids: impl IntoIterator<Item = T>) -> BTreeSet<String> {
     ids.into_iter().map(|id| id.into().into_canonical_extjson().to_string()).collect()
 }
 
 /// Writes a policy to `policy.yaml`, or to another file if that exists: a process started just before may not have read it yet.
-pub fn policy_file(dir: &Path, text: &str) -> PathBuf {
+pub(crate) fn policy_file(dir: &Path, text: &str) -> PathBuf {
     let names = std::iter::once("policy.yaml".to_owned()).chain((2..).map(|n| format!("policy-{n}.yaml")));
     for name in names {
         match std::fs::read_to_string(dir.join(&name)) {
@@ -138,7 +138,7 @@ fn write_whole(dir: &Path, name: &str, text: &str) -> PathBuf {
 }
 
 /// Returns `sweeper` without the variables of the caller's environment that it would read.
-pub fn sweeper(args: &[&str]) -> Command {
+pub(crate) fn sweeper(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
     command.args(args).env_remove("MONGODB_URI").env_remove("SWEEPER_POLICY").stdin(Stdio::null());
     command
@@ -146,7 +146,7 @@ pub fn sweeper(args: &[&str]) -> Command {
 
 /// Exit code and output of a process.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     /// `None` after a signal.
     pub code: Option<i32>,
     pub stdout: String,
@@ -164,20 +164,20 @@ impl From<Output> for Ran {
 }
 
 /// Runs a command to its end, outside of the threads of the runtime.
-pub async fn run(mut command: Command) -> Ran {
+pub(crate) async fn run(mut command: Command) -> Ran {
     tokio::task::spawn_blocking(move || command.output().expect("sweeper starts").into()).await.expect("waiting for the process")
 }
 
 /// A run with its JSON report.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     pub json: serde_json::Value,
     pub ran: Ran,
 }
 
 impl Report {
     /// Returns a value of the n-th rule.
-    pub fn rule(&self, index: usize, key: &str) -> &serde_json::Value {
+    pub(crate) fn rule(&self, index: usize, key: &str) -> &serde_json::Value {
         &self.json["rules"][index][key]
     }
 }

@@ -6,13 +6,13 @@ use std::process::{Child, Command, Stdio};
 use super::sweeper::Ran;
 
 /// `sweeper` on a new terminal, made by `script`.
-pub struct Terminal {
+pub(crate) struct Terminal {
     pub child: Child,
     pub shown: String,
 }
 
 impl Terminal {
-    pub fn open(command: &Command) -> Self {
+    pub(crate) fn open(command: &Command) -> Self {
         let quote = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
         let line: Vec<String> = std::iter::once(command.get_program()).chain(command.get_args()).map(quote).collect();
         // Processes started by tests in the background would ignore Ctrl-C, so `env` restores the default. `timeout` lets a test
@@ -29,12 +29,12 @@ impl Terminal {
     }
 
     /// Reads the output up to the question of a sweep.
-    pub async fn until_asked(self) -> Self {
+    pub(crate) async fn until_asked(self) -> Self {
         self.until_shown("[yes/no] ").await
     }
 
     /// Reads the output until it ends with this text.
-    pub async fn until_shown(mut self, text: &'static str) -> Self {
+    pub(crate) async fn until_shown(mut self, text: &'static str) -> Self {
         tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
             let mut byte = [0];
@@ -51,14 +51,14 @@ impl Terminal {
         .expect("reading the terminal")
     }
 
-    pub fn types(mut self, keys: &str) -> Self {
+    pub(crate) fn types(mut self, keys: &str) -> Self {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
         stdin.write_all(keys.as_bytes()).expect("the terminal accepts keys");
         self
     }
 
     /// Waits for the end; `stdout` is the output after the question.
-    pub async fn end(mut self) -> Ran {
+    pub(crate) async fn end(mut self) -> Ran {
         tokio::task::spawn_blocking(move || {
             // Keep stdin open: `script` would pass on its end as a key.
             let _stdin = self.child.stdin.take();

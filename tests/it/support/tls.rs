@@ -7,16 +7,16 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use tempfile::TempDir;
 
 /// The subject of the client's certificate, as MongoDB writes the name of an X.509 user.
-pub const CLIENT_SUBJECT: &str = "OU=clients,O=sweeper,CN=sweeper";
+pub(crate) const CLIENT_SUBJECT: &str = "OU=clients,O=sweeper,CN=sweeper";
 
 /// PEM files in a temporary directory.
-pub struct Certificates {
+pub(crate) struct Certificates {
     dir: TempDir,
 }
 
 impl Certificates {
     /// Creates an authority that is trusted nowhere else, a server certificate for 127.0.0.1 and a client certificate.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let key = KeyPair::generate().expect("a key");
         let mut params = params(&[], &[(DnType::CommonName, "Test authority")]);
@@ -53,7 +53,7 @@ impl Certificates {
     }
 
     /// Returns the certificate of the client with its key encrypted under a password, as `openssl` writes it.
-    pub fn encrypted_client(&self, password: &str) -> PathBuf {
+    pub(crate) fn encrypted_client(&self, password: &str) -> PathBuf {
         let output = Command::new("openssl")
             .args(["pkcs8", "-topk8", "-v2", "aes-256-cbc", "-in"])
             .arg(self.path("client.key"))
@@ -70,12 +70,12 @@ impl Certificates {
     }
 
     /// Returns the path of `ca.pem`, `server.pem` or `client.pem`; the last two hold certificate and key.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Returns the path for a connection string or an argument. Paths of temporary directories need no escapes.
-    pub fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 }

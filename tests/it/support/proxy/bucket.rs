@@ -4,17 +4,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Charge for deleting one document.
-pub const OF_A_DELETED_DOCUMENT: f64 = 10.0;
+pub(crate) const OF_A_DELETED_DOCUMENT: f64 = 10.0;
 
 /// Charge for any other command, and for a `delete` that finds nothing.
-pub const OF_A_COMMAND: f64 = 1.0;
+pub(crate) const OF_A_COMMAND: f64 = 1.0;
 
 /// Additional charge for each document that a query returns.
-pub const OF_A_RETURNED_DOCUMENT: f64 = 0.1;
+pub(crate) const OF_A_RETURNED_DOCUMENT: f64 = 0.1;
 
 /// The throughput of an account.
 #[derive(Debug, Clone, Copy)]
-pub struct Throttle {
+pub(crate) struct Throttle {
     pub units_per_second: f64,
     /// Maximum number of saved units, available from the start; enough for at least one document.
     pub burst: f64,
@@ -24,7 +24,7 @@ pub struct Throttle {
 
 /// Consumption of request units by clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Units charged so far.
     pub charged: f64,
     /// Units that could have been charged so far. A query is charged once its size is known, so the last queries may exceed this.
@@ -36,7 +36,7 @@ pub struct Usage {
 }
 
 /// The request units of one account, shared by all its connections.
-pub struct Bucket {
+pub(crate) struct Bucket {
     throttle: Option<Throttle>,
     state: Mutex<State>,
 }
@@ -52,11 +52,11 @@ struct State {
 }
 
 /// A refusal, with the wait that the reply names.
-pub struct Refused(pub Option<Duration>);
+pub(crate) struct Refused(pub Option<Duration>);
 
 impl Bucket {
     /// Creates a bucket; without a throttle it admits and charges every command.
-    pub fn new(throttle: Option<Throttle>) -> Self {
+    pub(crate) fn new(throttle: Option<Throttle>) -> Self {
         let units = throttle.map_or(0.0, |throttle| throttle.burst);
         assert!(throttle.is_none() || units >= OF_A_DELETED_DOCUMENT, "a burst of {units} never suffices for a delete");
         let now = Instant::now();
@@ -65,7 +65,7 @@ impl Bucket {
     }
 
     /// Admits a command if this many units are available. Nothing is charged yet.
-    pub fn admit(&self, units: f64) -> Result<(), Refused> {
+    pub(crate) fn admit(&self, units: f64) -> Result<(), Refused> {
         let mut state = self.filled();
         if state.closed_until.is_some_and(|until| Instant::now() < until) {
             state.early += 1;
@@ -77,19 +77,19 @@ impl Bucket {
     }
 
     /// Refuses the rest of a command that was admitted.
-    pub fn refuse(&self, units: f64) -> Refused {
+    pub(crate) fn refuse(&self, units: f64) -> Refused {
         let mut state = self.filled();
         self.throttle.map_or(Refused(None), |throttle| state.refuse(throttle, units))
     }
 
     /// Returns the number of documents that could be deleted now.
-    pub fn affordable(&self) -> u64 {
+    pub(crate) fn affordable(&self) -> u64 {
         // A cast from float saturates.
         self.throttle.map_or(u64::MAX, |_| (self.filled().units / OF_A_DELETED_DOCUMENT) as u64)
     }
 
     /// Charges for deleting as many of the documents as the units allow, and returns their number.
-    pub fn reserve(&self, documents: u64) -> u64 {
+    pub(crate) fn reserve(&self, documents: u64) -> u64 {
         let mut state = self.filled();
         let affordable = if self.throttle.is_some() { (state.units / OF_A_DELETED_DOCUMENT) as u64 } else { u64::MAX };
         let granted = documents.min(affordable);
@@ -98,11 +98,11 @@ impl Bucket {
     }
 
     /// Charges for completed work. A negative number returns units that were charged in excess.
-    pub fn charge(&self, units: f64) {
+    pub(crate) fn charge(&self, units: f64) {
         self.filled().charge(units);
     }
 
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         let state = self.filled();
         let allowed = self
             .throttle

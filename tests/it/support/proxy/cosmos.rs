@@ -19,7 +19,7 @@ use super::bucket::{self, Bucket, Refused, Throttle, Usage};
 use super::upstream::{is_ok, whole};
 use super::{Call, errors, writable};
 use indexes::Indexes;
-pub use indexes::TtlOnTs;
+pub(crate) use indexes::TtlOnTs;
 
 /// Both from a `hello` reply: laravel-mongodb#1492.
 const MAX_WRITES: i32 = 1000;
@@ -30,7 +30,7 @@ const FREE: [&str; 5] = ["ping", "hostInfo", "killCursors", "listDatabases", "li
 
 /// Settings of an account. Maps are by namespace.
 #[derive(Debug, Clone)]
-pub struct CosmosRu {
+pub(crate) struct CosmosRu {
     /// `3.6` to `7.0`; the driver of these tests needs 4.2.
     pub api_version: &'static str,
     pub throttle: Option<Throttle>,
@@ -78,14 +78,14 @@ impl CosmosRu {
 
 /// The cost of a command, as in `getLastRequestStatistics`. Which request counts as the last is not documented; here it is the
 /// last on the connection.
-pub struct Statistics {
+pub(crate) struct Statistics {
     name: String,
     units: f64,
     took: Duration,
 }
 
 /// A running account.
-pub struct Account {
+pub(crate) struct Account {
     settings: CosmosRu,
     bucket: Bucket,
     indexes: Indexes,
@@ -94,16 +94,16 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn new(settings: CosmosRu) -> Self {
+    pub(crate) fn new(settings: CosmosRu) -> Self {
         let indexes = Indexes::new(settings.ttl.clone(), settings.ttl_on_custom_path);
         Self { bucket: Bucket::new(settings.throttle), indexes, settings, cursors: Mutex::default() }
     }
 
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         self.bucket.usage()
     }
 
-    pub async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(crate) async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
         if let Some(refusal) = refusals::refusal(&self.settings, call) {
             return Ok(refusal);
         }

@@ -28,7 +28,7 @@ const UNKNOWN: [&str; 9] = [
 
 /// Settings of a cluster.
 #[derive(Debug, Clone, Default)]
-pub struct DocumentDb {
+pub(crate) struct DocumentDb {
     /// Number of documents that one command can delete in its time; `None` for no limit.
     pub most_deleted: Option<u64>,
     /// Whether `hello` also has `setName: "globaldb"`, as in samples from older clusters.
@@ -36,7 +36,7 @@ pub struct DocumentDb {
 }
 
 impl DocumentDb {
-    pub async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(crate) async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
         match call.name.as_str() {
             "hello" | "isMaster" | "ismaster" => {
                 let theirs = call.forward().await?;

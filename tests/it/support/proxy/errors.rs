@@ -5,13 +5,13 @@ use std::time::Duration;
 use mongodb::bson::{Document, doc};
 
 /// Returns the reply of a command that failed.
-pub fn failed(code: i32, name: &str, text: &str) -> Document {
+pub(crate) fn failed(code: i32, name: &str, text: &str) -> Document {
     doc! { "ok": 0.0, "errmsg": text, "code": code, "codeName": name }
 }
 
 /// Returns the same for Cosmos DB for MongoDB (RU), which adds the type of the reply. Source:
 /// spring-projects/spring-data-mongodb#3196; hcengineering/huly-selfhost#29 shows a reply without the type.
-pub fn of_cosmos(code: i32, name: &str, text: &str) -> Document {
+pub(crate) fn of_cosmos(code: i32, name: &str, text: &str) -> Document {
     let mut reply = doc! { "_t": "OKMongoResponse" };
     reply.extend(failed(code, name, text));
     reply
@@ -19,7 +19,7 @@ pub fn of_cosmos(code: i32, name: &str, text: &str) -> Document {
 
 /// Returns error 2, whose message quotes the reason given by the service behind the front end. Source:
 /// hcengineering/huly-selfhost#29.
-pub fn bad_request(why: &str) -> Document {
+pub(crate) fn bad_request(why: &str) -> Document {
     let text = format!(
         "Error=2, Details='Response status code does not indicate success: BadRequest (400); Substatus: 0; ActivityId: \
          3318a5c9-d1b5-4893-861d-73dc4c97ff29; Reason: (Message: {{\"Errors\":[\"{why}\"]}}\r\n);"
@@ -28,7 +28,7 @@ pub fn bad_request(why: &str) -> Document {
 }
 
 /// Returns one entry of `writeErrors`; the sender adds the index of the statement.
-pub fn write_error(code: i32, text: &str) -> Document {
+pub(crate) fn write_error(code: i32, text: &str) -> Document {
     doc! { "index": 0, "code": code, "errmsg": text }
 }
 
@@ -44,13 +44,13 @@ fn throttled_text(wait: Option<Duration>) -> String {
 }
 
 /// Returns the error of a write stopped by throttling, with the wait that the service asks for, if any.
-pub fn throttled_write(wait: Option<Duration>) -> Document {
+pub(crate) fn throttled_write(wait: Option<Duration>) -> Document {
     write_error(16_500, &throttled_text(wait))
 }
 
 /// Returns the error of a command that throttling refused entirely. The form without a wait is from
 /// spring-projects/spring-data-mongodb#3196.
-pub fn throttled(wait: Option<Duration>) -> Document {
+pub(crate) fn throttled(wait: Option<Duration>) -> Document {
     let text = match wait {
         Some(_) => throttled_text(wait),
         None => {
@@ -63,27 +63,27 @@ pub fn throttled(wait: Option<Duration>) -> Document {
 }
 
 /// Returns a timeout. Source for this and the three below: microsoft/FluidFramework, mongoExceptionRetryRules/mongoError.
-pub fn timed_out() -> Document {
+pub(crate) fn timed_out() -> Document {
     of_cosmos(50, "ExceededTimeLimit", "Request timed out.")
 }
 
-pub fn too_large() -> Document {
+pub(crate) fn too_large() -> Document {
     write_error(
         16,
         "Error=16, Details='Response status code does not indicate success: RequestEntityTooLarge (413); Substatus: 0;",
     )
 }
 
-pub fn unavailable() -> Document {
+pub(crate) fn unavailable() -> Document {
     write_error(1, "Error=1, Details='Response status code does not indicate success: ServiceUnavailable (503); Substatus: 0;")
 }
 
-pub fn request_timeout() -> Document {
+pub(crate) fn request_timeout() -> Document {
     write_error(50, "Error=50, Details='Response status code does not indicate success: RequestTimeout (408); Substatus: 0;")
 }
 
 /// Returns the timeout of the engine of Azure DocumentDB. Source: microsoft/documentdb, pg.rs.
-pub fn command_timeout() -> Document {
+pub(crate) fn command_timeout() -> Document {
     let text = "The command being executed was terminated due to a command timeout. This may be due to concurrent transactions. \
                 Consider increasing the maxTimeMS on the command.";
     failed(50, "ExceededTimeLimit", text)

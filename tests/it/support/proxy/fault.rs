@@ -7,7 +7,7 @@ use mongodb::bson::Document;
 
 /// A fault of one command.
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The client receives this instead of the reply, before or after the command has run (`done`).
     Answer { reply: Document, done: bool },
     /// The connection is closed, before or after the command has run (`done`).
@@ -21,7 +21,7 @@ pub enum Fault {
 
 /// Planned faults.
 #[derive(Default)]
-pub struct Faults(Mutex<Vec<Planned>>);
+pub(crate) struct Faults(Mutex<Vec<Planned>>);
 
 struct Planned {
     command: String,
@@ -36,12 +36,12 @@ enum Turn {
 
 impl Faults {
     /// Plans a fault for the next `times` commands of this name, after those planned before.
-    pub fn next(&self, command: &str, times: u32, fault: Fault) {
+    pub(crate) fn next(&self, command: &str, times: u32, fault: Fault) {
         self.plan(command, Turn::Next { left: times }, fault);
     }
 
     /// Plans a fault for every `nth` command of this name from now on.
-    pub fn every(&self, command: &str, nth: u32, fault: Fault) {
+    pub(crate) fn every(&self, command: &str, nth: u32, fault: Fault) {
         self.plan(command, Turn::EveryNth { nth, seen: 0 }, fault);
     }
 
@@ -51,7 +51,7 @@ impl Faults {
     }
 
     /// Returns the fault planned for a command just received.
-    pub fn take(&self, command: &str) -> Option<Fault> {
+    pub(crate) fn take(&self, command: &str) -> Option<Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter_mut().filter(|planned| planned.command == command).find_map(|planned| {
             let strikes = match &mut planned.turn {

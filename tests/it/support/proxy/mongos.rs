@@ -7,7 +7,7 @@ use mongodb::bson::Document;
 use super::Call;
 
 /// Forwards to mongod, and changes the reply to `hello`.
-pub async fn answer(call: &mut Call<'_>) -> io::Result<Document> {
+pub(super) async fn answer(call: &mut Call<'_>) -> io::Result<Document> {
     let mut reply = call.forward().await?;
     if matches!(call.name.as_str(), "hello" | "isMaster" | "ismaster") {
         // Source: MongoDB manual, "hello", "Sharded Instances".

@@ -8,7 +8,11 @@ use super::upstream::{Upstream, documents, is_ok, whole};
 
 /// Finds the `_id`s that each statement of a `delete` matches, at most `most` in total, plus one if a statement matches more. The
 /// inner error is mongod's reply to an invalid filter.
-pub async fn targets(upstream: &mut Upstream, command: &Document, most: u64) -> io::Result<Result<Vec<Vec<Bson>>, Document>> {
+pub(super) async fn targets(
+    upstream: &mut Upstream,
+    command: &Document,
+    most: u64,
+) -> io::Result<Result<Vec<Vec<Bson>>, Document>> {
     let mut left = i64::try_from(most).unwrap_or(i64::MAX - 1);
     let mut all = Vec::new();
     for statement in documents(command, "deletes") {
@@ -30,7 +34,7 @@ pub async fn targets(upstream: &mut Upstream, command: &Document, most: u64) -> 
 }
 
 /// Deletes the first `most` of the targets, still under the filters of their statements, and answers with the error for the rest.
-pub async fn delete_first(
+pub(super) async fn delete_first(
     upstream: &mut Upstream,
     command: &Document,
     targets: &[Vec<Bson>],

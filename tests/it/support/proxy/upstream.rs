@@ -8,17 +8,17 @@ use tokio::net::TcpStream;
 use super::wire;
 
 /// A connection to mongod. Each client of the proxy gets a separate one, as without the proxy.
-pub struct Upstream(TcpStream);
+pub(crate) struct Upstream(TcpStream);
 
 impl Upstream {
-    pub async fn connect(port: u16) -> io::Result<Self> {
+    pub(crate) async fn connect(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.set_nodelay(true)?;
         Ok(Self(stream))
     }
 
     /// Runs a command, `$db` included, and returns the reply or error of mongod without cluster times, which neither service has.
-    pub async fn run(&mut self, command: &Document) -> io::Result<Document> {
+    pub(crate) async fn run(&mut self, command: &Document) -> io::Result<Document> {
         wire::write(&mut self.0, 0, command).await?;
         let reply = wire::read(&mut self.0).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut body = reply.body;
@@ -30,12 +30,12 @@ impl Upstream {
 }
 
 /// Whether the reply of mongod or the service reports success.
-pub fn is_ok(reply: &Document) -> bool {
+pub(super) fn is_ok(reply: &Document) -> bool {
     whole(reply, "ok") == 1
 }
 
 /// Returns an integer of a command or a reply, or 0 if it is missing.
-pub fn whole(document: &Document, key: &str) -> i64 {
+pub(super) fn whole(document: &Document, key: &str) -> i64 {
     match document.get(key) {
         Some(Bson::Int32(n)) => i64::from(*n),
         Some(Bson::Int64(n)) => *n,
@@ -47,6 +47,6 @@ pub fn whole(document: &Document, key: &str) -> i64 {
 }
 
 /// Returns the documents in a list: the statements of a `delete`, the stages of a pipeline, the documents of a batch.
-pub fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
+pub(super) fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_document)
 }

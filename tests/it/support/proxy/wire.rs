@@ -18,7 +18,7 @@ const HEADER: usize = 16;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// A command or a reply, with document sequences turned into arrays of the body.
-pub struct Message {
+pub(super) struct Message {
     pub id: i32,
     pub body: Document,
     pub bytes: usize,
@@ -27,7 +27,7 @@ pub struct Message {
 }
 
 /// Reads a message; returns `None` if the other side has closed the connection.
-pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
+pub(super) async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
     let mut header = [0; HEADER];
     match stream.read_exact(&mut header).await {
         Err(cause) if cause.kind() == ErrorKind::UnexpectedEof => return Ok(None),
@@ -46,7 +46,7 @@ pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Message>> {
 }
 
 /// Writes a message in reply to the message `answers`, 0 for none, and returns its own number.
-pub async fn write(stream: &mut TcpStream, answers: i32, body: &Document) -> io::Result<i32> {
+pub(super) async fn write(stream: &mut TcpStream, answers: i32, body: &Document) -> io::Result<i32> {
     static NEXT: AtomicI32 = AtomicI32::new(1);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let body = body.to_vec().map_err(io::Error::other)?;

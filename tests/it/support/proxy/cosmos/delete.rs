@@ -10,7 +10,7 @@ use super::super::{Call, errors, partial};
 
 /// Deletes as many documents as the request units allow, and returns the reply and its charge. Sources for a throttled write that
 /// is partly done: MicrosoftDocs/azure-docs#69351; for deletes: Azure/cosmos-explorer, MongoProxyClient.ts.
-pub async fn delete(bucket: &Bucket, call: &mut Call<'_>) -> io::Result<(Document, f64)> {
+pub(super) async fn delete(bucket: &Bucket, call: &mut Call<'_>) -> io::Result<(Document, f64)> {
     let stop = call.stop.take();
     let most = stop.as_ref().map_or(u64::MAX, |(after, _)| *after);
     let enough = most.min(bucket.affordable());

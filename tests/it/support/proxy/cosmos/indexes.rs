@@ -12,7 +12,7 @@ use super::refusals::namespace;
 
 /// The index on `_ts`. Source: Azure/azure-cli#13229.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum TtlOnTs {
+pub(crate) enum TtlOnTs {
     /// An index without `expireAfterSeconds`: nothing expires.
     Off,
     /// `expireAfterSeconds`: seconds after the last change, or -1 for documents with a `ttl` field only.
@@ -20,14 +20,14 @@ pub enum TtlOnTs {
 }
 
 /// The indexes on `_ts` of an account, by namespace.
-pub struct Indexes {
+pub(super) struct Indexes {
     on_ts: Mutex<BTreeMap<String, TtlOnTs>>,
     /// Whether another field may have a TTL index.
     on_custom_path: bool,
 }
 
 impl Indexes {
-    pub fn new(on_ts: BTreeMap<String, TtlOnTs>, on_custom_path: bool) -> Self {
+    pub(super) fn new(on_ts: BTreeMap<String, TtlOnTs>, on_custom_path: bool) -> Self {
         Self { on_ts: Mutex::new(on_ts), on_custom_path }
     }
 
@@ -36,7 +36,7 @@ impl Indexes {
     }
 
     /// Lists indexes like mongod, but in the form of the service and with the index on `_ts`.
-    pub async fn list(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(super) async fn list(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let mut reply = call.forward().await?;
         if !is_ok(&reply) {
             return Ok(reply);
@@ -60,7 +60,7 @@ impl Indexes {
 
     /// Creates or replaces the index on `_ts`, and lets mongod create others. The reply of an account to a second index on `_ts`
     /// is not known.
-    pub async fn create(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(super) async fn create(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let is_on_ts = |spec: &Document| spec.get_document("key").is_ok_and(|key| key.contains_key("_ts"));
         let (on_ts, others): (Vec<Document>, Vec<Document>) = documents(&call.command, "indexes").cloned().partition(is_on_ts);
         if !self.on_custom_path && others.iter().any(|spec| spec.contains_key("expireAfterSeconds")) {
@@ -82,7 +82,7 @@ impl Indexes {
     }
 
     /// Drops the index on `_ts`, or lets mongod drop another one.
-    pub async fn drop(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(super) async fn drop(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let is_on_ts = match call.command.get("index") {
             Some(Bson::String(name)) => name == "_ts_1" || name == "*",
             Some(Bson::Document(key)) => key.contains_key("_ts"),

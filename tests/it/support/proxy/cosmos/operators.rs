@@ -38,14 +38,14 @@ const COMPARISONS: [&str; 8] = ["$cmp", "$eq", "$gt", "$gte", "$in", "$lt", "$lt
 
 /// An unsupported part of a command.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Unsupported {
+pub(super) enum Unsupported {
     Stage(String),
     Filter(String),
     ArrayLiteral,
     Sort,
 }
 
-pub fn in_filter(filter: &Document) -> Option<Unsupported> {
+pub(super) fn in_filter(filter: &Document) -> Option<Unsupported> {
     filter.iter().find_map(|(key, value)| match key.as_str() {
         "$expr" => in_expression(value),
         key if FILTERS.contains(&key) => Some(Unsupported::Filter(key.to_owned())),
@@ -76,11 +76,11 @@ fn in_expression(value: &Bson) -> Option<Unsupported> {
 }
 
 /// Only `_id` has an index for sorting from the start ("Indexing").
-pub fn in_sort(sort: &Document) -> Option<Unsupported> {
+pub(super) fn in_sort(sort: &Document) -> Option<Unsupported> {
     sort.keys().any(|key| key != "_id").then_some(Unsupported::Sort)
 }
 
-pub fn in_pipeline<'a>(stages: impl Iterator<Item = &'a Document>) -> Option<Unsupported> {
+pub(super) fn in_pipeline<'a>(stages: impl Iterator<Item = &'a Document>) -> Option<Unsupported> {
     let mut grouped = false;
     for stage in stages {
         let Some((name, value)) = stage.iter().next() else { continue };

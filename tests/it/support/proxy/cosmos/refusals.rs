@@ -48,7 +48,7 @@ const COMMANDS: [&str; 36] = [
 ];
 
 /// Returns the error if the command is refused.
-pub fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
+pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     let command = &call.command;
     if !COMMANDS.contains(&call.name.as_str()) {
         let text = format!("Command {} not supported.", call.name);
@@ -133,7 +133,7 @@ fn in_words(unsupported: Unsupported) -> Document {
 }
 
 /// Returns the collection of a command as `database.collection`.
-pub fn namespace(call: &Call<'_>) -> String {
+pub(super) fn namespace(call: &Call<'_>) -> String {
     let collection = if call.name == "customAction" { "collection" } else { call.name.as_str() };
     let part = |key| call.command.get_str(key).unwrap_or_default();
     format!("{}.{}", part("$db"), part(collection))
