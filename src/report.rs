@@ -18,7 +18,6 @@ pub mod native_ttl;
 pub mod outcome;
 pub mod restore;
 pub mod rule;
-pub mod schema;
 mod table;
 mod verdict;
 

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::native::report::NativeReport;
 use crate::policy;
 use crate::report::history::History;
-use crate::report::{Report, schema};
+use crate::report::{Report, json};
 
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
@@ -22,9 +22,9 @@ pub(super) fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> 
     let schema = match args.of {
         SchemaOf::Policy => policy::schema::json_schema(),
         SchemaOf::Keys => policy::docs::keys_as_markdown(),
-        SchemaOf::Report => schema::of::<Report>(),
-        SchemaOf::History => schema::of::<History>(),
-        SchemaOf::Native => schema::of::<NativeReport>(),
+        SchemaOf::Report => json::schema::<Report>(),
+        SchemaOf::History => json::schema::<History>(),
+        SchemaOf::Native => json::schema::<NativeReport>(),
     };
     write(options, "schema", "the schema", &schema)
 }

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn errors_of_the_server_come_with_advice() {
         for (code, part) in [
-            (codes::CANNOT_CREATE_INDEX, "no TTL index of this key"),
+            (codes::CANNOT_CREATE_INDEX, "no TTL index with this key"),
             (codes::INVALID_OPTIONS, "seconds since 1970"),
             (codes::INDEX_OPTIONS_CONFLICT, "in the way"),
             (codes::INDEX_KEY_SPECS_CONFLICT, "in the way"),

@@ -10,7 +10,7 @@ use ttl_sweeper::native::report::NativeReport;
 use ttl_sweeper::policy::schema::json_schema;
 use ttl_sweeper::policy::{Policy, parse};
 use ttl_sweeper::report::history::History;
-use ttl_sweeper::report::{Report, schema};
+use ttl_sweeper::report::{Report, json};
 
 fn schema() -> Value {
     serde_json::from_str(&json_schema()).expect("the schema is JSON")
@@ -285,9 +285,9 @@ fn what_is_wrong_is_refused_by_both() {
 #[tokio::test]
 async fn the_command_prints_the_schemas_and_needs_no_policy() {
     let policy = json_schema();
-    let report = schema::of::<Report>();
-    let history = schema::of::<History>();
-    let native = schema::of::<NativeReport>();
+    let report = json::schema::<Report>();
+    let history = json::schema::<History>();
+    let native = json::schema::<NativeReport>();
     for (args, expected) in [
         (&["schema"][..], &policy),
         (&["schema", "policy"], &policy),

@@ -5,7 +5,7 @@ use mongodb::bson::{DateTime, Document, doc};
 
 fn schema() -> jsonschema::Validator {
     let schema =
-        serde_json::from_str(&ttl_sweeper::report::schema::of::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
+        serde_json::from_str(&ttl_sweeper::report::json::schema::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
     jsonschema::options().build(&schema).expect("the schema is a schema")
 }
 

@@ -5,7 +5,7 @@ use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::Value;
 use ttl_sweeper::native::report::NativeReport;
-use ttl_sweeper::report::schema;
+use ttl_sweeper::report::json::schema;
 
 use super::sweeper::{Case, Ran};
 
@@ -82,7 +82,7 @@ pub(crate) async fn deployment() -> Case {
 pub(crate) async fn native(case: &Case, rules: &str, args: &[&str]) -> (Ran, Value) {
     let ran = case.run(rules, &[&["native"], args, &["--format", "json"]].concat()).await;
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
-    let schema = serde_json::from_str(&schema::of::<NativeReport>()).expect("the schema is JSON");
+    let schema = serde_json::from_str(&schema::<NativeReport>()).expect("the schema is JSON");
     let schema = jsonschema::options().build(&schema).expect("the schema is a schema");
     let errors: Vec<String> = schema.iter_errors(&json).map(|error| format!("{}: {error}", error.instance_path())).collect();
     assert!(errors.is_empty(), "{errors:#?}\n{}", ran.stdout);
