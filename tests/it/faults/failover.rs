@@ -142,6 +142,8 @@ async fn a_primary_that_steps_down_with_batches_in_flight() {
     for way in [Way::Index, Way::Scan] {
         let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
         let primary = set.primary(&client).await;
+        // The step-down waits for a secondary without a gap to the primary: between slow batches there is one.
+        slow_down(&client, "delete", 1000).await;
         admin(&set.members[primary], doc! { "replSetStepDown": 10, "secondaryCatchUpPeriodSecs": 10 }).await;
         let report = sweep.end(&mut set, &client, async |_| {}).await;
         assert_went_on(&report);
