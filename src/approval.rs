@@ -9,7 +9,7 @@ use crate::instant::Instant;
 use crate::plan::guard::{AGAIN, CLOCK_SKEW_GUARD_MS};
 use crate::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRule};
 use crate::policy::Policy;
-use crate::report::{Command, PlanReport, Report, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
+use crate::report::{PlanReport, Report, ReportCommand, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
 
 /// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ impl Approval {
         if report.schema_version != SCHEMA_VERSION {
             return Err(format!("a report of schema {}; {EXPECTED} of schema {SCHEMA_VERSION}", report.schema_version));
         }
-        if !report.dry_run || !matches!(report.command, Command::Audit | Command::Sweep) {
+        if !report.dry_run || !matches!(report.command, ReportCommand::Audit | ReportCommand::Sweep) {
             return Err(format!("the report of a run that was no dry run; {EXPECTED}"));
         }
         let Instant(as_of) = report.as_of.ok_or_else(|| format!("no `asOf`; {EXPECTED}"))?;
@@ -55,17 +55,17 @@ impl Approval {
                 continue;
             };
             let answer = match &drift {
-                Some(reason) => Answer::Refused(reason.clone()),
+                Some(reason) => PlanAnswer::Refused(reason.clone()),
                 None => self.answer(sweep),
             };
             match answer {
-                Answer::Approved(approved) => {
+                PlanAnswer::Approved(approved) => {
                     let of_rule = sweep.limits.max_deletes;
                     sweep.limits.max_deletes = Some(of_rule.map_or(approved.most, |most| most.min(approved.most)));
                     sweep.approved = Some(approved);
                 }
-                Answer::NotAsked => planned.decision = Decision::Skip(SkipReason::NotInPlan),
-                Answer::Refused(reason) => {
+                PlanAnswer::NotAsked => planned.decision = Decision::Skip(SkipReason::NotInPlan),
+                PlanAnswer::Refused(reason) => {
                     planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
                 }
             }
@@ -104,27 +104,27 @@ impl Approval {
     }
 
     /// Returns the plan's answer for a rule that could be swept.
-    fn answer(&self, sweep: &SweepRule) -> Answer {
+    fn answer(&self, sweep: &SweepRule) -> PlanAnswer {
         let namespace = sweep.namespace.to_string();
         let is_meant = |rule: &&RuleReport| rule.name == sweep.name && rule.namespace == namespace;
-        let Some(rule) = self.report.rules.iter().find(is_meant) else { return Answer::NotAsked };
+        let Some(rule) = self.report.rules.iter().find(is_meant) else { return PlanAnswer::NotAsked };
         if rule.status != Status::Complete {
             let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
-            return Answer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status));
+            return PlanAnswer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status));
         }
         // The values of environment variables are not part of the policy's hash.
         if rule.predicate != Some(predicate_json(&sweep.selection)) {
-            return Answer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
+            return PlanAnswer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
         }
         match rule.expired_count {
-            Some(count) => Answer::Approved(Approved::of(count)),
-            None => Answer::Refused(format!("the plan does not say how many documents have expired; {AGAIN}")),
+            Some(count) => PlanAnswer::Approved(Approved::of(count)),
+            None => PlanAnswer::Refused(format!("the plan does not say how many documents have expired; {AGAIN}")),
         }
     }
 }
 
 /// Answer of a saved plan for one rule.
-enum Answer {
+enum PlanAnswer {
     Approved(Approved),
     /// The plan does not have the rule.
     NotAsked,
@@ -186,7 +186,7 @@ mod tests {
     /// Saves an audit of one rule with this many expired documents, started at [`NOW`].
     fn saved(rule: &PlannedRule, expired: u64) -> Approval {
         let record = RunRecord {
-            command: Command::Audit,
+            command: ReportCommand::Audit,
             dry_run: true,
             run_id: "r".into(),
             as_of: Some(DateTime::from_millis(NOW)),

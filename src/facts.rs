@@ -1,11 +1,11 @@
-//! Facts about a deployment, collected before anything is decided. These are values only; [`crate::server`] reads them.
+//! Facts about a deployment, collected before anything is decided. These are values only; `server` reads them.
 
 mod collection;
 mod native_ttl;
 
 use bson::DateTime;
 
-pub use collection::{Catalog, Collection, Figures, IndexFacts, Kind, TimeSeries};
+pub use collection::{Catalog, Collection, CollectionKind, Figures, IndexFacts, TimeSeries};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 
 use crate::flavor::{Capabilities, Flavor};

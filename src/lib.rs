@@ -13,7 +13,7 @@
 //! A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole predicate of the rule. The counts
 //! before, the outcome of the sweep and the count after become one [`report`], which every format renders.
 //!
-//! One instant, `asOf`, is read from the server once per run. [`expiry`] derives every threshold from it; no other module decides which dates
+//! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides which dates
 //! have expired.
 //!
 //! # The floors
@@ -22,8 +22,8 @@
 //! |---|---|---|
 //! | commands | [`cli`], [`commands`] | |
 //! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
-//! | core | [`policy`], [`facts`], [`flavor`], [`expiry`], [`pace`], [`schedule`], [`plan`], [`approval`], [`native`], [`audit`], [`init`], [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
-//! | ground | [`text`], [`values`], [`instant`], [`exit`], [`failure`], [`log`], [`output`], [`progress`], [`stop`] | |
+//! | core | [`policy`], [`facts`], [`flavor`], `expiry`, `pace`, `schedule`, [`plan`], `approval`, [`native`], `audit`, `init`, [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
+//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `output`, `progress`, `stop` | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
 //! the source and fail on an import that breaks this.
@@ -88,7 +88,7 @@
 //!
 //! ```
 //! use bson::{DateTime, doc};
-//! use ttl_sweeper::facts::{Collection, Figures, Kind, Seen, ServerFacts, Target, Topology};
+//! use ttl_sweeper::facts::{Collection, Figures, CollectionKind, Seen, ServerFacts, Target, Topology};
 //! use ttl_sweeper::flavor::Flavor;
 //! use ttl_sweeper::plan::{Decision, RunFacts, plan};
 //! use ttl_sweeper::policy::namespace::Namespace;
@@ -110,7 +110,7 @@
 //!     clock_skew_ms: 0,
 //! };
 //! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false };
-//! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), Kind::Plain)), Figures::default());
+//! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), CollectionKind::Plain)), Figures::default());
 //! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen }]);
 //!
 //! let Decision::Sweep(rule) = &planned.rules[0].decision else { panic!("{planned:?}") };

@@ -77,15 +77,15 @@ where
 {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
-        LogFormat::Text => layer.event_format(Text).boxed(),
+        LogFormat::Text => layer.event_format(TextFormat).boxed(),
         LogFormat::Json => layer.event_format(Json).boxed(),
     }
 }
 
 /// Formats an event as `level: message`, without its other fields.
-struct Text;
+struct TextFormat;
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Text {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for TextFormat {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let word = match *event.metadata().level() {
             Level::ERROR => "error",
@@ -179,9 +179,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl std::io::Write for Written {
+    impl std::io::Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -194,7 +194,7 @@ mod tests {
 
     /// Returns the text written while `events` logs.
     fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
-        let all = Written::default();
+        let all = Captured::default();
         let writer = all.clone();
         let layer = layer(format, move || writer.clone()).with_filter(targets(format, verbose, false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);

@@ -1,4 +1,4 @@
-//! Comparison of a deployment's native TTL settings with the rules of a policy. Values in, values out: [`crate::server`] reads and changes the
+//! Comparison of a deployment's native TTL settings with the rules of a policy. Values in, values out: `server` reads and changes the
 //! settings.
 
 pub mod change;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 /// A place to write to, found writable before anything is contacted.
-pub(crate) enum Target {
+pub(crate) enum OutputTarget {
     Stdout,
     /// A file that is replaced as a whole at the end.
     Replace(PathBuf),
@@ -18,30 +18,30 @@ pub(crate) enum Target {
     Direct(File),
 }
 
-impl Target {
+impl OutputTarget {
     /// Opens a place and checks, without changing it, that it can be written. `-` is standard output.
     ///
     /// Errors: the operating system's, if the directory or the file cannot be written.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if is_stdout(path) {
-            return Ok(Target::Stdout);
+            return Ok(OutputTarget::Stdout);
         }
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::other("it is the name of a directory; expected a file"));
         }
         let path = behind_link(path)?;
         if path.exists() && !path.is_file() {
-            return Ok(Target::Direct(OpenOptions::new().write(true).open(&path)?));
+            return Ok(OutputTarget::Direct(OpenOptions::new().write(true).open(&path)?));
         }
         if path.exists() {
             // Replacing needs write permission on the directory only, but a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
         drop(temporary(&path)?);
-        Ok(Target::Replace(path))
+        Ok(OutputTarget::Replace(path))
     }
 
-    /// Does the same as [`Target::open`] for a file that must not exist yet.
+    /// Does the same as [`OutputTarget::open`] for a file that must not exist yet.
     ///
     /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
@@ -49,7 +49,7 @@ impl Target {
             return Err(ErrorKind::AlreadyExists.into());
         }
         Ok(match Self::open(path)? {
-            Target::Replace(path) => Target::Create(path),
+            OutputTarget::Replace(path) => OutputTarget::Create(path),
             target => target,
         })
     }
@@ -57,13 +57,13 @@ impl Target {
     /// Writes the text. A closed reader of standard output is not an error.
     pub(crate) fn write(self, text: &str) -> io::Result<()> {
         match self {
-            Target::Stdout => to_stdout(text),
-            Target::Replace(path) => replace(temporary(&path)?, &path, text),
-            Target::Create(path) => {
+            OutputTarget::Stdout => to_stdout(text),
+            OutputTarget::Replace(path) => replace(temporary(&path)?, &path, text),
+            OutputTarget::Create(path) => {
                 filled(temporary(&path)?, text)?.persist_noclobber(path)?;
                 Ok(())
             }
-            Target::Direct(mut file) => file.write_all(text.as_bytes()),
+            OutputTarget::Direct(mut file) => file.write_all(text.as_bytes()),
         }
     }
 }
@@ -75,8 +75,8 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 
 /// Writes a file that another user's process reads: replaces it as a whole, and makes a new one readable for all users.
 pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
-    match Target::open(path)? {
-        Target::Replace(path) => {
+    match OutputTarget::open(path)? {
+        OutputTarget::Replace(path) => {
             let temporary = temporary(&path)?;
             if !path.exists() {
                 // The umask of a service may deny it.
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, text: &str) -> io::Result<()> {
-        Target::open(path)?.write(text)
+        OutputTarget::open(path)?.write(text)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -175,7 +175,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let reader = File::open(&path).unwrap();
-        let target = Target::open(&path).unwrap();
+        let target = OutputTarget::open(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         target.write("new").unwrap();
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o640));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_found_before() {
         let dir = tempfile::tempdir().unwrap();
-        let kind = |path: &str| Target::open(&dir.path().join(path)).err().map(|cause| cause.kind());
+        let kind = |path: &str| OutputTarget::open(&dir.path().join(path)).err().map(|cause| cause.kind());
         assert_eq!(kind("missing/report.json"), Some(ErrorKind::NotFound));
         assert_eq!(kind("report.json/"), Some(ErrorKind::Other));
         assert_eq!(kind("report.json"), None);
@@ -211,12 +211,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("policy.yaml"), dir.path().join("link"));
         symlink("nowhere", &link).unwrap();
-        let target = Target::create(&path).unwrap();
+        let target = OutputTarget::create(&path).unwrap();
         fs::write(&path, "another's").unwrap();
         assert!(target.write("ours").is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
         for path in [&path, &link] {
-            assert_eq!(Target::create(path).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
+            assert_eq!(OutputTarget::create(path).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn devices_are_written_to_directly() {
         let null = Path::new("/dev/null");
-        assert!(matches!(Target::open(null), Ok(Target::Direct(_))));
+        assert!(matches!(OutputTarget::open(null), Ok(OutputTarget::Direct(_))));
         write(null, "a").unwrap();
         assert!(is_stdout(Path::new("-")) && !is_stdout(Path::new("./-")));
     }

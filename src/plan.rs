@@ -19,7 +19,7 @@ pub use guard::{Approved, Guard, Refusal};
 pub use reason::{Reason, SkipReason, StopReason};
 
 use crate::expiry::{self, Expiry};
-use crate::facts::{Collection, Kind, Seen, ServerFacts, Target};
+use crate::facts::{Collection, CollectionKind, Seen, ServerFacts, Target};
 use crate::flavor::Capabilities;
 use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
@@ -206,7 +206,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
     let collection = if let Seen::Collection(collection, _) = seen { Some(collection) } else { None };
     PlannedRule {
         field: match collection.as_ref().map(|collection| &collection.kind) {
-            Some(Kind::TimeSeries(series)) => Some(series.time_field.clone()),
+            Some(CollectionKind::TimeSeries(series)) => Some(series.time_field.clone()),
             _ => rule.field.clone(),
         },
         collection,
@@ -229,16 +229,18 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
         Seen::Collection(collection, figures) => (collection, figures),
     };
     let bound = match &collection.kind {
-        Kind::View => Err(Refusal::new(
+        CollectionKind::View => Err(Refusal::new(
             Guard::View,
             "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
         )),
-        Kind::Capped => {
+        CollectionKind::Capped => {
             Err(Refusal::new(Guard::Capped, "a capped collection drops its oldest documents by itself; put it under `exclude`"))
         }
-        Kind::TimeSeries(series) => buckets::select(rule, namespace, series, figures, run.as_of)
+        CollectionKind::TimeSeries(series) => buckets::select(rule, namespace, series, figures, run.as_of)
             .map(|(expiry, selection)| (SweepRule::new(rule, namespace, expiry, selection), run_refusal.cloned())),
-        Kind::Plain | Kind::Clustered | Kind::CosmosRu => collection::bind(run, rule, collection, figures, run_refusal),
+        CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu => {
+            collection::bind(run, rule, collection, figures, run_refusal)
+        }
     };
     match bound {
         Err(refusal) => Decision::Refuse { refusal, countable: None },
@@ -258,7 +260,7 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     }
     let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
     let native = match collection.kind {
-        Kind::TimeSeries(_) => native::time_series_warning(collection),
+        CollectionKind::TimeSeries(_) => native::time_series_warning(collection),
         _ if figures.document_count > 0 => native::warning(&sweep.expiry.field, collection),
         _ => None,
     };

@@ -36,10 +36,10 @@ pub(crate) enum Show {
 pub(crate) struct Progress {
     show: Show,
     bars: MultiProgress,
-    state: Mutex<State>,
+    state: Mutex<Tally>,
 }
 
-struct State {
+struct Tally {
     /// Bar of the whole run, below those of the rules; only if there are several rules.
     total: Option<ProgressBar>,
     rules: usize,
@@ -82,7 +82,7 @@ impl Progress {
         });
         let now = Instant::now();
         let running = BTreeMap::new();
-        let state = State { total, rules, ended: 0, deleted: 0, expected, begun: now, last_line: (now, 0), running };
+        let state = Tally { total, rules, ended: 0, deleted: 0, expected, begun: now, last_line: (now, 0), running };
         state.name_total();
         Self { show, bars, state: Mutex::new(state) }
     }
@@ -106,7 +106,7 @@ impl Progress {
     }
 
     /// Gives a bar to each of the rules that have run longest.
-    fn fill(&self, state: &mut State) {
+    fn fill(&self, state: &mut Tally) {
         if self.show != Show::Bars {
             return;
         }
@@ -169,7 +169,7 @@ impl Progress {
     }
 }
 
-impl State {
+impl Tally {
     fn name_total(&self) {
         if let Some(total) = &self.total {
             total.set_prefix(format!("{} of {} rules", self.ended, self.rules));

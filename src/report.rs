@@ -48,7 +48,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report {
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    pub command: Command,
+    pub command: ReportCommand,
     pub dry_run: bool,
     /// Also sent with every command to the server, as its comment.
     #[schemars(extend("format" = "uuid"))]
@@ -75,13 +75,13 @@ pub struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "command")]
-pub enum Command {
+pub enum ReportCommand {
     Sweep,
     Audit,
     Check,
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for ReportCommand {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.serialize(f)
     }
@@ -207,7 +207,7 @@ impl Totals {
 
 /// Values of a run apart from its rules.
 pub struct RunRecord<'a> {
-    pub command: Command,
+    pub command: ReportCommand,
     pub dry_run: bool,
     pub run_id: String,
     pub as_of: Option<DateTime>,
@@ -298,7 +298,7 @@ pub fn reason(report: &Report) -> String {
 /// Renders a report; the text ends with a newline. `colored` applies only to the table.
 pub fn render(report: &Report, format: Format, colored: bool) -> String {
     match format {
-        Format::Table if report.command == Command::Check => check::render(report, colored),
+        Format::Table if report.command == ReportCommand::Check => check::render(report, colored),
         Format::Table => table::render(report, colored),
         Format::Json => json::render(report),
         Format::Html => html::render(report),
@@ -316,7 +316,7 @@ mod tests {
     fn report(dry_run: bool, signal_exit: Option<u8>, rules: Vec<RuleReport>) -> Report {
         let text = "version: 1\ncollections: [{namespace: app.c, field: at, expireAfter: 1h}]\n";
         let run = RunRecord {
-            command: Command::Sweep,
+            command: ReportCommand::Sweep,
             dry_run,
             run_id: "r".into(),
             as_of: None,

@@ -42,7 +42,7 @@ use crate::facts::ServerFacts;
 use error::ServerError;
 use meter::Meter;
 use retry::{Retries, retry};
-use transport::{Batches, Command, ReadPreference, Transport};
+use transport::{Batches, ReadPreference, ServerCommand, Transport};
 
 /// Maximum time to close the connection at the end of a run.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
@@ -81,23 +81,23 @@ pub(crate) struct Deployment {
 impl Deployment {
     /// Runs one command on the primary, once, without a time limit. Carries the run's comment if the flavor supports comments.
     pub(crate) async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
-        self.send(Command::of(database, &self.marked(command))?).await
+        self.send(ServerCommand::of(database, &self.marked(command))?).await
     }
 
     /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::once`] says.
     pub(crate) async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
-        let command = Command::of(database, &self.marked(command))?;
+        let command = ServerCommand::of(database, &self.marked(command))?;
         let mut retries = Retries::once();
         retry(|cause| retries.wait(cause), || self.send(command.clone())).await
     }
 
     /// Runs a command as it is.
-    pub(crate) async fn send(&self, command: Command) -> Result<Document, ServerError> {
+    pub(crate) async fn send(&self, command: ServerCommand) -> Result<Document, ServerError> {
         self.transport.run(command).await
     }
 
     /// Runs a write command as it is. A statement that failed, or a write concern that was not met, is an error.
-    pub(crate) async fn write(&self, command: Command) -> Result<Document, ServerError> {
+    pub(crate) async fn write(&self, command: ServerCommand) -> Result<Document, ServerError> {
         let reply = self.send(command).await?;
         match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
             Some(cause) => Err(cause),
@@ -106,13 +106,13 @@ impl Deployment {
     }
 
     /// Runs a command that opens a cursor, as it is.
-    pub(crate) async fn open(&self, command: Command) -> Result<Box<dyn Batches>, ServerError> {
+    pub(crate) async fn open(&self, command: ServerCommand) -> Result<Box<dyn Batches>, ServerError> {
         self.transport.open(command).await
     }
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
     pub(crate) async fn unreachable(&self) -> Option<String> {
-        let ping = Command::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
+        let ping = ServerCommand::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
         self.send(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 

@@ -51,14 +51,14 @@ pub struct Verified {
     /// Documents that the journal lists but that are missing at the end of the file. They may have been deleted from the
     /// collection.
     pub missing: u64,
-    pub segments: Vec<Place>,
+    pub segments: Vec<SegmentPlace>,
     path: PathBuf,
     compression: Compression,
 }
 
 /// Position and checksum of a segment.
 #[derive(Debug)]
-pub struct Place {
+pub struct SegmentPlace {
     offset: u64,
     length: u64,
     sha256: String,
@@ -166,7 +166,7 @@ impl StoredFile {
                 verified.missing = journal[index..].iter().map(|segment| segment.documents).sum();
                 return Ok(verified);
             }
-            let place = Place { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
+            let place = SegmentPlace { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
             let (bytes, documents) = verified.read_bytes(&file, &place).map_err(|why| damaged(&why))?;
             if documents.len() as u64 != segment.documents {
                 return Err(damaged(&format!("the segment at {} has {} documents", segment.offset, documents.len())));
@@ -203,7 +203,7 @@ impl Verified {
             while let Some((length, content)) = frame::first(bytes, self.compression) {
                 let Ok(documents) = frame::documents(&content) else { return Ok(()) };
                 let (segment, after) = bytes.split_at(length);
-                let place = Place { offset, length: length as u64, sha256: text::sha256(segment) };
+                let place = SegmentPlace { offset, length: length as u64, sha256: text::sha256(segment) };
                 self.segments.push(place);
                 self.documents += documents.len() as u64;
                 offset += length as u64;
@@ -218,13 +218,13 @@ impl Verified {
     /// Returns the documents of one segment, in the order in which they were written.
     ///
     /// Errors: the segment has changed since it was verified.
-    pub fn read(&self, place: &Place) -> Result<Vec<RawDocumentBuf>, String> {
+    pub fn read(&self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
         let shown = self.path.display();
         let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
         self.read_bytes(&file, place).map(|(_, documents)| documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
     }
 
-    fn read_bytes(&self, file: &File, place: &Place) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
+    fn read_bytes(&self, file: &File, place: &SegmentPlace) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
         let at = place.offset;
         let length = usize::try_from(place.length).ok().filter(|_| place.length <= MAX_READ);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];

@@ -19,8 +19,8 @@ use crate::native::verdict;
 use crate::plan::{self, Plan, StopReason, SweepRule};
 use crate::policy::only::Only;
 use crate::progress::AuditProgress;
-use crate::report::counts::{Counts, Expired, Obstacle, Remaining};
-use crate::report::{Command, Report, RuleReport, RunRecord, not_begun};
+use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
+use crate::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
 use crate::server::transport::ReadPreference;
 use crate::server::{Deployment, ReadOptions, audit as ask, codes, count};
 use crate::text::duration;
@@ -51,8 +51,12 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     let rules = plan.rules.iter().zip(counts).zip(not_swept(&plan));
     let rules = rules.map(|((planned, counts), outcome)| RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown));
     let rules = rules.collect();
-    let record =
-        RunRecord { dry_run: true, as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(Command::Audit) };
+    let record = RunRecord {
+        dry_run: true,
+        as_of: Some(plan.as_of),
+        server: Some(&deployment.facts),
+        ..session.record(ReportCommand::Audit)
+    };
     let report = Report::new(record, rules);
     deployment.close().await;
     Ok(report)
@@ -85,7 +89,7 @@ impl Auditing<'_> {
             let mut counts = Counts::default();
             if let Some(rule) = planned.decision.countable() {
                 if let Some(why) = &gone {
-                    counts.obstacle = Some(Obstacle::Failed(not_begun(why)));
+                    counts.obstacle = Some(CountObstacle::Failed(not_begun(why)));
                 } else {
                     let begun = Instant::now();
                     let one = One { auditing: self, number, rule };
@@ -141,11 +145,11 @@ impl One<'_> {
             Some(Ok(())) => None,
             Some(Err(cause)) => {
                 let why = cause.to_string();
-                counts.obstacle = Some(Obstacle::Failed(format!("counting: {why}; nothing was deleted there")));
+                counts.obstacle = Some(CountObstacle::Failed(format!("counting: {why}; nothing was deleted there")));
                 cause.is_unreachable().then_some(why)
             }
             None => {
-                counts.obstacle = Some(Obstacle::Stopped(StopReason::Interrupted));
+                counts.obstacle = Some(CountObstacle::Stopped(StopReason::Interrupted));
                 None
             }
         }

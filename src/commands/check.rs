@@ -10,9 +10,9 @@ use crate::failure::Failure;
 use crate::plan::Decision;
 use crate::policy::Rule;
 use crate::policy::only::Only;
-use crate::report::counts::{Counts, Obstacle, Remaining};
+use crate::report::counts::{CountObstacle, Counts, Remaining};
 use crate::report::outcome::RuleOutcome;
-use crate::report::{Command, Report, RuleReport, RunRecord};
+use crate::report::{Report, ReportCommand, RuleReport, RunRecord};
 use crate::server::privileges;
 
 /// Runs the command, delivers its report, and returns the exit code.
@@ -36,7 +36,7 @@ fn offline(session: &Session) -> Result<Report, Failure> {
         RuleReport::of_policy(rule, warnings)
     });
     let rules = rules.collect();
-    Ok(Report::new(session.record(Command::Check), rules))
+    Ok(Report::new(session.record(ReportCommand::Check), rules))
 }
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
@@ -57,11 +57,12 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
             _ => None,
         };
-        let counts = Counts { warnings: advice(&planned.rule), obstacle: missing.map(Obstacle::Failed), ..Counts::default() };
+        let counts =
+            Counts { warnings: advice(&planned.rule), obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
         RuleReport::of(planned, &counts, &RuleOutcome::NotSwept { window_closed: false }, &Remaining::Unknown)
     });
     let reports = reports.collect();
-    let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(Command::Check) };
+    let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(ReportCommand::Check) };
     let report = Report::new(record, reports);
     deployment.close().await;
     Ok(report)

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use super::session::Session;
 use crate::instant::millis;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
-use crate::report::counts::{Counts, Obstacle, Remaining};
+use crate::report::counts::{CountObstacle, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun};
 use crate::server::error::ServerError;
@@ -38,16 +38,16 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let Some(rule) = rule else { return Counts::default() };
             let known = gone.borrow().clone();
             if let Some(why) = known {
-                return Counts { obstacle: Some(Obstacle::Failed(not_begun(&why))), ..Counts::default() };
+                return Counts { obstacle: Some(CountObstacle::Failed(not_begun(&why))), ..Counts::default() };
             }
             let begun = Instant::now();
             let counted = tokio::select! {
                 counted = count(deployment, rule, count_all) => counted,
-                () = session.stop.asked() => Ok(Counts { obstacle: Some(Obstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
+                () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
                 let why = cause.to_string();
-                let obstacle = Some(Obstacle::Failed(format!("counting: {why}; nothing was deleted there")));
+                let obstacle = Some(CountObstacle::Failed(format!("counting: {why}; nothing was deleted there")));
                 gone.replace(cause.is_unreachable().then_some(why));
                 Counts { obstacle, ..Counts::default() }
             });

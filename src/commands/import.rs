@@ -9,7 +9,7 @@ use crate::cli::Common;
 use crate::exit;
 use crate::failure::Failure;
 use crate::flavor::Flavor;
-use crate::native::import::{self, Source};
+use crate::native::import::{self, ImportSource};
 use crate::policy::namespace::NamespacePattern;
 use crate::policy::only::Only;
 use crate::policy::parse::MAX_BYTES;
@@ -39,7 +39,7 @@ async fn read(options: &Common, given: &str, flavor: Option<Flavor>, run_id: &st
     let only = Only(&options.only);
     catalog.collections.retain(|collection| only.selects(None, &collection.namespace));
     let shown = uri::redacted(given);
-    let source = Source { uri: &shown, at: DateTime::now(), server: &deployment.facts };
+    let source = ImportSource { uri: &shown, at: DateTime::now(), server: &deployment.facts };
     let imported = import::policy(&source, &catalog);
     for why in catalog.unreadable.iter().chain(&imported.left_out) {
         warn!("left out: {why}");

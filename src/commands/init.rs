@@ -8,7 +8,7 @@ use crate::cli::{Common, InitArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::init::Draft;
-use crate::output::Target;
+use crate::output::OutputTarget;
 use crate::policy::answer::Answer;
 
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
@@ -54,8 +54,8 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
     Ok(exit::DONE)
 }
 
-fn open(path: &Path, force: bool) -> Result<Target, Failure> {
-    let target = if force { Target::open(path) } else { Target::create(path) };
+fn open(path: &Path, force: bool) -> Result<OutputTarget, Failure> {
+    let target = if force { OutputTarget::open(path) } else { OutputTarget::create(path) };
     target.map_err(|cause| {
         let shown = path.display();
         if cause.kind() == ErrorKind::AlreadyExists {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::cli::{Common, InitArgs};
-use crate::facts::{Collection, Kind};
+use crate::facts::{Collection, CollectionKind};
 use crate::failure::Failure;
 use crate::init::{DateField, Draft, date_fields};
 use crate::instant::rfc3339;
@@ -52,7 +52,7 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
         ))?;
     }
 
-    let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, Kind::TimeSeries(_)));
+    let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, CollectionKind::TimeSeries(_)));
     let (field, date_format) = match (&args.field, is_time_series) {
         (Some(field), _) => (Some(field.clone()), None),
         (None, true) => (None, None),
@@ -120,7 +120,7 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
     let shown = &collections[..collections.len().min(MAX_SHOWN)];
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
-        let kind = if matches!(collection.kind, Kind::TimeSeries(_)) { "bucket" } else { "document" };
+        let kind = if matches!(collection.kind, CollectionKind::TimeSeries(_)) { "bucket" } else { "document" };
         let ttl = existing_ttl(collection).map(|(field, _)| format!(", TTL on {}", clean(&field))).unwrap_or_default();
         let name = clean(&collection.namespace.to_string());
         say(&format!("{:>3}  {name:<width$}  {}{ttl}", index + 1, plural(*documents, kind)))?;

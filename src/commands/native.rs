@@ -34,13 +34,13 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
     let (deployment, differences) = unless_stopped(session, look(session)).await?;
     let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
     let (command, dry_run, exit_code) = match command {
-        NativeCommand::Diff => (report::Command::Diff, false, report::of_diff(&rows)),
+        NativeCommand::Diff => (report::NativeReportCommand::Diff, false, report::of_diff(&rows)),
         NativeCommand::Apply(args) => {
             unless_stopped(session, measure(&deployment, &differences, &mut rows)).await?;
             if !args.dry_run {
                 apply(session, &Only(&session.options.only), &deployment, args.yes, &differences, &mut rows).await?;
             }
-            (report::Command::Apply, args.dry_run, report::of_apply(&rows, args.dry_run))
+            (report::NativeReportCommand::Apply, args.dry_run, report::of_apply(&rows, args.dry_run))
         }
     };
     let report = NativeReport {

@@ -9,13 +9,13 @@ use tracing::{error, warn};
 use crate::cli::{Common, SweepArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::report::{self, Format, Report, json};
 use crate::text::plural;
 
 /// An open output and the format of what is written to it.
 pub(super) struct Output {
-    pub target: Target,
+    pub target: OutputTarget,
     pub format: Format,
     /// Name in messages.
     place: String,
@@ -27,14 +27,14 @@ impl Output {
     /// Errors: it cannot.
     fn open(path: &Path, format: Format) -> Result<Self, Failure> {
         let place = place(path);
-        match Target::open(path) {
+        match OutputTarget::open(path) {
             Ok(target) => Ok(Self { target, format, place }),
             Err(cause) => Err(Failure::cannot_run(format!("creating the report {place}: {cause}; nothing was deleted"))),
         }
     }
 
     pub(super) fn is_stdout(&self) -> bool {
-        matches!(self.target, Target::Stdout)
+        matches!(self.target, OutputTarget::Stdout)
     }
 
     /// Renders a report as JSON, or as text for any other format.

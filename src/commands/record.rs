@@ -15,10 +15,10 @@ use crate::exit;
 use crate::facts::ServerFacts;
 use crate::failure::{self, Failure};
 use crate::instant::millis;
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::report::history;
 use crate::report::metrics::{self, Ended};
-use crate::report::{Command, Report, RunRecord, Status, Totals};
+use crate::report::{Report, ReportCommand, RunRecord, Status, Totals};
 use crate::server;
 use crate::server::grant::RecordGrant;
 
@@ -41,7 +41,7 @@ impl Record {
             if path.as_os_str() == "-" {
                 return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
             }
-            Target::open(path).map_err(|cause| {
+            OutputTarget::open(path).map_err(|cause| {
                 Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
             })?;
         }
@@ -114,7 +114,7 @@ pub(super) async fn history(session: &Session, dry_run: bool, swept: &anyhow::Re
 
 /// Returns the report of a run that ended without one.
 fn of_failure(session: &Session, exit_code: u8, server: &ServerFacts) -> Report {
-    let record = RunRecord { server: Some(server), ..session.record(Command::Sweep) };
+    let record = RunRecord { server: Some(server), ..session.record(ReportCommand::Sweep) };
     let report = Report::new(record, Vec::new());
     let totals = Totals { expired_count: None, remaining_count: None, ..report.totals };
     Report { exit_code, status: Status::Failed, totals, ..report }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::instant::millis;
 use crate::log;
 use crate::policy::Policy;
-use crate::report::{Command, RunRecord};
+use crate::report::{ReportCommand, RunRecord};
 use crate::server::Deployment;
 use crate::stop::Stop;
 
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.
-    pub(super) fn record(&self, command: Command) -> RunRecord<'_> {
+    pub(super) fn record(&self, command: ReportCommand) -> RunRecord<'_> {
         RunRecord {
             command,
             dry_run: false,

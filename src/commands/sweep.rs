@@ -20,7 +20,7 @@ use crate::plan::{Plan, PlannedRule};
 use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::RuleOutcome;
-use crate::report::{Command, Report, RuleReport, RunRecord, Status};
+use crate::report::{Report, ReportCommand, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
@@ -110,7 +110,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         as_of: Some(plan.as_of),
         server: Some(&deployment.facts),
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
-        ..session.record(Command::Sweep)
+        ..session.record(ReportCommand::Sweep)
     };
     Ok(Report::new(record, rules.collect()))
 }

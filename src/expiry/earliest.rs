@@ -12,15 +12,15 @@ use bson::{Bson, Document, doc};
 /// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a
 /// position.
 pub(super) fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
-    Walk { types, bounds, gather: "$min" }.whole(path)
+    ArrayWalk { types, bounds, gather: "$min" }.whole(path)
 }
 
 /// Returns an expression for the number of values of one of `types` at `path`.
 pub(super) fn count(path: &str, types: &[&str]) -> Bson {
-    Walk { types, bounds: &[], gather: "$sum" }.whole(path)
+    ArrayWalk { types, bounds: &[], gather: "$sum" }.whole(path)
 }
 
-struct Walk<'a> {
+struct ArrayWalk<'a> {
     types: &'a [&'a str],
     /// Further comparisons that a number has to meet, as operator and operand.
     bounds: &'a [(&'a str, i64)],
@@ -28,7 +28,7 @@ struct Walk<'a> {
     gather: &'a str,
 }
 
-impl Walk<'_> {
+impl ArrayWalk<'_> {
     fn whole(&self, path: &str) -> Bson {
         let names: Vec<&str> = path.split('.').collect();
         self.value(format!("${}", names[0]).into(), &names[1..])

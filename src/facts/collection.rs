@@ -18,7 +18,7 @@ pub struct Catalog {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collection {
     pub namespace: Namespace,
-    pub kind: Kind,
+    pub kind: CollectionKind,
     /// The default collation.
     pub collation: Option<Document>,
     /// `expireAfterSeconds` of the collection itself.
@@ -29,7 +29,7 @@ pub struct Collection {
 
 /// The kind of a collection, which decides how documents expire in it and how they are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum CollectionKind {
     Plain,
     Capped,
     Clustered,
@@ -75,14 +75,14 @@ pub struct IndexFacts {
 
 impl Collection {
     /// Returns a collection without options and indexes.
-    pub fn new(namespace: Namespace, kind: Kind) -> Self {
+    pub fn new(namespace: Namespace, kind: CollectionKind) -> Self {
         Self { namespace, kind, collation: None, expire_after_seconds: None, indexes: Vec::new() }
     }
 
     /// Returns the namespace that holds the documents: the buckets of a time-series collection, otherwise the collection itself.
     pub fn storage(&self) -> Namespace {
         match self.kind {
-            Kind::TimeSeries(_) => self.namespace.buckets(),
+            CollectionKind::TimeSeries(_) => self.namespace.buckets(),
             _ => self.namespace.clone(),
         }
     }
@@ -90,9 +90,9 @@ impl Collection {
     /// Returns the native TTL settings: the collection's own, then those of its indexes.
     pub fn ttl(&self) -> Vec<NativeTtl> {
         let own = match &self.kind {
-            Kind::Clustered => Some((Scope::Clustered, "_id")),
-            Kind::TimeSeries(series) => Some((Scope::TimeSeries, series.time_field.as_str())),
-            Kind::Plain | Kind::Capped | Kind::View | Kind::CosmosRu => None,
+            CollectionKind::Clustered => Some((Scope::Clustered, "_id")),
+            CollectionKind::TimeSeries(series) => Some((Scope::TimeSeries, series.time_field.as_str())),
+            CollectionKind::Plain | CollectionKind::Capped | CollectionKind::View | CollectionKind::CosmosRu => None,
         };
         let own = own.zip(self.expire_after_seconds.clone()).map(|((scope, field), expire_after_seconds)| NativeTtl {
             scope,
@@ -107,7 +107,7 @@ impl Collection {
     }
 
     fn ttl_of(&self, index: &IndexFacts) -> Option<NativeTtl> {
-        let by_last_change = self.kind == Kind::CosmosRu && index.date_field() == Some(LAST_CHANGE);
+        let by_last_change = self.kind == CollectionKind::CosmosRu && index.date_field() == Some(LAST_CHANGE);
         Some(NativeTtl {
             scope: if by_last_change { Scope::LastChange } else { Scope::Index },
             index: Some(index.name.clone()),

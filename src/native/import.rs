@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Bson, DateTime, Document};
 
 use super::yaml::{comment, quoted, text, value};
-use crate::facts::{Catalog, Collection, Kind, NativeTtl, Scope, ServerFacts};
+use crate::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope, ServerFacts};
 use crate::instant::rfc3339;
 use crate::plan::index::is_same_collation;
 use crate::policy::{Rule, parse};
 use crate::text::clean;
 
 /// The deployment that the settings come from.
-pub struct Source<'a> {
+pub struct ImportSource<'a> {
     /// The connection string without user, password and options.
     pub uri: &'a str,
     pub at: DateTime,
@@ -29,7 +29,7 @@ pub struct Imported {
 }
 
 /// A rule without its name.
-struct Draft<'a> {
+struct RuleDraft<'a> {
     collection: &'a Collection,
     ttl: NativeTtl,
     body: String,
@@ -37,13 +37,13 @@ struct Draft<'a> {
 
 /// Writes the policy that deletes what the server deletes by these settings. Parses each rule again, and leaves it out if it does not mean the
 /// same.
-pub fn policy(source: &Source, catalog: &Catalog) -> Imported {
+pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
     let mut drafts = Vec::new();
     let mut left_out = Vec::new();
     for collection in &catalog.collections {
         for ttl in collection.ttl() {
             match draft(collection, &ttl) {
-                Ok(body) => drafts.push(Draft { collection, ttl, body }),
+                Ok(body) => drafts.push(RuleDraft { collection, ttl, body }),
                 Err(why) => {
                     let index = ttl.index.as_ref().map(|name| format!(", index {}", quoted(name))).unwrap_or_default();
                     left_out.push(format!("{}{index}: {why}", text(&collection.namespace.to_string())));
@@ -66,7 +66,7 @@ pub fn policy(source: &Source, catalog: &Catalog) -> Imported {
     Imported { policy, rules: drafts.len(), left_out }
 }
 
-fn head(source: &Source) -> String {
+fn head(source: &ImportSource) -> String {
     let server = source.server;
     let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
     format!(
@@ -85,13 +85,13 @@ fn head(source: &Source) -> String {
 }
 
 /// Names the setting that a rule was made from, and explains how the server treats it if that is not obvious.
-fn origin(draft: &Draft) -> String {
+fn origin(draft: &RuleDraft) -> String {
     match (&draft.ttl.scope, &draft.collection.kind) {
         (Scope::Index, _) => {
             let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
             format!("TTL index {}{hidden}", quoted(draft.ttl.index.as_deref().unwrap_or_default()))
         }
-        (_, Kind::TimeSeries(series)) => {
+        (_, CollectionKind::TimeSeries(series)) => {
             let span = series.bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
             format!(
                 "time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds{span}, \
@@ -107,7 +107,7 @@ fn origin(draft: &Draft) -> String {
 /// Errors: the reason why the setting cannot become a rule.
 fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     let namespace = collection.namespace.to_string();
-    if collection.kind == Kind::Capped {
+    if collection.kind == CollectionKind::Capped {
         return Err("sweeper does not sweep capped collections".into());
     }
     if namespace.contains('*') {
@@ -159,13 +159,13 @@ fn bytes(document: Option<&Document>) -> Option<Vec<u8>> {
 }
 
 /// Returns a unique name for each rule that shares its namespace with another one; the others need none.
-fn names(drafts: &[Draft]) -> Vec<Option<String>> {
+fn names(drafts: &[RuleDraft]) -> Vec<Option<String>> {
     let mut shared: BTreeMap<String, usize> = BTreeMap::new();
     for draft in drafts {
         *shared.entry(draft.collection.namespace.to_string()).or_default() += 1;
     }
     let mut taken: BTreeSet<String> = shared.keys().cloned().collect();
-    let name = |draft: &Draft| {
+    let name = |draft: &RuleDraft| {
         let namespace = draft.collection.namespace.to_string();
         if shared[&namespace] == 1 {
             return None;

@@ -20,7 +20,7 @@ use crate::text::{clean, count, plural};
 pub struct NativeReport {
     #[schemars(extend("const" = SCHEMA_VERSION))]
     pub schema_version: u32,
-    pub command: Command,
+    pub command: NativeReportCommand,
     pub dry_run: bool,
     #[schemars(extend("format" = "uuid"))]
     pub run_id: String,
@@ -34,7 +34,7 @@ pub struct NativeReport {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "command")]
-pub enum Command {
+pub enum NativeReportCommand {
     #[serde(rename = "native diff")]
     Diff,
     #[serde(rename = "native apply")]
@@ -241,7 +241,7 @@ pub fn summary(report: &NativeReport) -> String {
     ];
     let mut parts = vec![states.collect::<Vec<_>>().join(", ")];
     parts.extend(Some(changes.into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|changes| !changes.is_empty()));
-    if report.command == Command::Apply && !report.rows.iter().any(of(ChangeStatus::Applied)) {
+    if report.command == NativeReportCommand::Apply && !report.rows.iter().any(of(ChangeStatus::Applied)) {
         parts.push(if report.dry_run { "nothing was changed (dry run)" } else { "nothing was changed" }.to_owned());
     }
     let server = &report.server;

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use crate::facts::{Collection, Kind, LAST_CHANGE, Scope};
+use crate::facts::{Collection, CollectionKind, LAST_CHANGE, Scope};
 use crate::policy::{DateFormat, Rule};
 
 /// Wire version of MongoDB 6.0, from which the filter of a partial index may have `$or`, `$in` and a nested `$and`.
@@ -27,13 +27,13 @@ pub struct TtlTarget {
 ///
 /// Errors: the reason why there is no such setting.
 pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<TtlTarget, String> {
-    if collection.kind == Kind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
+    if collection.kind == CollectionKind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
         return by_last_change(rule, collection);
     }
     if let Some(ttl_field) = &rule.ttl_field {
         return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
     }
-    let of_series = if let Kind::TimeSeries(series) = &collection.kind { Some(&series.time_field) } else { None };
+    let of_series = if let CollectionKind::TimeSeries(series) = &collection.kind { Some(&series.time_field) } else { None };
     let Some(field) = rule.field.as_ref().or(of_series) else {
         return Err("the rule names no `field`, and this is not a time-series collection".into());
     };
@@ -47,24 +47,24 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     }
     let partial = rule.filter.clone();
     let scope = match &collection.kind {
-        Kind::View => return Err("a view holds no documents of its own".into()),
-        Kind::CosmosRu => Scope::LastChange,
-        Kind::Capped if wire_version < CAPPED_TTL => {
+        CollectionKind::View => return Err("a view holds no documents of its own".into()),
+        CollectionKind::CosmosRu => Scope::LastChange,
+        CollectionKind::Capped if wire_version < CAPPED_TTL => {
             return Err("a capped collection takes no TTL index before MongoDB 7.1".into());
         }
-        Kind::TimeSeries(series) if *field != series.time_field => {
+        CollectionKind::TimeSeries(series) if *field != series.time_field => {
             return Err(format!("a time-series collection expires only by its timeField `{}`", series.time_field));
         }
-        Kind::TimeSeries(_) if partial.is_some() => {
+        CollectionKind::TimeSeries(_) if partial.is_some() => {
             return Err("a time-series collection has one expireAfterSeconds for all of it, without a filter".into());
         }
-        Kind::TimeSeries(_) => Scope::TimeSeries,
-        Kind::Clustered if is_id && partial.is_some() => {
+        CollectionKind::TimeSeries(_) => Scope::TimeSeries,
+        CollectionKind::Clustered if is_id && partial.is_some() => {
             return Err("a clustered collection has one expireAfterSeconds for all of it, without a filter".into());
         }
-        Kind::Clustered if is_id => Scope::Clustered,
+        CollectionKind::Clustered if is_id => Scope::Clustered,
         _ if is_id => return Err("the index on `_id` takes no expireAfterSeconds; only a clustered collection does".into()),
-        Kind::Plain | Kind::Capped | Kind::Clustered => Scope::Index,
+        CollectionKind::Plain | CollectionKind::Capped | CollectionKind::Clustered => Scope::Index,
     };
     if let Some(partial) = &partial {
         can_be_partial(partial, wire_version >= PARTIAL_OR, true)?;
@@ -78,7 +78,7 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
 ///
 /// Errors: the reason why there is no such setting.
 fn by_last_change(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
-    if collection.kind != Kind::CosmosRu {
+    if collection.kind != CollectionKind::CosmosRu {
         return Err("only Azure Cosmos DB (RU) knows `_ts`".into());
     }
     if rule.field.as_deref() != Some(LAST_CHANGE) {

@@ -3,7 +3,7 @@
 use bson::{Bson, Document};
 
 use super::{Guard, Refusal};
-use crate::facts::{Collection, Kind};
+use crate::facts::{Collection, CollectionKind};
 use crate::flavor::Capabilities;
 use crate::policy::Rule;
 
@@ -17,7 +17,7 @@ pub(super) fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capab
         );
     }
     match &collection.kind {
-        Kind::TimeSeries(_) => {
+        CollectionKind::TimeSeries(_) => {
             refuse("the buckets of time-series collections cannot be archived by this version; leave it out here")
         }
         _ if !is_simple(collection.collation.as_ref()) => refuse(

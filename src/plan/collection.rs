@@ -3,7 +3,7 @@
 use super::index::{self, IndexChoice};
 use super::{Guard, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::expiry::Expiry;
-use crate::facts::{Collection, Figures, Kind};
+use crate::facts::{Collection, CollectionKind, Figures};
 use crate::policy::{DateFormat, Rule};
 
 /// Returns the rule bound to a collection, and the first guard that forbids sweeping it, if one does.
@@ -42,7 +42,7 @@ fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry
         return Err(Refusal::new(Guard::Collation, "deletes cannot use a collation on this service; leave `collation` out"));
     }
     let is_id = field == "_id";
-    let is_clustered = collection.kind == Kind::Clustered;
+    let is_clustered = collection.kind == CollectionKind::Clustered;
     Ok(Expiry {
         field: field.clone(),
         format: rule.date_format.unwrap_or(if is_id && !is_clustered { DateFormat::ObjectId } else { DateFormat::Date }),
@@ -63,7 +63,7 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         index,
         namespace: collection.namespace.clone(),
         shard_key: figures.shard_key.clone(),
-        storage: if collection.kind == Kind::Clustered { Storage::Clustered } else { Storage::Plain },
+        storage: if collection.kind == CollectionKind::Clustered { Storage::Clustered } else { Storage::Plain },
         document_count: figures.document_count,
         average_bytes: figures.average_bytes,
     }

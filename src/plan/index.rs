@@ -127,7 +127,7 @@ fn is_number(direction: &Bson) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Kind;
+    use crate::facts::CollectionKind;
     use crate::policy::namespace::Namespace;
     use crate::policy::parse;
 
@@ -154,7 +154,7 @@ mod tests {
     fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
         let namespace = Namespace { database: "a".into(), collection: "b".into() };
         let indexes = specs.iter().cloned().map(index).collect();
-        let collection = Collection { indexes, ..Collection::new(namespace, Kind::Plain) };
+        let collection = Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) };
         choose(&rule(keys), "at", &collection).map(|choice| choice.map(|choice| choice.name))
     }
 

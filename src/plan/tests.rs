@@ -26,7 +26,7 @@ fn namespace() -> Namespace {
     Namespace { database: "d".into(), collection: "c".into() }
 }
 
-fn seen(kind: Kind, indexes: Vec<IndexFacts>, document_count: u64) -> Seen {
+fn seen(kind: CollectionKind, indexes: Vec<IndexFacts>, document_count: u64) -> Seen {
     let collection = Collection { indexes, ..Collection::new(namespace(), kind) };
     Seen::Collection(Box::new(collection), Figures { document_count, ..Figures::default() })
 }
@@ -72,17 +72,17 @@ fn every_kind_of_namespace_has_its_decision() {
         (field, Seen::NotLookedFor, "skip: disabled in the policy"),
         (field, Seen::Missing, "skip: no such namespace"),
         (field, Seen::Unreadable { error: "why".into() }, "fail: why"),
-        (field, seen(Kind::View, vec![], 0), "view, countable: false"),
-        (field, seen(Kind::Capped, at(), 1), "capped, countable: false"),
-        (field, seen(Kind::Plain, at(), 1), "sweep"),
-        (field, seen(Kind::Clustered, at(), 1), "sweep"),
-        ("", seen(Kind::Plain, at(), 1), "field, countable: false"),
-        ("", seen(Kind::TimeSeries(series()), vec![], 1), "sweep"),
-        (field, seen(Kind::TimeSeries(series()), vec![], 1), "timeSeries, countable: false"),
-        (", field: at, hint: gone_1", seen(Kind::Plain, at(), 1), "hint, countable: true"),
-        (field, seen(Kind::Plain, vec![], 1_000_000), "sweep"),
-        (field, seen(Kind::Plain, vec![], 1_000_001), "collectionScan, countable: true"),
-        (field, seen(Kind::Plain, at(), 1_000_001), "sweep"),
+        (field, seen(CollectionKind::View, vec![], 0), "view, countable: false"),
+        (field, seen(CollectionKind::Capped, at(), 1), "capped, countable: false"),
+        (field, seen(CollectionKind::Plain, at(), 1), "sweep"),
+        (field, seen(CollectionKind::Clustered, at(), 1), "sweep"),
+        ("", seen(CollectionKind::Plain, at(), 1), "field, countable: false"),
+        ("", seen(CollectionKind::TimeSeries(series()), vec![], 1), "sweep"),
+        (field, seen(CollectionKind::TimeSeries(series()), vec![], 1), "timeSeries, countable: false"),
+        (", field: at, hint: gone_1", seen(CollectionKind::Plain, at(), 1), "hint, countable: true"),
+        (field, seen(CollectionKind::Plain, vec![], 1_000_000), "sweep"),
+        (field, seen(CollectionKind::Plain, vec![], 1_000_001), "collectionScan, countable: true"),
+        (field, seen(CollectionKind::Plain, at(), 1_000_001), "sweep"),
     ] {
         assert_eq!(short(&planned(&server(0), keys, seen.clone()).decision), expected, "{keys} {seen:?}");
     }
@@ -92,11 +92,11 @@ fn every_kind_of_namespace_has_its_decision() {
 fn the_guard_of_the_run_comes_after_the_hint_and_before_the_scan() {
     let skewed = server(300_001);
     for (keys, kind, documents, expected) in [
-        (", field: at", Kind::Plain, 1, "clock, countable: true"),
-        (", field: at", Kind::Plain, 1_000_001, "clock, countable: true"),
-        (", field: at, hint: gone_1", Kind::Plain, 1, "hint, countable: true"),
-        (", field: at", Kind::View, 1, "view, countable: false"),
-        ("", Kind::TimeSeries(series()), 1, "clock, countable: true"),
+        (", field: at", CollectionKind::Plain, 1, "clock, countable: true"),
+        (", field: at", CollectionKind::Plain, 1_000_001, "clock, countable: true"),
+        (", field: at, hint: gone_1", CollectionKind::Plain, 1, "hint, countable: true"),
+        (", field: at", CollectionKind::View, 1, "view, countable: false"),
+        ("", CollectionKind::TimeSeries(series()), 1, "clock, countable: true"),
     ] {
         assert_eq!(short(&planned(&skewed, keys, seen(kind, vec![], documents)).decision), expected, "{keys} {documents}");
     }
@@ -106,7 +106,7 @@ fn the_guard_of_the_run_comes_after_the_hint_and_before_the_scan() {
 #[test]
 fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
     let keys = ", field: at, maxDeletes: 7, batchSize: 50, filter: {kind: x}";
-    let planned = planned(&server(0), keys, seen(Kind::Plain, vec![index("other"), index("at")], 9));
+    let planned = planned(&server(0), keys, seen(CollectionKind::Plain, vec![index("other"), index("at")], 9));
     let threshold = DateTime::from_millis(NOW - 3_600_000);
     assert_eq!((planned.threshold, planned.field.as_deref()), (Some(threshold), Some("at")));
     let sweep = planned.decision.countable().unwrap();
@@ -119,9 +119,11 @@ fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
 #[test]
 fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
     use crate::policy::DateFormat::{Date, ObjectId};
-    for (kind, wire_version, format, not_before_1970) in
-        [(Kind::Plain, 21, ObjectId, false), (Kind::Clustered, 17, Date, false), (Kind::Clustered, 18, Date, true)]
-    {
+    for (kind, wire_version, format, not_before_1970) in [
+        (CollectionKind::Plain, 21, ObjectId, false),
+        (CollectionKind::Clustered, 17, Date, false),
+        (CollectionKind::Clustered, 18, Date, true),
+    ] {
         let server = ServerFacts { wire_version, ..server(0) };
         let planned = planned(&server, ", field: _id", seen(kind, vec![], 1));
         let expiry = &planned.decision.countable().unwrap().expiry;
@@ -133,11 +135,11 @@ fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
 fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
     let warnings = |keys, seen| planned(&server(0), keys, seen).warnings;
     assert_eq!(warnings(", field: at", Seen::Missing), ["no such namespace: `d.c`"]);
-    assert!(warnings(", field: at", seen(Kind::Plain, vec![index("at")], 1)).is_empty());
-    let unused = warnings(", field: at, maxRequestUnits: 400", seen(Kind::Plain, vec![index("at")], 1));
+    assert!(warnings(", field: at", seen(CollectionKind::Plain, vec![index("at")], 1)).is_empty());
+    let unused = warnings(", field: at, maxRequestUnits: 400", seen(CollectionKind::Plain, vec![index("at")], 1));
     assert!(unused.len() == 1 && unused[0].contains("`maxRequestUnits`"), "{unused:?}");
     let native = IndexFacts { expire_after_seconds: Some(Bson::Int32(60)), ..index("at") };
-    let twice = warnings(", field: at", seen(Kind::Plain, vec![native], 1));
+    let twice = warnings(", field: at", seen(CollectionKind::Plain, vec![native], 1));
     assert!(twice.len() == 1 && twice[0].contains("at_1"), "{twice:?}");
 }
 
@@ -163,7 +165,7 @@ fn clocks_may_be_five_minutes_apart_and_not_a_millisecond_more() {
         (300_001, true, None),
         (i64::from(i32::MAX) * -1000, true, None),
     ] {
-        let found = guard(&server(skew), NOW, allowed, "", seen(Kind::Plain, Vec::new(), 0));
+        let found = guard(&server(skew), NOW, allowed, "", seen(CollectionKind::Plain, Vec::new(), 0));
         assert_eq!(found.as_deref(), expected, "{skew} {allowed}");
     }
 }
@@ -171,7 +173,7 @@ fn clocks_may_be_five_minutes_apart_and_not_a_millisecond_more() {
 #[test]
 fn now_may_be_set_up_to_the_clock_of_the_server_and_not_a_millisecond_later() {
     for (as_of, expected) in [(NOW - 1, None), (NOW, None), (NOW + 1, Some("asOf")), (i64::MAX / 2, Some("asOf"))] {
-        let found = guard(&server(0), as_of, true, "", seen(Kind::Plain, Vec::new(), 0));
+        let found = guard(&server(0), as_of, true, "", seen(CollectionKind::Plain, Vec::new(), 0));
         assert_eq!(found.as_deref(), expected, "{as_of}");
     }
 }
@@ -191,7 +193,7 @@ fn one_million_documents_may_be_gone_through_without_an_index_and_not_one_more()
         ((1_000_001, vec![partial]), ", filter: {s: 1}", None),
     ] {
         let shown = format!("{count} {indexes:?} {keys}");
-        let found = guard(&server(0), NOW, false, keys, seen(Kind::Plain, indexes, count));
+        let found = guard(&server(0), NOW, false, keys, seen(CollectionKind::Plain, indexes, count));
         assert_eq!(found.as_deref(), expected, "{shown}");
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::env::expand;
-use super::place::Step;
+use super::place::PathStep;
 use super::problem::Problem;
 use super::yaml::Node;
 
@@ -40,7 +40,7 @@ pub(super) struct Entry<'a> {
     /// Key whose value it is; empty for the policy as a whole and for a rule.
     pub key: &'static str,
     pub node: &'a Node,
-    pub path: Vec<Step>,
+    pub path: Vec<PathStep>,
     /// The rule that it belongs to, as messages name it.
     pub rule: Option<String>,
     /// Whether problems are reported. Every value is checked once, when its mapping is opened, and may be read again after that.
@@ -49,17 +49,17 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Returns the entry of a node inside this one.
-    pub(super) fn inner(&self, key: &'static str, node: &'a Node, step: Step) -> Self {
+    pub(super) fn inner(&self, key: &'static str, node: &'a Node, step: PathStep) -> Self {
         Self { key, node, path: self.step(step), ..self.clone() }
     }
 
     /// Returns the path of a node inside this one.
-    pub(super) fn step(&self, step: Step) -> Vec<Step> {
+    pub(super) fn step(&self, step: PathStep) -> Vec<PathStep> {
         [self.path.as_slice(), &[step]].concat()
     }
 
     /// Reports a problem at a path.
-    pub(super) fn problem_at(&self, path: Vec<Step>, message: impl Into<String>) {
+    pub(super) fn problem_at(&self, path: Vec<PathStep>, message: impl Into<String>) {
         if self.reports {
             self.context.problems.borrow_mut().push(Problem { path, rule: self.rule.clone(), message: message.into() });
         }

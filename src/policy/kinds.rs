@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::duration;
 use super::entry::Entry;
 use super::key::{Kind, Written};
-use super::place::Step;
+use super::place::PathStep;
 use super::problem::nearest;
 use super::yaml::Node;
 
@@ -228,8 +228,11 @@ impl<T> Kind for List<T> {
         let Node::Seq(items) = entry.node else {
             return entry.unexpected("a list of strings");
         };
-        let read: Vec<Option<T>> =
-            items.iter().enumerate().map(|(index, node)| self.0.read(&entry.inner(entry.key, node, Step::Item(index)))).collect();
+        let read: Vec<Option<T>> = items
+            .iter()
+            .enumerate()
+            .map(|(index, node)| self.0.read(&entry.inner(entry.key, node, PathStep::Item(index))))
+            .collect();
         read.into_iter().collect()
     }
 

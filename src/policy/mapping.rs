@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::entry::Entry;
 use super::key::{AnyKey, Defaulted, Key, Kind, Section, Written};
-use super::place::Step;
+use super::place::PathStep;
 use super::problem::nearest;
 use super::yaml::Node;
 
@@ -54,7 +54,7 @@ impl<'a> Mapping<'a> {
     pub(super) fn own(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
         let name = key.about().name;
         let index = self.position(name)?;
-        Some(self.entry.inner(name, &self.entries[index].1, Step::Value(index)))
+        Some(self.entry.inner(name, &self.entries[index].1, PathStep::Value(index)))
     }
 
     /// Reads the value of a key, its own or that of the defaults; `None` if there is none, or it is wrong.
@@ -72,7 +72,7 @@ impl<'a> Mapping<'a> {
 
     /// Reports a problem of a key; of the mapping as a whole if it does not have the key.
     pub(super) fn problem(&self, key: &dyn AnyKey, message: impl Into<String>) {
-        let path = self.position(key.about().name).map(|index| self.entry.step(Step::Key(index)));
+        let path = self.position(key.about().name).map(|index| self.entry.step(PathStep::Key(index)));
         self.entry.problem_at(path.unwrap_or_else(|| self.entry.path.clone()), message);
     }
 
@@ -94,7 +94,7 @@ impl<'a> Mapping<'a> {
                 Node::Str(_) => continue,
                 other => format!("expected a key, found {}", other.describe()),
             };
-            self.entry.problem_at(self.entry.step(Step::Key(index)), message);
+            self.entry.problem_at(self.entry.step(PathStep::Key(index)), message);
         }
     }
 

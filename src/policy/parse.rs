@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::entry::{Context, Entry};
 use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
-use super::place::Step;
+use super::place::PathStep;
 use super::rule::read_rule;
 use super::yaml::{self, Node};
 use super::{Policy, PolicyError, Rule, keys};
@@ -104,7 +104,7 @@ fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<Rule> {
             });
             if let Some(first) = taken.get(&name) {
                 Entry { rule: Some(format!("collections[{index}]")), ..list.clone() }.problem_at(
-                    list.step(Step::Item(index)),
+                    list.step(PathStep::Item(index)),
                     format!("the name `{name}` is taken by collections[{first}]; expected a `name` of its own"),
                 );
             } else {

@@ -6,7 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAn
 
 /// One step from a node to a node inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PathStep {
     /// The n-th item of a list.
     Item(usize),
     /// The key of the n-th entry of a mapping.
@@ -25,9 +25,9 @@ pub struct Place {
 /// Finds the place in `text` of the node at the end of `path`, in one pass over the text.
 ///
 /// serde_yaml gives positions only with errors, so the walk fails on purpose once it has reached the node.
-pub(super) fn locate(text: &str, path: &[Step]) -> Option<Place> {
+pub(super) fn locate(text: &str, path: &[PathStep]) -> Option<Place> {
     let deserializer = serde_yaml::Deserializer::from_str(text);
-    place_of(&Walk(path).deserialize(deserializer).err()?)
+    place_of(&PathWalk(path).deserialize(deserializer).err()?)
 }
 
 /// Returns the place of a parser's error.
@@ -35,11 +35,11 @@ pub(super) fn place_of(error: &serde_yaml::Error) -> Option<Place> {
     error.location().map(|location| Place { line: location.line(), column: location.column() })
 }
 
-struct Walk<'a>(&'a [Step]);
+struct PathWalk<'a>(&'a [PathStep]);
 
 const ARRIVED: &str = "arrived";
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
+impl<'de> DeserializeSeed<'de> for PathWalk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -47,7 +47,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
+impl<'de> Visitor<'de> for PathWalk<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -57,30 +57,30 @@ impl<'de> Visitor<'de> for Walk<'_> {
     // Scalars have no visit method here: the default methods fail, which is the sign of arrival.
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Some((Step::Item(wanted), rest)) = self.0.split_first() else {
+        let Some((PathStep::Item(wanted), rest)) = self.0.split_first() else {
             return Err(A::Error::custom(ARRIVED));
         };
         for _ in 0..*wanted {
             seq.next_element::<IgnoredAny>()?;
         }
-        seq.next_element_seed(Walk(rest))?;
+        seq.next_element_seed(PathWalk(rest))?;
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let (wanted, to_key, rest) = match self.0.split_first() {
-            Some((Step::Key(wanted), rest)) => (*wanted, true, rest),
-            Some((Step::Value(wanted), rest)) => (*wanted, false, rest),
+            Some((PathStep::Key(wanted), rest)) => (*wanted, true, rest),
+            Some((PathStep::Value(wanted), rest)) => (*wanted, false, rest),
             _ => return Err(A::Error::custom(ARRIVED)),
         };
         for _ in 0..wanted {
             map.next_entry::<IgnoredAny, IgnoredAny>()?;
         }
         if to_key {
-            map.next_key_seed(Walk(&[]))?;
+            map.next_key_seed(PathWalk(&[]))?;
         } else {
             map.next_key::<IgnoredAny>()?;
-            map.next_value_seed(Walk(rest))?;
+            map.next_value_seed(PathWalk(rest))?;
         }
         Ok(())
     }
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn nodes_are_located_by_line_and_column() {
         let text = "version: 1\ncollections:\n  - name: a\n    field: x\n  - name: b\n    field: [1,\n      2]\n";
-        let at = |path: &[Step]| locate(text, path).map(|p| (p.line, p.column));
-        use Step::*;
+        let at = |path: &[PathStep]| locate(text, path).map(|p| (p.line, p.column));
+        use PathStep::*;
         assert_eq!(at(&[Key(1)]), Some((2, 1)));
         assert_eq!(at(&[Value(1), Item(1)]), Some((5, 5)));
         assert_eq!(at(&[Value(1), Item(1), Key(1)]), Some((6, 5)));

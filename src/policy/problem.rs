@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::place::{Place, Step, locate};
+use super::place::{PathStep, Place, locate};
 
 /// One problem, at one place of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// Path of the node, for finding its line; the last step may be the key rather than its value.
-    pub path: Vec<Step>,
+    pub path: Vec<PathStep>,
     /// The rule that it belongs to, as messages name it: ``collections[2] `sessions` ``.
     pub rule: Option<String>,
     /// Says what was found and what was expected; never the value of an environment variable.
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn problems_are_shown_in_the_order_of_the_text_and_not_without_end() {
         let text = "a: 1\nb: 2\n";
-        let problem = |key, message: &str| Problem { path: vec![Step::Key(key)], rule: None, message: message.into() };
+        let problem = |key, message: &str| Problem { path: vec![PathStep::Key(key)], rule: None, message: message.into() };
         let shown = PolicyError::new("p", text, &[problem(1, "second"), problem(0, "first")]).to_string();
         assert_eq!(shown, "invalid policy `p`: 2 problems; nothing was contacted\n  p:1:1: first\n  p:2:1: second");
         let many: Vec<Problem> = (0..MAX_SHOWN + 3).map(|_| problem(0, "again")).collect();

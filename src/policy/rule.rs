@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::duration::MAX_SECONDS;
 use super::entry::{Context, Entry};
 use super::mapping::Mapping;
-use super::place::Step;
+use super::place::PathStep;
 use super::yaml::Node;
 use super::{DateFormat, Rule, keys};
 
@@ -19,7 +19,7 @@ pub(super) fn read_rule<'a>(
     defaults: Option<&'a Mapping<'a>>,
 ) -> Option<(Option<String>, Rule)> {
     let label = format!("collections[{index}]{}", title(node).map(|name| format!(" `{name}`")).unwrap_or_default());
-    let entry = Entry { rule: Some(label), ..list.inner("", node, Step::Item(index)) };
+    let entry = Entry { rule: Some(label), ..list.inner("", node, PathStep::Item(index)) };
     let context: &Context = entry.context;
     let before = context.count();
     let map = Mapping::open(entry, &keys::RULE)?.over(defaults);

@@ -32,13 +32,13 @@ pub struct Counts {
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,
     /// Set if the rule cannot be swept because of a finding, or because counting did not end.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<CountObstacle>,
     pub duration_ms: u64,
 }
 
 /// Obstacle that was met before anything of a rule was deleted.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Obstacle {
+pub enum CountObstacle {
     Stopped(StopReason),
     /// Counting failed, the deployment is gone, or a privilege is missing; the text says which.
     Failed(String),

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{Command, Report, RuleReport};
+use super::{Report, ReportCommand, RuleReport};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
@@ -63,7 +63,7 @@ const AUDIT_COLUMNS: [&str; 10] = [
 
 /// Returns the report as CSV, with further columns for an audit.
 pub(super) fn render(report: &Report) -> String {
-    let of_audit: &[&str] = if report.command == Command::Audit { &AUDIT_COLUMNS } else { &[] };
+    let of_audit: &[&str] = if report.command == ReportCommand::Audit { &AUDIT_COLUMNS } else { &[] };
     let rows = report.rules.iter().map(|rule| {
         let further = rule.audit.as_ref().map(audit_cells).unwrap_or_default();
         cells(report, rule).into_iter().chain(further.into_iter().take(of_audit.len())).collect()

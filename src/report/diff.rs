@@ -20,7 +20,7 @@ pub struct Diff {
     pub old: Side,
     pub new: Side,
     /// Values that differ: first those of the run, then those of each rule.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ValueChange>,
 }
 
 /// One of the two reports.
@@ -37,7 +37,7 @@ pub struct Side {
 /// One value that differs. Null is a value that was not measured or does not exist.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct ValueChange {
     /// Null for a value of the whole run.
     pub rule: Option<String>,
     pub namespace: Option<String>,
@@ -73,7 +73,7 @@ pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
     Diff { schema_version: SCHEMA_VERSION, command: "diff", old: side(old), new: side(new), changes }
 }
 
-fn of_run(old: &Report, new: &Report) -> Vec<Change> {
+fn of_run(old: &Report, new: &Report) -> Vec<ValueChange> {
     unequal(None, values_of_run(old), values_of_run(new))
 }
 
@@ -123,7 +123,7 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
     values.map(owned).into()
 }
 
-fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<Change> {
+fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<ValueChange> {
     let mut changes = unequal(Some(new), values(old), values(new));
     let gone = old.warnings.iter().filter(|warning| !new.warnings.contains(warning));
     changes.extend(gone.map(|warning| change(Some(new), "warnings", json!(warning), Value::Null)));
@@ -228,7 +228,7 @@ fn unequal(
     rule: Option<&RuleReport>,
     old: impl IntoIterator<Item = (String, Value)>,
     new: impl IntoIterator<Item = (String, Value)>,
-) -> Vec<Change> {
+) -> Vec<ValueChange> {
     let mut before: Vec<(String, Value)> = old.into_iter().collect();
     let mut changes = Vec::new();
     for (key, now) in new {
@@ -242,9 +242,9 @@ fn unequal(
     changes
 }
 
-fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Change {
+fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> ValueChange {
     let difference = old.as_i64().zip(new.as_i64()).and_then(|(old, new)| new.checked_sub(old));
-    Change {
+    ValueChange {
         rule: rule.map(|rule| rule.name.clone()),
         namespace: rule.map(|rule| rule.namespace.clone()),
         key: key.to_owned(),
@@ -280,7 +280,7 @@ pub fn to_text(diff: &Diff) -> String {
     lines.join("\n")
 }
 
-fn titled(change: &Change) -> String {
+fn titled(change: &ValueChange) -> String {
     match (&change.rule, &change.namespace) {
         (Some(rule), Some(namespace)) if rule != namespace => format!("{} {}", clean(rule), clean(namespace)),
         (Some(rule), _) => clean(rule),
@@ -288,13 +288,13 @@ fn titled(change: &Change) -> String {
     }
 }
 
-fn changed(change: &Change) -> String {
+fn changed(change: &ValueChange) -> String {
     let difference = change.difference.map(|n| format!(" ({}{})", if n < 0 { "-" } else { "+" }, count(n.unsigned_abs())));
     format!("{} -> {}{}", shown(change, &change.old), shown(change, &change.new), difference.unwrap_or_default())
 }
 
 /// Returns a value as a person reads it; `-` is null.
-fn shown(change: &Change, value: &Value) -> String {
+fn shown(change: &ValueChange, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if change.key == "policy.sha256" => text.chars().take(12).collect(),

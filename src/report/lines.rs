@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Command, PausedMs, Report, RuleReport, Status, Strategy};
+use super::{PausedMs, Report, ReportCommand, RuleReport, Status, Strategy};
 use crate::plan::Reason;
 use crate::text::{bytes, clean, count, duration, plural};
 
@@ -26,7 +26,7 @@ pub(super) enum Tone {
 /// Returns the lines about the run, the deployment and the policy.
 pub(super) fn head(report: &Report) -> Vec<String> {
     let mode = match (report.command, report.dry_run) {
-        (Command::Audit, _) => "audit",
+        (ReportCommand::Audit, _) => "audit",
         (_, true) => "dry run",
         _ => "sweep",
     };
@@ -230,7 +230,7 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
             report.rules.iter().filter(|rule| rule.status == Status::Complete).map(|rule| rule.expired_count).sum();
         let number = ready.map_or_else(|| "an unknown number of documents".to_owned(), |n| plural(n, "document"));
         parts.push(format!("would delete {number} by {}", plural(ran as u64, "rule")));
-    } else if report.command == Command::Sweep {
+    } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
         parts.push(format!("deleted {least}{} by {}", plural(totals.deleted_count, "document"), plural(ran as u64, "rule")));
     }
@@ -250,7 +250,7 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
         parts.push(format!("{} {word}{why}", of_status.len()));
     }
     if report.dry_run {
-        let mode = if report.command == Command::Audit { "audit" } else { "dry run" };
+        let mode = if report.command == ReportCommand::Audit { "audit" } else { "dry run" };
         parts.push(format!("nothing was deleted ({mode})"));
     }
     let tone = match report.status {

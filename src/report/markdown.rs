@@ -2,7 +2,7 @@
 
 use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title};
 use super::table::prefix;
-use super::{Command, Report, audit_text};
+use super::{Report, ReportCommand, audit_text};
 
 pub(super) fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
@@ -24,7 +24,7 @@ pub(super) fn render(report: &Report) -> String {
         lines.extend(audit_text::section(rule, audit, "    "));
         lines.push(String::new());
     }
-    if report.command == Command::Audit {
+    if report.command == ReportCommand::Audit {
         lines.extend([escape(&audit_text::totals(report)), String::new()]);
     }
     lines.push(format!("**{}**", escape(&last(report).1)));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Collection, Kind, NativeTtl};
+use crate::facts::{Collection, CollectionKind, NativeTtl};
 
 /// A native TTL setting of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,5 +26,5 @@ impl From<&NativeTtl> for NativeSetting {
 
 /// Returns the settings of a collection; `None` for a view, which cannot have any.
 pub fn settings(collection: &Collection) -> Option<Vec<NativeSetting>> {
-    (collection.kind != Kind::View).then(|| collection.ttl().iter().map(NativeSetting::from).collect())
+    (collection.kind != CollectionKind::View).then(|| collection.ttl().iter().map(NativeSetting::from).collect())
 }

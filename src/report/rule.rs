@@ -326,7 +326,7 @@ mod tests {
 
     use super::*;
     use crate::plan::{Approved, Guard, Refusal, SkipReason};
-    use crate::report::counts::Obstacle;
+    use crate::report::counts::CountObstacle;
     use crate::report::made_up::{counted, not_swept, planned, swept};
     use crate::report::outcome::{Archived, Outcome, Stopped, Swept};
 
@@ -384,9 +384,9 @@ mod tests {
         let refused = of(&rule, &counted(101), not_swept());
         assert_eq!((refused.status, refused.reason), (Status::Refused, Some(Reason::Guard(Guard::MaxDeletePercent))));
         assert_eq!(refused.remaining_count, Some(101), "a refused rule leaves everything");
-        let stopped = Counts { obstacle: Some(Obstacle::Stopped(StopReason::StopFile)), ..counted(101) };
+        let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counted(101) };
         assert_eq!(verdict(&of(&rule, &stopped, not_swept())), (Status::Partial, "stopFile".to_owned()));
-        let failed = Counts { obstacle: Some(Obstacle::Failed("counting: no".into())), ..Counts::default() };
+        let failed = Counts { obstacle: Some(CountObstacle::Failed("counting: no".into())), ..Counts::default() };
         assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no".to_owned()));
         let Decision::Sweep(sweep) = rule.decision.clone() else { panic!("{rule:?}") };
         rule.decision = Decision::Refuse { refusal: Refusal::new(Guard::Clock, "wrong"), countable: Some(sweep) };

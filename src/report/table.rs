@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use textwrap::core::display_width;
 
 use super::lines::{COLUMNS, FIRST_NUMBER, Tone, cells, head, last, notes, shown, title};
-use super::{Command, Report, audit_text};
+use super::{Report, ReportCommand, audit_text};
 use crate::text::fold;
 
 /// Renders the table, the notes below it and the last line; the text ends with a newline.
@@ -31,7 +31,7 @@ pub(super) fn render(report: &Report, colored: bool) -> String {
             out.push('\n');
         }
     }
-    if report.command == Command::Audit {
+    if report.command == ReportCommand::Audit {
         out.push_str(&format!("\n{}", fold(&audit_text::totals(report), "  ")));
     }
     let (tone, line) = last(report);

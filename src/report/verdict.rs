@@ -1,7 +1,7 @@
 //! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
 
 use super::Status;
-use super::counts::{Counts, Obstacle};
+use super::counts::{CountObstacle, Counts};
 use super::outcome::{End, RuleOutcome, Swept};
 use crate::plan::{Decision, PlannedRule, Reason, Refusal, StopReason, guard};
 use crate::text::plural;
@@ -21,8 +21,8 @@ impl Verdict {
             (Decision::Skip(reason), _) => {
                 Some(Self { status: Status::Skipped, reason: Some(Reason::Skip(*reason)), error: None })
             }
-            (Decision::Fail(error), _) | (_, Some(Obstacle::Failed(error))) => Some(Self::failed(error.clone())),
-            (_, Some(Obstacle::Stopped(reason))) => Some(Self::partial(*reason)),
+            (Decision::Fail(error), _) | (_, Some(CountObstacle::Failed(error))) => Some(Self::failed(error.clone())),
+            (_, Some(CountObstacle::Stopped(reason))) => Some(Self::partial(*reason)),
             (Decision::Refuse { refusal, .. }, None) => Some(Self::refused(refusal)),
             (Decision::Sweep(rule), None) => {
                 let expired = counts.expired.as_ref()?.count;

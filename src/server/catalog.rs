@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use super::error::Result;
 use super::find::Query;
 use super::{Deployment, MAX_CONCURRENT_READS, codes, figures, privileges};
-use crate::facts::{Catalog, Collection, Figures, IndexFacts, Kind, Seen, Target, TimeSeries};
+use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, Target, TimeSeries};
 use crate::policy::Rule;
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
 use crate::values::integer_in;
@@ -150,21 +150,21 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
     let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
     let options = entry.get_document("options").cloned().unwrap_or_default();
     let kind = match entry.get_str("type") {
-        Ok("view") => Kind::View,
+        Ok("view") => CollectionKind::View,
         Ok("timeseries") => {
             let series = options.get_document("timeseries").cloned().unwrap_or_default();
-            Kind::TimeSeries(TimeSeries {
+            CollectionKind::TimeSeries(TimeSeries {
                 time_field: series.get_str("timeField").unwrap_or_default().to_owned(),
                 meta_field: series.get_str("metaField").ok().map(str::to_owned),
                 bucket_max_span_seconds: integer_in(&series, "bucketMaxSpanSeconds"),
                 shows_buckets: listed.contains(namespace.buckets().collection.as_str()),
             })
         }
-        _ if options.get_bool("capped").unwrap_or(false) => Kind::Capped,
+        _ if options.get_bool("capped").unwrap_or(false) => CollectionKind::Capped,
         // `true` on servers that show it as a flag, a document with the key on the others.
-        _ if !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))) => Kind::Clustered,
-        _ if deployment.facts.capabilities.ttl_by_last_change => Kind::CosmosRu,
-        _ => Kind::Plain,
+        _ if !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))) => CollectionKind::Clustered,
+        _ if deployment.facts.capabilities.ttl_by_last_change => CollectionKind::CosmosRu,
+        _ => CollectionKind::Plain,
     };
     Some(Collection {
         collation: options.get_document("collation").ok().cloned(),
@@ -175,7 +175,7 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
 
 /// Adds the indexes to a listed collection; `None` if it has been dropped since.
 async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result<Option<Collection>> {
-    if collection.kind == Kind::View {
+    if collection.kind == CollectionKind::View {
         return Ok(Some(collection));
     }
     let entries = index_entries(deployment, &collection.namespace).await?;
@@ -226,7 +226,7 @@ fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
 /// Reads everything that a sweep needs to know about a listed collection.
 async fn look(deployment: &Deployment, listed: Collection) -> Seen {
     // Buckets are found along their `_id`, regardless of the indexes.
-    let is_series = matches!(listed.kind, Kind::TimeSeries(_));
+    let is_series = matches!(listed.kind, CollectionKind::TimeSeries(_));
     let needed = if is_series { ["find", "remove"] } else { ["find", "listIndexes"] };
     let storage = listed.storage();
     match look_closer(deployment, listed, is_series).await {

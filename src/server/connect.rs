@@ -8,9 +8,9 @@ use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcer
 use tracing::{info, warn};
 
 use super::driver::Driver;
-use super::error::{Obstacle, ServerError};
+use super::error::{ConnectObstacle, ServerError};
 use super::meter::Meter;
-use super::transport::{Command, Transport};
+use super::transport::{ServerCommand, Transport};
 use super::{Deployment, ReadOptions, codes, timeout, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
@@ -92,14 +92,14 @@ async fn ask(
     is_anonymous: bool,
 ) -> Result<ServerFacts, ServerError> {
     // The first command opens the connection; the clocks are compared by the round trip of the second.
-    let build = transport.run(Command::of("admin", &doc! { "buildInfo": 1 })?).await?;
+    let build = transport.run(ServerCommand::of("admin", &doc! { "buildInfo": 1 })?).await?;
     let before = SystemTime::now();
     let hello = hello(transport, None).await?;
     let middle = before + before.elapsed().unwrap_or_default() / 2;
     if is_anonymous {
         // The commands above are allowed without a user; this one is not, if the server asks for a user.
         let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-        transport.run(Command::of("admin", &list)?).await?;
+        transport.run(ServerCommand::of("admin", &list)?).await?;
     }
     let local_time = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::from_system_time(middle));
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
@@ -129,7 +129,8 @@ async fn ask(
 
 /// Asks the server for its role and its time.
 pub(crate) async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
-    let command = |name: &str| Ok::<_, ServerError>(Command { time_limit, ..Command::of("admin", &doc! { name: 1 })? });
+    let command =
+        |name: &str| Ok::<_, ServerError>(ServerCommand { time_limit, ..ServerCommand::of("admin", &doc! { name: 1 })? });
     match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name.
         Err(cause) if cause.has_code(codes::COMMAND_NOT_FOUND) => transport.run(command("isMaster")?).await,
@@ -180,14 +181,14 @@ fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
 fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure {
     let failure = Failure::cannot_run(format!("connecting to `{shown}`: {cause}; nothing was deleted"));
     match cause.obstacle() {
-        Some(Obstacle::WireVersion) => failure
+        Some(ConnectObstacle::WireVersion) => failure
             .hint("the server is older than MongoDB 4.2, and so are accounts of Azure Cosmos DB with the API version 3.6 (wire version 6) or 4.0 (7): \
                    upgrade the account's API version to 4.2 or later, under Features in the Azure portal"),
-        Some(Obstacle::Authentication) => failure.hint("check user, password and `authSource` of the connection string"),
+        Some(ConnectObstacle::Authentication) => failure.hint("check user, password and `authSource` of the connection string"),
         None if cause.is_unauthorized() && !with_user => {
             failure.hint("the server asks for a user; name one in the connection string")
         }
-        Some(Obstacle::Certificate) => {
+        Some(ConnectObstacle::Certificate) => {
             failure.hint("name the authority that signed the server's certificate with `tlsCAFile=` in the connection string")
         }
         None if cause.is_unreachable() => failure
@@ -199,21 +200,21 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::error::Kind;
+    use crate::server::error::FailureStage;
 
     #[test]
     fn the_hint_follows_from_the_kind_of_the_error() {
-        let unreachable = |obstacle| ServerError::new(Kind::Unreachable, "nobody".into()).with_obstacle(obstacle);
+        let unreachable = |obstacle| ServerError::new(FailureStage::Unreachable, "nobody".into()).with_obstacle(obstacle);
         let reported = |code| ServerError::reported(code, "no", "");
         for (cause, with_user, part) in [
             (unreachable(None), true, Some("check host and port")),
-            (unreachable(Some(Obstacle::WireVersion)), true, Some("upgrade the account's API version")),
-            (unreachable(Some(Obstacle::Authentication)), true, Some("check user, password")),
-            (unreachable(Some(Obstacle::Certificate)), true, Some("tlsCAFile=")),
+            (unreachable(Some(ConnectObstacle::WireVersion)), true, Some("upgrade the account's API version")),
+            (unreachable(Some(ConnectObstacle::Authentication)), true, Some("check user, password")),
+            (unreachable(Some(ConnectObstacle::Certificate)), true, Some("tlsCAFile=")),
             (reported(codes::AUTHENTICATION_FAILED), true, Some("check user, password")),
             (reported(codes::UNAUTHORIZED), false, Some("asks for a user")),
             (reported(codes::UNAUTHORIZED), true, None),
-            (ServerError::new(Kind::Network, "reset".into()), true, None),
+            (ServerError::new(FailureStage::Network, "reset".into()), true, None),
         ] {
             let failure = cannot_connect("mongodb://h", with_user, &cause);
             assert_eq!(failure.message, format!("connecting to `mongodb://h`: {cause}; nothing was deleted"));

@@ -9,7 +9,7 @@ use super::meter::Charges;
 use super::overload::Overload;
 use super::restriction::Restriction;
 use super::statement::{Statement, statements};
-use super::transport::Command;
+use super::transport::ServerCommand;
 use super::{Deployment, codes, privileges};
 use crate::plan::Selection;
 use crate::values::count_in;
@@ -92,7 +92,7 @@ pub(crate) async fn delete(
         Ok(command) => command,
         Err(cause) => return failed(DeleteError::fatal(format!("building the delete command: {cause}"))),
     };
-    match deployment.charged(Command::new(&selection.namespace.database, command), charges).await {
+    match deployment.charged(ServerCommand::new(&selection.namespace.database, command), charges).await {
         Ok(reply) => read(&reply),
         Err(cause) => failed(DeleteError::of_command(&cause, selection)),
     }

@@ -16,8 +16,8 @@ use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 use super::shard_key;
 use crate::plan::Selection;
 use conditions::{TypeConditions, types_expression};
+use range::IndexKey;
 pub(crate) use range::IndexRange;
-use range::Key;
 pub(crate) use state::DocumentState;
 pub(crate) use types::MAX_DEPTH;
 
@@ -35,7 +35,7 @@ pub(crate) fn filters(
     selection: &Selection,
 ) -> Result<Vec<(RawDocumentBuf, RawBson)>, bson::error::Error> {
     let mut filters = Vec::new();
-    let keys: Vec<Option<Key>> =
+    let keys: Vec<Option<IndexKey>> =
         range.map(|range| documents.iter().map(|state| range.key(&state.document)).collect()).unwrap_or_default();
     let mut begin = 0;
     while begin < documents.len() {

@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::error::ServerError;
 use super::timeout::with_timeout;
-use super::transport::{Batches, Command, ReadPreference, Transport};
+use super::transport::{Batches, ReadPreference, ServerCommand, Transport};
 
 /// A pool of connections to one deployment.
 pub(crate) struct Driver {
@@ -48,7 +48,7 @@ impl Driver {
 }
 
 impl Transport for Driver {
-    fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>> {
+    fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         let database = self.client.database(&command.database);
         let criteria = self.criteria(command.read_preference);
         let reply = async move {
@@ -58,7 +58,7 @@ impl Transport for Driver {
         Box::pin(with_timeout(command.time_limit, reply))
     }
 
-    fn open(&self, command: Command) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
+    fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
         let database = self.client.database(&command.database);
         let criteria = self.criteria(command.read_preference);
         let limit = command.time_limit;

@@ -17,12 +17,12 @@ pub(crate) type Result<T> = std::result::Result<T, ServerError>;
 /// An error of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
-    kind: Kind,
+    stage: FailureStage,
     message: String,
     /// The server's own code, if the server reported the error.
     code: Option<i32>,
     overload: Option<Overload>,
-    obstacle: Option<Obstacle>,
+    obstacle: Option<ConnectObstacle>,
     /// Whether the command failed before doing anything.
     is_refused: bool,
     /// Whether the server labelled the error as one after which the command can be sent again.
@@ -31,7 +31,7 @@ pub(crate) struct ServerError {
 
 /// The stage at which a command failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FailureStage {
     /// The server reported the error.
     Reported,
     /// The connection broke.
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
 
 /// A known reason why no connection can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Obstacle {
+pub(crate) enum ConnectObstacle {
     /// The driver does not speak the wire version of the server.
     WireVersion,
     Authentication,
@@ -65,9 +65,9 @@ impl ServerError {
         Self {
             code: Some(code),
             overload: overload::read(code, message),
-            obstacle: is_authentication.then_some(Obstacle::Authentication),
+            obstacle: is_authentication.then_some(ConnectObstacle::Authentication),
             is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT),
-            ..Self::new(Kind::Reported, coded(message, code, code_name))
+            ..Self::new(FailureStage::Reported, coded(message, code, code_name))
         }
     }
 
@@ -89,8 +89,8 @@ impl ServerError {
         reply.get_document("writeConcernError").ok().map(|error| Self { overload: None, ..Self::read(error) })
     }
 
-    pub(super) fn new(kind: Kind, message: String) -> Self {
-        Self { kind, message, code: None, overload: None, obstacle: None, is_refused: false, is_labelled_retryable: false }
+    pub(super) fn new(stage: FailureStage, message: String) -> Self {
+        Self { stage, message, code: None, overload: None, obstacle: None, is_refused: false, is_labelled_retryable: false }
     }
 
     pub(super) fn labelled_retryable(self, is_labelled_retryable: bool) -> Self {
@@ -98,19 +98,19 @@ impl ServerError {
     }
 
     pub(super) fn timeout(limit: Duration) -> Self {
-        Self::new(Kind::Timeout, format!("network error: no answer within {} s", limit.as_secs_f64()))
+        Self::new(FailureStage::Timeout, format!("network error: no answer within {} s", limit.as_secs_f64()))
     }
 
-    pub(super) fn with_obstacle(self, obstacle: Option<Obstacle>) -> Self {
+    pub(super) fn with_obstacle(self, obstacle: Option<ConnectObstacle>) -> Self {
         Self { obstacle, ..self }
     }
 
     pub(super) fn invalid_reply(message: &str) -> Self {
-        Self::new(Kind::InvalidReply, message.to_owned())
+        Self::new(FailureStage::InvalidReply, message.to_owned())
     }
 
     pub(super) fn other(message: impl Into<String>) -> Self {
-        Self::new(Kind::Other, message.into())
+        Self::new(FailureStage::Other, message.into())
     }
 
     /// Returns the server's own code, if the server reported the error.
@@ -128,28 +128,29 @@ impl ServerError {
     }
 
     /// Returns the known reason why no connection could be made.
-    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+    pub(crate) fn obstacle(&self) -> Option<ConnectObstacle> {
         self.obstacle
     }
 
     /// Tells whether a name of the connection string could not be resolved.
     pub(crate) fn is_dns(&self) -> bool {
-        self.kind == Kind::Dns
+        self.stage == FailureStage::Dns
     }
 
     /// Tells whether no reply came within the time limit.
     pub(crate) fn is_timeout(&self) -> bool {
-        self.kind == Kind::Timeout
+        self.stage == FailureStage::Timeout
     }
 
     /// Tells whether no server could be selected, after waiting for one.
     pub(crate) fn is_unreachable(&self) -> bool {
-        self.kind == Kind::Unreachable
+        self.stage == FailureStage::Unreachable
     }
 
     /// Tells whether the extent of what the command did is unknown.
     pub(crate) fn is_reply_lost(&self) -> bool {
-        matches!(self.kind, Kind::Network | Kind::Timeout | Kind::InvalidReply) || self.code.is_some_and(codes::is_reply_lost)
+        matches!(self.stage, FailureStage::Network | FailureStage::Timeout | FailureStage::InvalidReply)
+            || self.code.is_some_and(codes::is_reply_lost)
     }
 
     /// Tells whether a statement failed before doing anything. A statement that fails later has deleted documents that the
@@ -161,7 +162,7 @@ impl ServerError {
 
     /// Tells whether the command can be sent again.
     pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self.kind, Kind::Network | Kind::Timeout | Kind::Unreachable)
+        matches!(self.stage, FailureStage::Network | FailureStage::Timeout | FailureStage::Unreachable)
             || self.is_labelled_retryable
             || self.code.is_some_and(codes::is_retryable)
     }
@@ -240,11 +241,11 @@ mod tests {
             let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
         }
-        let network = ServerError::new(Kind::Network, String::new());
+        let network = ServerError::new(FailureStage::Network, String::new());
         assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable());
-        let unreachable = ServerError::new(Kind::Unreachable, String::new());
+        let unreachable = ServerError::new(FailureStage::Unreachable, String::new());
         assert!(!unreachable.is_reply_lost() && unreachable.is_retryable() && unreachable.is_unreachable());
-        let invalid = ServerError::new(Kind::InvalidReply, String::new());
+        let invalid = ServerError::new(FailureStage::InvalidReply, String::new());
         assert!(invalid.is_reply_lost() && !invalid.is_retryable());
         let labelled = ServerError::reported(0, "", "").labelled_retryable(true);
         assert!(labelled.is_retryable() && !labelled.is_reply_lost());

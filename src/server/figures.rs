@@ -6,7 +6,7 @@ use super::error::{Result, ServerError};
 use super::find::Query;
 use super::transport::ReadPreference;
 use super::{Deployment, codes};
-use crate::facts::{Collection, Figures, Kind, Topology};
+use crate::facts::{Collection, CollectionKind, Figures, Topology};
 use crate::flavor::ShardKeys;
 use crate::policy::namespace::Namespace;
 use crate::values::{count_in, integer_in};
@@ -15,16 +15,16 @@ use crate::values::{count_in, integer_in};
 /// never swept, and time-series collections whose buckets the deployment does not show have none.
 pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
     match &collection.kind {
-        Kind::View | Kind::Capped => Ok(Figures::default()),
-        Kind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
-        Kind::TimeSeries(_) => {
+        CollectionKind::View | CollectionKind::Capped => Ok(Figures::default()),
+        CollectionKind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
+        CollectionKind::TimeSeries(_) => {
             let document_count = count(deployment, &collection.storage()).await?;
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
             let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
             Ok(Figures { document_count, average_bytes, shard_key: Vec::new() })
         }
-        Kind::Plain | Kind::Clustered | Kind::CosmosRu => {
+        CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu => {
             let document_count = count(deployment, &collection.namespace).await?;
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);

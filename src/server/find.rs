@@ -10,14 +10,14 @@ use super::Deployment;
 use super::error::ServerError;
 use super::meter::Charges;
 use super::retry::{Retries, retry};
-use super::transport::{Batches, Command, ReadPreference};
+use super::transport::{Batches, ReadPreference, ServerCommand};
 use crate::policy::namespace::Namespace;
 
 /// A read that is yet to be sent: by default to the primary, without time limits, and with one retry.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     database: String,
-    kind: Kind,
+    kind: QueryKind,
     /// Further options of the command, by their names.
     options: Document,
     batch_size: Option<u32>,
@@ -25,15 +25,15 @@ pub(crate) struct Query {
     max_time: Option<Duration>,
     read_preference: ReadPreference,
     time_limit: Option<Duration>,
-    attempts: Attempts,
+    attempts: RetryMode,
     charges: Option<Charges>,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum QueryKind {
     Find {
         collection: String,
-        filter: Filter,
+        filter: QueryFilter,
     },
     Aggregate {
         collection: String,
@@ -45,13 +45,13 @@ enum Kind {
 
 /// A filter, decoded or not.
 #[derive(Debug, Clone)]
-pub(crate) enum Filter {
+pub(crate) enum QueryFilter {
     Document(Document),
     Raw(RawDocumentBuf),
 }
 
 #[derive(Debug, Clone)]
-enum Attempts {
+enum RetryMode {
     Once,
     Several,
     /// Each retry is logged, under this name.
@@ -59,20 +59,20 @@ enum Attempts {
 }
 
 impl Query {
-    pub(crate) fn find(namespace: &Namespace, filter: impl Into<Filter>) -> Self {
-        Self::new(&namespace.database, Kind::Find { collection: namespace.collection.clone(), filter: filter.into() })
+    pub(crate) fn find(namespace: &Namespace, filter: impl Into<QueryFilter>) -> Self {
+        Self::new(&namespace.database, QueryKind::Find { collection: namespace.collection.clone(), filter: filter.into() })
     }
 
     pub(crate) fn aggregate(namespace: &Namespace, stages: Vec<Document>) -> Self {
-        Self::new(&namespace.database, Kind::Aggregate { collection: namespace.collection.clone(), stages })
+        Self::new(&namespace.database, QueryKind::Aggregate { collection: namespace.collection.clone(), stages })
     }
 
     /// Creates a query from a command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
     pub(crate) fn listing(database: &str, command: Document) -> Self {
-        Self::new(database, Kind::Listing(command))
+        Self::new(database, QueryKind::Listing(command))
     }
 
-    fn new(database: &str, kind: Kind) -> Self {
+    fn new(database: &str, kind: QueryKind) -> Self {
         Self {
             database: database.to_owned(),
             kind,
@@ -82,7 +82,7 @@ impl Query {
             max_time: None,
             read_preference: ReadPreference::Primary,
             time_limit: None,
-            attempts: Attempts::Once,
+            attempts: RetryMode::Once,
             charges: None,
         }
     }
@@ -142,12 +142,12 @@ impl Query {
 
     /// Retries as [`Retries::several`] says, and not only once.
     pub(crate) fn retried(self) -> Self {
-        Self { attempts: Attempts::Several, ..self }
+        Self { attempts: RetryMode::Several, ..self }
     }
 
     /// Retries as [`Retries::patient`] says, and logs each retry under this name.
     pub(crate) fn retried_patiently(self, reported_as: &Namespace) -> Self {
-        Self { attempts: Attempts::Patient(reported_as.clone()), ..self }
+        Self { attempts: RetryMode::Patient(reported_as.clone()), ..self }
     }
 
     /// Adds the cost of the first batch to these charges.
@@ -214,13 +214,13 @@ impl Query {
         F: Future<Output = Result<T, ServerError>>,
     {
         let mut retries = match &self.attempts {
-            Attempts::Once => Retries::once(),
-            Attempts::Several => Retries::several(),
-            Attempts::Patient(_) => Retries::patient(),
+            RetryMode::Once => Retries::once(),
+            RetryMode::Several => Retries::several(),
+            RetryMode::Patient(_) => Retries::patient(),
         };
         let next_wait = |cause: &ServerError| {
             let wait = retries.wait(cause)?;
-            if let Attempts::Patient(namespace) = &self.attempts {
+            if let RetryMode::Patient(namespace) = &self.attempts {
                 warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
             }
             Some(wait)
@@ -229,9 +229,9 @@ impl Query {
     }
 
     /// Creates the command with everything that the deployment adds to it.
-    fn command(&self, deployment: &Deployment) -> Result<Command, ServerError> {
+    fn command(&self, deployment: &Deployment) -> Result<ServerCommand, ServerError> {
         let mut body = self.body(deployment)?;
-        if let (Kind::Find { .. } | Kind::Aggregate { .. }, Some(concern)) = (&self.kind, &deployment.read_concern) {
+        if let (QueryKind::Find { .. } | QueryKind::Aggregate { .. }, Some(concern)) = (&self.kind, &deployment.read_concern) {
             body.append(bson::raw::cstr!("readConcern"), RawDocumentBuf::try_from(concern)?);
         }
         if let Some(Bson::String(comment)) = deployment.comment() {
@@ -240,15 +240,15 @@ impl Query {
         Ok(self.addressed(body))
     }
 
-    fn addressed(&self, body: RawDocumentBuf) -> Command {
-        let command = Command::new(&self.database, body).read_preference(self.read_preference);
-        Command { time_limit: self.time_limit, ..command }
+    fn addressed(&self, body: RawDocumentBuf) -> ServerCommand {
+        let command = ServerCommand::new(&self.database, body).read_preference(self.read_preference);
+        ServerCommand { time_limit: self.time_limit, ..command }
     }
 
     fn body(&self, deployment: &Deployment) -> Result<RawDocumentBuf, ServerError> {
         let mut options = self.options.clone();
         let mut body = match &self.kind {
-            Kind::Find { collection, filter } => {
+            QueryKind::Find { collection, filter } => {
                 if let Some(size) = self.batch_size {
                     // A batch as long as the limit would leave the cursor open.
                     let is_limit = options.get_i64("limit").is_ok_and(|limit| limit == i64::from(size));
@@ -258,11 +258,11 @@ impl Query {
                 body.append(bson::raw::cstr!("filter"), filter.raw()?);
                 body
             }
-            Kind::Aggregate { collection, stages } => {
+            QueryKind::Aggregate { collection, stages } => {
                 let cursor = self.batch_size.map(|size| doc! { "batchSize": i64::from(size) }).unwrap_or_default();
                 RawDocumentBuf::try_from(&doc! { "aggregate": collection, "pipeline": stages, "cursor": cursor })?
             }
-            Kind::Listing(command) => RawDocumentBuf::try_from(command)?,
+            QueryKind::Listing(command) => RawDocumentBuf::try_from(command)?,
         };
         if let Some(hint) = self.hint.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
             options.insert("hint", hint);
@@ -278,7 +278,7 @@ impl Query {
     }
 }
 
-impl Filter {
+impl QueryFilter {
     fn raw(&self) -> Result<RawDocumentBuf, ServerError> {
         match self {
             Self::Document(filter) => Ok(RawDocumentBuf::try_from(filter)?),
@@ -287,13 +287,13 @@ impl Filter {
     }
 }
 
-impl From<Document> for Filter {
+impl From<Document> for QueryFilter {
     fn from(filter: Document) -> Self {
         Self::Document(filter)
     }
 }
 
-impl From<RawDocumentBuf> for Filter {
+impl From<RawDocumentBuf> for QueryFilter {
     fn from(filter: RawDocumentBuf) -> Self {
         Self::Raw(filter)
     }
@@ -332,20 +332,20 @@ fn whole(documents: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::server::codes;
-    use crate::server::scripted::{Answer, Script};
+    use crate::server::scripted::{Script, ScriptedReply};
 
     fn namespace() -> Namespace {
         Namespace { database: "app".into(), collection: "c".into() }
     }
 
-    fn stepped_down() -> Answer {
-        Answer::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""))
+    fn stepped_down() -> ScriptedReply {
+        ScriptedReply::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""))
     }
 
     #[tokio::test]
     async fn a_find_carries_what_the_deployment_adds() {
         let reply = doc! { "cursor": { "firstBatch": [{ "_id": 1 }], "id": 0_i64 }, "ok": 1.0 };
-        let script = Script::new([Answer::Reply(reply)]);
+        let script = Script::new([ScriptedReply::Reply(reply)]);
         let mut deployment = script.deployment();
         deployment.read_concern = Some(doc! { "level": "majority" });
         let find = Query::find(&namespace(), doc! { "a": 1 }).sort(doc! { "a": 1 }).limit(5).hint(Some("a_1"));
@@ -360,7 +360,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_without_hints_and_comments_gets_none() {
-        let script = Script::new([Answer::End]);
+        let script = Script::new([ScriptedReply::End]);
         let mut deployment = script.deployment();
         deployment.facts.capabilities = crate::flavor::Flavor::CosmosRu.capabilities(8);
         let aggregate = Query::aggregate(&namespace(), vec![doc! { "$limit": 1 }]).hint(Some("a_1"));
@@ -370,8 +370,8 @@ mod tests {
 
     #[tokio::test]
     async fn batches_follow_each_other_and_a_retry_begins_anew() {
-        let batch = |ids: &[i32]| Answer::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect());
-        let script = Script::new([batch(&[1, 2]), stepped_down(), batch(&[1, 2]), batch(&[]), batch(&[3]), Answer::End]);
+        let batch = |ids: &[i32]| ScriptedReply::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect());
+        let script = Script::new([batch(&[1, 2]), stepped_down(), batch(&[1, 2]), batch(&[]), batch(&[3]), ScriptedReply::End]);
         let found = Query::find(&namespace(), doc! {}).limit(3).batch_size(3).all(&script.deployment()).await.unwrap();
         assert_eq!(found, [doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
         let sent = script.sent();
@@ -384,7 +384,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_plan_of_a_query_is_asked_for_without_the_read_concern() {
-        let script = Script::new([Answer::Reply(doc! { "ok": 1.0 })]);
+        let script = Script::new([ScriptedReply::Reply(doc! { "ok": 1.0 })]);
         let mut deployment = script.deployment();
         deployment.read_concern = Some(doc! { "level": "majority" });
         let find = Query::find(&namespace(), doc! { "a": 1 }).max_time(Some(Duration::from_secs(1)));

@@ -9,7 +9,7 @@ use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::RecordGrant;
 use super::retry::{Retries, retry};
-use super::transport::{Command, ReadPreference};
+use super::transport::{ReadPreference, ServerCommand};
 use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
@@ -38,7 +38,7 @@ pub(crate) async fn insert(
         "ordered": true,
         "writeConcern": &deployment.write_concern,
     };
-    let command = Command::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
+    let command = ServerCommand::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
         // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
@@ -99,9 +99,9 @@ async fn find(deployment: &Deployment, namespace: &Namespace, page: Page, with_r
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::scripted::{Answer, Script};
+    use crate::server::scripted::{Script, ScriptedReply};
 
-    async fn inserted(answers: Vec<Answer>) -> (Result<()>, usize) {
+    async fn inserted(answers: Vec<ScriptedReply>) -> (Result<()>, usize) {
         let script = Script::new(answers);
         let namespace = Namespace { database: "ops".into(), collection: "runs".into() };
         let grant = RecordGrant::new(false).unwrap();
@@ -111,18 +111,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_run_whose_reply_was_lost_is_recorded_once() {
-        let stepped_down = || Answer::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""));
+        let stepped_down = || ScriptedReply::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""));
         let duplicate = || {
             let error = doc! { "index": 0, "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
-            Answer::Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
+            ScriptedReply::Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
         };
-        assert_eq!(inserted(vec![Answer::Reply(doc! { "n": 1, "ok": 1.0 })]).await, (Ok(()), 1));
+        assert_eq!(inserted(vec![ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })]).await, (Ok(()), 1));
         assert_eq!(inserted(vec![stepped_down(), duplicate()]).await, (Ok(()), 2));
         let (result, attempts) = inserted((0..4).map(|_| stepped_down()).collect()).await;
         assert!(result.is_err() && attempts == 4);
         let unmet = doc! { "n": 1, "ok": 1.0, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
-        assert!(inserted(vec![Answer::Reply(unmet)]).await.0.is_err());
-        let silent = Answer::Error(ServerError::timeout(MAX_INSERT_TIME));
+        assert!(inserted(vec![ScriptedReply::Reply(unmet)]).await.0.is_err());
+        let silent = ScriptedReply::Error(ServerError::timeout(MAX_INSERT_TIME));
         assert_eq!(inserted(vec![silent]).await.1, 1);
     }
 }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::document_match::DocumentState;
 use super::error::{Result, ServerError};
 use super::find::Query;
-use super::transport::Command;
+use super::transport::ServerCommand;
 use super::{Deployment, catalog, codes};
-use crate::facts::Kind;
+use crate::facts::CollectionKind;
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
 use bson::raw::{RawBson, RawBsonRef, cstr};
@@ -44,10 +44,10 @@ pub(crate) struct Put {
 pub(crate) async fn unsuitable(deployment: &Deployment, namespace: &Namespace) -> Result<Option<&'static str>> {
     let found = catalog::collection(deployment, namespace).await?;
     Ok(match found.map(|collection| collection.kind) {
-        Some(Kind::Capped) => Some("the collection is capped, and would drop other documents to make room"),
-        Some(Kind::View) => Some("a view holds no documents of its own"),
-        Some(Kind::TimeSeries(_)) => Some("a time-series collection does not keep documents as they are"),
-        Some(Kind::Plain | Kind::Clustered | Kind::CosmosRu) | None => None,
+        Some(CollectionKind::Capped) => Some("the collection is capped, and would drop other documents to make room"),
+        Some(CollectionKind::View) => Some("a view holds no documents of its own"),
+        Some(CollectionKind::TimeSeries(_)) => Some("a time-series collection does not keep documents as they are"),
+        Some(CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu) | None => None,
     })
 }
 
@@ -238,7 +238,7 @@ async fn write(
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }
-    let reply: Document = deployment.send(Command::new(&namespace.database, command)).await?;
+    let reply: Document = deployment.send(ServerCommand::new(&namespace.database, command)).await?;
     if let Some(why) = ServerError::of_write_concern(&reply) {
         put.unconfirmed = Some(why.to_string());
     }

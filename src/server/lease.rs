@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
-use super::transport::Command;
+use super::transport::ServerCommand;
 use super::{Deployment, codes, connect};
 use crate::lock::lease::{self, Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
@@ -118,7 +118,7 @@ impl LeaseStore {
             "ordered": true,
             "writeConcern": majority,
         };
-        let command = Command::of(&self.namespace.database, &self.deployment.marked(command))?;
+        let command = ServerCommand::of(&self.namespace.database, &self.deployment.marked(command))?;
         self.deployment.write(command.time_limit(MAX_COMMAND_TIME)).await
     }
 

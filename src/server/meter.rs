@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::Deployment;
 use super::error::ServerError;
 use super::timeout::with_timeout;
-use super::transport::{Command, Transport};
+use super::transport::{ServerCommand, Transport};
 
 /// A connection whose last request is known.
 pub(crate) struct Meter {
@@ -41,10 +41,10 @@ impl Charges {
 
 impl Deployment {
     /// Runs a command of a sweep within the time limit of commands. If the service bills requests, adds the cost to the charges.
-    pub(crate) async fn charged(&self, command: Command, charges: &Charges) -> Result<Document, ServerError> {
+    pub(crate) async fn charged(&self, command: ServerCommand, charges: &Charges) -> Result<Document, ServerError> {
         let Some(meter) = self.meter.clone() else { return self.send(command.time_limit(self.command_timeout)).await };
         let charges = charges.clone();
-        let ask = Command::of(&command.database, &doc! { "getLastRequestStatistics": 1 })?;
+        let ask = ServerCommand::of(&command.database, &doc! { "getLastRequestStatistics": 1 })?;
         let metered = async move {
             let _turn = meter.turn.lock().await;
             let reply = meter.transport.run(command).await;

@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::error::{Result, ServerError};
-use super::transport::Command;
+use super::transport::ServerCommand;
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
 
@@ -19,7 +19,7 @@ pub(crate) struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server for the privileges of the user.
 pub(crate) async fn ask(deployment: &Deployment) -> Result<Privileges> {
-    let status = deployment.send(Command::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
+    let status = deployment.send(ServerCommand::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
     let with_user = !documents("authenticatedUsers").is_empty();

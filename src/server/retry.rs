@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
     use crate::server::codes;
-    use crate::server::error::Kind;
+    use crate::server::error::FailureStage;
 
     fn failure(code: i32, message: &str) -> ServerError {
         ServerError::reported(code, message, "")
@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_patient_wait_for_a_server_again() {
-        let unreachable = || ServerError::new(Kind::Unreachable, String::new());
+        let unreachable = || ServerError::new(FailureStage::Unreachable, String::new());
         assert_eq!(attempts(Retries::once(), unreachable()).await.0, 1);
         assert_eq!(attempts(Retries::several(), unreachable()).await.0, 1);
         assert_eq!(attempts(Retries::patient(), unreachable()).await.0, 4);

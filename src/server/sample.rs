@@ -9,7 +9,7 @@ use super::error::Result;
 use super::find::Query;
 use super::transport::ReadPreference;
 use super::{Deployment, MAX_CONCURRENT_READS, catalog, figures};
-use crate::facts::{Collection, Kind};
+use crate::facts::{Collection, CollectionKind};
 use crate::policy::namespace::{Namespace, NamespacePattern};
 
 /// Maximum number of documents in a sample.
@@ -30,7 +30,10 @@ pub(crate) struct Counted {
 pub(crate) async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let catalog = catalog::catalog(deployment, &[&everything]).await?;
-    let fit = catalog.collections.into_iter().filter(|collection| !matches!(collection.kind, Kind::View | Kind::Capped));
+    let fit = catalog
+        .collections
+        .into_iter()
+        .filter(|collection| !matches!(collection.kind, CollectionKind::View | CollectionKind::Capped));
     let counted = stream::iter(fit).map(|collection| async move {
         // A collection that cannot be counted can still be chosen.
         let documents = figures::count(deployment, &collection.storage()).await.unwrap_or(0);

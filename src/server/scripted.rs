@@ -8,13 +8,13 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::error::ServerError;
-use super::transport::{Batches, Command, Transport};
+use super::transport::{Batches, ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout};
 use crate::facts::{ServerFacts, Topology};
 use crate::flavor::Flavor;
 
 /// The answer to one request.
-pub(crate) enum Answer {
+pub(crate) enum ScriptedReply {
     Reply(Document),
     /// One batch of a cursor.
     Batch(Vec<Document>),
@@ -25,12 +25,12 @@ pub(crate) enum Answer {
 /// The answers that are left, and the commands that were sent.
 #[derive(Default)]
 pub(crate) struct Script {
-    answers: Mutex<VecDeque<Answer>>,
-    sent: Mutex<Vec<Command>>,
+    answers: Mutex<VecDeque<ScriptedReply>>,
+    sent: Mutex<Vec<ServerCommand>>,
 }
 
 impl Script {
-    pub(crate) fn new(answers: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+    pub(crate) fn new(answers: impl IntoIterator<Item = ScriptedReply>) -> Arc<Self> {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
     }
 
@@ -39,8 +39,8 @@ impl Script {
         self.sent.lock().iter().map(|command| Document::try_from(&*command.body).unwrap()).collect()
     }
 
-    fn answer(&self) -> Answer {
-        self.answers.lock().pop_front().unwrap_or_else(|| Answer::Error(ServerError::other("the script is over")))
+    fn answer(&self) -> ScriptedReply {
+        self.answers.lock().pop_front().unwrap_or_else(|| ScriptedReply::Error(ServerError::other("the script is over")))
     }
 
     /// Returns a deployment of MongoDB 7.0 that answers from the script.
@@ -70,18 +70,18 @@ impl Script {
 }
 
 impl Transport for Arc<Script> {
-    fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>> {
+    fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         Box::pin(async move {
             self.sent.lock().push(command);
             match self.answer() {
-                Answer::Reply(reply) => Ok(reply),
-                Answer::Error(cause) => Err(cause),
-                Answer::Batch(_) | Answer::End => panic!("the script has a batch where a command is sent"),
+                ScriptedReply::Reply(reply) => Ok(reply),
+                ScriptedReply::Error(cause) => Err(cause),
+                ScriptedReply::Batch(_) | ScriptedReply::End => panic!("the script has a batch where a command is sent"),
             }
         })
     }
 
-    fn open(&self, command: Command) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
+    fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
         Box::pin(async move {
             self.sent.lock().push(command);
             Ok(Box::new(self.clone()) as Box<dyn Batches>)
@@ -93,12 +93,12 @@ impl Batches for Arc<Script> {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>> {
         Box::pin(async {
             match self.answer() {
-                Answer::Batch(batch) => {
+                ScriptedReply::Batch(batch) => {
                     Ok(Some(batch.iter().map(|document| RawDocumentBuf::try_from(document).unwrap()).collect()))
                 }
-                Answer::End => Ok(None),
-                Answer::Error(cause) => Err(cause),
-                Answer::Reply(_) => panic!("the script has a reply where a batch is fetched"),
+                ScriptedReply::End => Ok(None),
+                ScriptedReply::Error(cause) => Err(cause),
+                ScriptedReply::Reply(_) => panic!("the script has a reply where a batch is fetched"),
             }
         })
     }

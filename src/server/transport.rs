@@ -12,10 +12,10 @@ use super::error::ServerError;
 /// Sends commands to a deployment. Nothing is retried at this level.
 pub(crate) trait Transport: Send + Sync {
     /// Runs one command and returns its reply. A reply with `ok: 1` may still hold `writeErrors` and a `writeConcernError`.
-    fn run(&self, command: Command) -> BoxFuture<'_, Result<Document, ServerError>>;
+    fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>>;
 
     /// Runs one command that opens a cursor.
-    fn open(&self, command: Command) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>>;
+    fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>>;
 
     /// Ends the sessions on the servers.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -31,7 +31,7 @@ pub(crate) trait Batches: Send {
 
 /// One command, as a server receives it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Command {
+pub(crate) struct ServerCommand {
     pub database: String,
     /// The name of the command is its first key.
     pub body: RawDocumentBuf,
@@ -40,7 +40,7 @@ pub(crate) struct Command {
     pub time_limit: Option<Duration>,
 }
 
-impl Command {
+impl ServerCommand {
     /// Creates a command for the primary, without a time limit.
     pub(crate) fn new(database: &str, body: RawDocumentBuf) -> Self {
         Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, time_limit: None }

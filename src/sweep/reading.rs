@@ -7,7 +7,7 @@ use super::RuleSweep;
 use crate::plan::SweepRule;
 use crate::server::codes;
 use crate::server::error::{Result, ServerError};
-use crate::server::find::{Filter, Query};
+use crate::server::find::{Query, QueryFilter};
 use crate::server::privileges;
 use crate::server::restriction::Restriction;
 use crate::server::retry::{Retries, retry};
@@ -15,7 +15,7 @@ use crate::server::statement::{Statement, statements};
 
 impl RuleSweep {
     /// Returns a query on the collection with the documents of the rule. It is retried, and charged to the sweep.
-    pub(super) fn query(&self, filter: impl Into<Filter>) -> Query {
+    pub(super) fn query(&self, filter: impl Into<QueryFilter>) -> Query {
         let SweepRule { selection, namespace, .. } = &self.rule;
         Query::find(&selection.namespace, filter).charged_to(&self.charges).retried_patiently(namespace)
     }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
 use crate::report::lines::last;
-use crate::report::{Command, Report, RuleReport, Status};
+use crate::report::{Report, ReportCommand, RuleReport, Status};
 use crate::text::{bytes, clean, count, duration, plural};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
@@ -13,14 +13,14 @@ const MAX_URGENT: usize = 20;
 /// Returns the outcome of the run in a few words.
 pub(super) fn verdict(report: &Report) -> String {
     let bad = report.totals.failed + report.totals.refused;
-    if report.command == Command::Check {
+    if report.command == ReportCommand::Check {
         return match (bad, &report.server) {
             (0, Some(_)) => "ready to sweep".to_owned(),
             (0, None) => "no problem found".to_owned(),
             (bad, _) => format!("{} would not run", plural(bad as u64, "rule")),
         };
     }
-    if report.dry_run || report.command == Command::Audit {
+    if report.dry_run || report.command == ReportCommand::Audit {
         let ready = report.rules.iter().filter(|rule| rule.status == Status::Complete);
         return match ready.map(|rule| rule.expired_count).sum::<Option<u64>>() {
             None => "an unknown number of documents would go".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn head(report: &Report, verdict: &str) -> Markup {
     html! {
         p.kind { (title(report)) " " (status(report, report.status)) }
         h1 { (verdict) }
-        p.last { (if report.command == Command::Check { checked(report) } else { clean(&last(report).1) }) }
+        p.last { (if report.command == ReportCommand::Check { checked(report) } else { clean(&last(report).1) }) }
         (tiles(report))
         (run(report))
     }
@@ -135,7 +135,7 @@ pub(super) fn attention(report: &Report) -> Markup {
     html! {
         @if bad().next().is_some() {
             section.attention {
-                h2 { (if report.command == Command::Check { "Would not run" } else { "Not run to the end" }) }
+                h2 { (if report.command == ReportCommand::Check { "Would not run" } else { "Not run to the end" }) }
                 ul {
                     @for (index, rule) in sorted.take(MAX_URGENT) {
                         li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }

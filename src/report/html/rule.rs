@@ -11,7 +11,7 @@ use crate::instant::Instant;
 use crate::report::ages::age;
 use crate::report::lines::pauses;
 use crate::report::native_ttl::NativeSetting;
-use crate::report::{Command, PausedMs, Report, RuleReport, Status};
+use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status};
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
@@ -94,7 +94,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
     } = rule;
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
-    let check = report.command == Command::Check;
+    let check = report.command == ReportCommand::Check;
     let looked_at = *status != Status::Skipped && report.server.is_some();
     html! {
         dl.grid {

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::words::{
     about, code, deleted, found_by, is_counted, link, name, next_days, number_cell, rule_name, scrolling, share, status, swept,
 };
-use crate::report::{Command, Report, RuleReport, Status};
+use crate::report::{Report, ReportCommand, RuleReport, Status};
 use crate::text::{duration, plural};
 
 /// Shows the rules in a table, and those with nothing to report in a second table, which is folded.
@@ -27,7 +27,7 @@ pub(super) fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup 
 }
 
 fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
-    let (swept, counted, check) = (swept(report), is_counted(report), report.command == Command::Check);
+    let (swept, counted, check) = (swept(report), is_counted(report), report.command == ReportCommand::Check);
     let audit = report.rules.iter().any(|rule| rule.audit.is_some());
     let asked = report.server.is_some();
     let row = |index: usize| {

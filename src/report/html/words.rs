@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
-use crate::report::{Command, Report, RuleReport, Status, Strategy, lines};
+use crate::report::{Report, ReportCommand, RuleReport, Status, Strategy, lines};
 use crate::text::{self, clean, count};
 
 /// Maximum number of characters of an `_id` that are shown.
@@ -83,15 +83,15 @@ pub(super) fn rule_name(report: &Report, index: usize) -> Markup {
 
 /// Whether the run was one that deletes.
 pub(super) fn swept(report: &Report) -> bool {
-    report.command == Command::Sweep && !report.dry_run
+    report.command == ReportCommand::Sweep && !report.dry_run
 }
 
 /// Whether the run counted expired documents: a check never does, a sweep only if it asks for confirmation or a guard needs the count.
 pub(super) fn is_counted(report: &Report) -> bool {
     match report.command {
-        Command::Check => false,
-        Command::Audit => true,
-        Command::Sweep => report.dry_run || report.rules.iter().any(|rule| rule.expired_count.is_some()),
+        ReportCommand::Check => false,
+        ReportCommand::Audit => true,
+        ReportCommand::Sweep => report.dry_run || report.rules.iter().any(|rule| rule.expired_count.is_some()),
     }
 }
 
@@ -114,17 +114,17 @@ pub(super) fn found_by(rule: &RuleReport) -> Markup {
 
 /// Shows a status; in a check, `complete` is shown as `ok`.
 pub(super) fn status(report: &Report, status: Status) -> Markup {
-    let is_ok = report.command == Command::Check && status == Status::Complete;
+    let is_ok = report.command == ReportCommand::Check && status == Status::Complete;
     html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }
 }
 
 /// Returns the name of the command.
 pub(super) fn title(report: &Report) -> &'static str {
     match report.command {
-        Command::Check => "sweeper check",
-        Command::Audit => "sweeper audit",
-        Command::Sweep if report.dry_run => "sweeper dry run",
-        Command::Sweep => "sweeper sweep",
+        ReportCommand::Check => "sweeper check",
+        ReportCommand::Audit => "sweeper audit",
+        ReportCommand::Sweep if report.dry_run => "sweeper dry run",
+        ReportCommand::Sweep => "sweeper sweep",
     }
 }
 

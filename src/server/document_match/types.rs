@@ -35,7 +35,7 @@ impl Types {
     /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice: mongod compares the first value of
     /// that name twice, and the second never.
     pub(super) fn of(document: &RawDocument) -> Option<Self> {
-        let mut walk = Walk { deepest: 0, has_code_scope: false };
+        let mut walk = TypeWalk { deepest: 0, has_code_scope: false };
         let compared = walk.document(document, 0)?;
         let fields = document.iter().map(|element| Some(FieldType::of(element.ok()?.1))).collect::<Option<_>>()?;
         Some(Self { compared, fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
@@ -43,12 +43,12 @@ impl Types {
 }
 
 /// The findings on the way through a document.
-struct Walk {
+struct TypeWalk {
     deepest: usize,
     has_code_scope: bool,
 }
 
-impl Walk {
+impl TypeWalk {
     fn document(&mut self, document: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
         let mut names: Vec<&str> = document.iter().map(|element| Some(element.ok()?.0.as_str())).collect::<Option<_>>()?;
         names.sort_unstable();

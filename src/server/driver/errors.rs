@@ -4,7 +4,7 @@ use std::io;
 
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 
-use crate::server::error::{Kind, Obstacle, ServerError, brief};
+use crate::server::error::{ConnectObstacle, FailureStage, ServerError, brief};
 
 impl From<Error> for ServerError {
     fn from(error: Error) -> Self {
@@ -24,22 +24,22 @@ fn converted(error: &Error) -> ServerError {
         }
         ErrorKind::Authentication { message, .. } => {
             let message = format!("authentication failed: {}", brief(message));
-            ServerError::new(Kind::Other, message).with_obstacle(Some(Obstacle::Authentication))
+            ServerError::new(FailureStage::Other, message).with_obstacle(Some(ConnectObstacle::Authentication))
         }
         ErrorKind::Io(io) => {
-            let kind = if io.kind() == io::ErrorKind::TimedOut { Kind::Timeout } else { Kind::Network };
-            said(kind, format!("network error: {io}"))
+            let stage = if io.kind() == io::ErrorKind::TimedOut { FailureStage::Timeout } else { FailureStage::Network };
+            said(stage, format!("network error: {io}"))
         }
         ErrorKind::ConnectionPoolCleared { .. } => {
             let message = "the connection was given up: the server did not answer its heartbeat";
-            ServerError::new(Kind::Network, message.into())
+            ServerError::new(FailureStage::Network, message.into())
         }
-        ErrorKind::ServerSelection { message, .. } => said(Kind::Unreachable, selection(message)),
-        ErrorKind::DnsResolve { message, .. } => ServerError::new(Kind::Dns, format!("DNS: {}", brief(message))),
-        ErrorKind::InvalidTlsConfig { message, .. } => said(Kind::Other, format!("TLS: {}", brief(message))),
+        ErrorKind::ServerSelection { message, .. } => said(FailureStage::Unreachable, selection(message)),
+        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", brief(message))),
+        ErrorKind::InvalidTlsConfig { message, .. } => said(FailureStage::Other, format!("TLS: {}", brief(message))),
         // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
         ErrorKind::InvalidArgument { message, .. } => ServerError::other(message.trim_end_matches('.')),
-        ErrorKind::IncompatibleServer { message, .. } => said(Kind::Other, brief(message)),
+        ErrorKind::IncompatibleServer { message, .. } => said(FailureStage::Other, brief(message)),
         ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
@@ -47,9 +47,9 @@ fn converted(error: &Error) -> ServerError {
 }
 
 /// Creates an error whose message may name an obstacle.
-fn said(kind: Kind, message: String) -> ServerError {
+fn said(stage: FailureStage, message: String) -> ServerError {
     let obstacle = obstacle(&message);
-    ServerError::new(kind, message).with_obstacle(obstacle)
+    ServerError::new(stage, message).with_obstacle(obstacle)
 }
 
 /// Finds the causes in the driver's description of the topology: `... Error: Kind: I/O error: Connection refused (os error 111),
@@ -68,14 +68,14 @@ fn selection(message: &str) -> String {
 }
 
 /// Recognises an obstacle by the words of the driver, which reports it in no other way.
-fn obstacle(message: &str) -> Option<Obstacle> {
+fn obstacle(message: &str) -> Option<ConnectObstacle> {
     let says = |words: &str| message.contains(words);
     if says("wire version") {
-        Some(Obstacle::WireVersion)
+        Some(ConnectObstacle::WireVersion)
     } else if says("uthentication failed") {
-        Some(Obstacle::Authentication)
+        Some(ConnectObstacle::Authentication)
     } else if says("UnknownIssuer") || says("BadSignature") {
-        Some(Obstacle::Certificate)
+        Some(ConnectObstacle::Certificate)
     } else {
         None
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn unreachable(message: &str) -> ServerError {
-        said(Kind::Unreachable, selection(message))
+        said(FailureStage::Unreachable, selection(message))
     }
 
     #[test]
@@ -99,9 +99,9 @@ mod tests {
         assert_eq!(error.to_string(), "no suitable server answered in time: I/O error: Connection refused (os error 111)");
         assert!(error.is_unreachable() && error.obstacle().is_none());
         let too_old = unreachable("Server at h:1 reports wire version 7, but this version of the driver requires at least 8.");
-        assert_eq!(too_old.obstacle(), Some(Obstacle::WireVersion));
+        assert_eq!(too_old.obstacle(), Some(ConnectObstacle::WireVersion));
         let certificate = unreachable("Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {}");
-        assert_eq!(certificate.obstacle(), Some(Obstacle::Certificate));
+        assert_eq!(certificate.obstacle(), Some(ConnectObstacle::Certificate));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::support::native::{RULES, column, command, deployment, indexes, native};
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
-use ttl_sweeper::facts::{Catalog, Collection, IndexFacts, Kind};
+use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts};
 use ttl_sweeper::native::diff::{Difference, diff};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::parse;
@@ -111,7 +111,7 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
 }
 
 /// Compares one rule for `a.c` with a collection that exists on no server.
-fn compared(keys: &str, kind: Kind, index: &Document, wire_version: i32) -> Vec<Difference> {
+fn compared(keys: &str, kind: CollectionKind, index: &Document, wire_version: i32) -> Vec<Difference> {
     let text = format!("version: 1\ncollections: [{{namespace: a.c, expireAfter: 1d, {keys}}}]");
     let policy = parse::parse("p", &text, &|_| None, true).unwrap();
     let index = IndexFacts {
@@ -132,18 +132,25 @@ fn compared(keys: &str, kind: Kind, index: &Document, wire_version: i32) -> Vec<
 #[test]
 fn what_older_and_newer_servers_take_decides_the_change() {
     for (keys, kind, index, wire_version, state, change) in [
-        ("field: at", Kind::Plain, doc! { "key": { "at": 1 } }, 13, "missing", None),
-        ("field: at", Kind::Plain, doc! { "key": { "at": 1 } }, 14, "missing", Some("collMod")),
-        ("field: at", Kind::Capped, doc! { "key": { "x": 1 } }, 21, "impossible", None),
-        ("field: at", Kind::Capped, doc! { "key": { "x": 1 } }, 22, "missing", Some("createIndexes")),
-        ("field: at, filter: {s: {$in: [1]}}", Kind::Plain, doc! { "key": { "x": 1 } }, 13, "impossible", None),
-        ("field: at, filter: {s: {$in: [1]}}", Kind::Plain, doc! { "key": { "x": 1 } }, 17, "missing", Some("createIndexes")),
-        ("field: at", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": f64::NAN }, 17, "differs", Some("collMod")),
-        ("field: at", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 86400.9 }, 17, "same", None),
-        ("field: at", Kind::Plain, doc! { "key": { "at": 1.0 }, "ttl": 86400_i64 }, 17, "same", None),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "at": 1 } }, 13, "missing", None),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "at": 1 } }, 14, "missing", Some("collMod")),
+        ("field: at", CollectionKind::Capped, doc! { "key": { "x": 1 } }, 21, "impossible", None),
+        ("field: at", CollectionKind::Capped, doc! { "key": { "x": 1 } }, 22, "missing", Some("createIndexes")),
+        ("field: at, filter: {s: {$in: [1]}}", CollectionKind::Plain, doc! { "key": { "x": 1 } }, 13, "impossible", None),
+        (
+            "field: at, filter: {s: {$in: [1]}}",
+            CollectionKind::Plain,
+            doc! { "key": { "x": 1 } },
+            17,
+            "missing",
+            Some("createIndexes"),
+        ),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "at": 1 }, "ttl": f64::NAN }, 17, "differs", Some("collMod")),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "at": 1 }, "ttl": 86400.9 }, 17, "same", None),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "at": 1.0 }, "ttl": 86400_i64 }, 17, "same", None),
         (
             "field: at, filter: {n: 5}",
-            Kind::Plain,
+            CollectionKind::Plain,
             doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "n": 5.0 } },
             17,
             "same",
@@ -151,19 +158,26 @@ fn what_older_and_newer_servers_take_decides_the_change() {
         ),
         (
             "field: at, filter: {n: 5}",
-            Kind::Plain,
+            CollectionKind::Plain,
             doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "n": 6 } },
             17,
             "missing",
             Some("createIndexes"),
         ),
-        ("field: at, enabled: false", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 60 }, 17, "differs", None),
-        ("field: at, enabled: false", Kind::Plain, doc! { "key": { "at": 1 } }, 17, "same", None),
-        ("field: at", Kind::Plain, doc! { "key": { "$**": 1 }, "name": "at_1" }, 17, "missing", Some("createIndexes")),
-        ("field: at, collation: {locale: en}", Kind::Plain, doc! { "key": { "at": 1 }, "ttl": 86400 }, 17, "same", None),
+        ("field: at, enabled: false", CollectionKind::Plain, doc! { "key": { "at": 1 }, "ttl": 60 }, 17, "differs", None),
+        ("field: at, enabled: false", CollectionKind::Plain, doc! { "key": { "at": 1 } }, 17, "same", None),
+        ("field: at", CollectionKind::Plain, doc! { "key": { "$**": 1 }, "name": "at_1" }, 17, "missing", Some("createIndexes")),
+        (
+            "field: at, collation: {locale: en}",
+            CollectionKind::Plain,
+            doc! { "key": { "at": 1 }, "ttl": 86400 },
+            17,
+            "same",
+            None,
+        ),
         (
             "field: at, filter: {s: x}, collation: {locale: en}",
-            Kind::Plain,
+            CollectionKind::Plain,
             doc! { "key": { "at": 1 }, "ttl": 86400, "partial": { "s": "x" } },
             17,
             "missing",

@@ -2,9 +2,9 @@
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
-use ttl_sweeper::facts::{Catalog, Collection, IndexFacts, Kind, ServerFacts, Topology};
+use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, Topology};
 use ttl_sweeper::flavor::Flavor;
-use ttl_sweeper::native::import::{self, Imported, Source};
+use ttl_sweeper::native::import::{self, ImportSource, Imported};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{Policy, parse};
 
@@ -32,8 +32,8 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
         expire_after_seconds: Some(60.into()),
     };
     let namespace = Namespace { database: namespace.0.into(), collection: namespace.1.into() };
-    let collection = Collection { indexes: vec![index], ..Collection::new(namespace, Kind::Plain) };
-    let source = Source { uri: "mongodb://h", at: DateTime::from_millis(0), server: &facts };
+    let collection = Collection { indexes: vec![index], ..Collection::new(namespace, CollectionKind::Plain) };
+    let source = ImportSource { uri: "mongodb://h", at: DateTime::from_millis(0), server: &facts };
     import::policy(&source, &Catalog { collections: vec![collection], unreadable: Vec::new() })
 }
 
