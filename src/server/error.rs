@@ -42,6 +42,8 @@ pub(crate) enum FailureStage {
     InvalidReply,
     /// No server could be selected, after waiting for one.
     Unreachable,
+    /// The command got no connection, because an error of another command had closed all of them.
+    NotSent,
     /// A name of the connection string could not be resolved.
     Dns,
     Other,
@@ -162,7 +164,8 @@ impl ServerError {
 
     /// Tells whether the command can be sent again.
     pub(crate) fn is_retryable(&self) -> bool {
-        matches!(self.stage, FailureStage::Network | FailureStage::Timeout | FailureStage::Unreachable)
+        use FailureStage::{Network, NotSent, Timeout, Unreachable};
+        matches!(self.stage, Network | Timeout | Unreachable | NotSent)
             || self.is_labelled_retryable
             || self.code.is_some_and(codes::is_retryable)
     }

@@ -30,10 +30,7 @@ fn converted(error: &Error) -> ServerError {
             let stage = if io.kind() == io::ErrorKind::TimedOut { FailureStage::Timeout } else { FailureStage::Network };
             said(stage, format!("network error: {io}"))
         }
-        ErrorKind::ConnectionPoolCleared { .. } => {
-            let message = "the connection was given up: the server did not answer its heartbeat";
-            ServerError::new(FailureStage::Network, message.into())
-        }
+        ErrorKind::ConnectionPoolCleared { message, .. } => pool_cleared(message),
         ErrorKind::ServerSelection { message, .. } => said(FailureStage::Unreachable, selection(message)),
         ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", brief(message))),
         ErrorKind::InvalidTlsConfig { message, .. } => said(FailureStage::Other, format!("TLS: {}", brief(message))),
@@ -43,6 +40,18 @@ fn converted(error: &Error) -> ServerError {
         ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
+    }
+}
+
+/// Converts the error of a command whose connection was given up. The driver has one kind for two cases and tells them apart only
+/// by its words (mongo-rust-driver 3.8 `cmap/conn.rs`, `error.rs`).
+fn pool_cleared(message: &str) -> ServerError {
+    if message.contains("interrupted") {
+        let message = "the connection was given up: the server did not answer its heartbeat";
+        ServerError::new(FailureStage::Network, message.into())
+    } else {
+        let message = "no connection: all of them were given up after an error of another command";
+        ServerError::new(FailureStage::NotSent, message.into())
     }
 }
 
@@ -102,6 +111,14 @@ mod tests {
         assert_eq!(too_old.obstacle(), Some(ConnectObstacle::WireVersion));
         let certificate = unreachable("Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {}");
         assert_eq!(certificate.obstacle(), Some(ConnectObstacle::Certificate));
+    }
+
+    #[test]
+    fn a_command_that_got_no_connection_was_not_sent() {
+        let not_sent = pool_cleared("Connection pool for h:1 cleared because another operation failed with: Kind: I/O error");
+        assert!(!not_sent.is_reply_lost() && not_sent.is_retryable());
+        let interrupted = pool_cleared("Connection to h:1 interrupted due to server monitor timeout");
+        assert!(interrupted.is_reply_lost() && interrupted.is_retryable());
     }
 
     #[test]
