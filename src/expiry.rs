@@ -3,6 +3,7 @@
 
 pub(crate) mod classes;
 mod earliest;
+pub(crate) mod expression;
 pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use crate::policy::DateFormat;
 use crate::values::last_object_id;
+use expression::{is_type, when, with};
 
 /// Magnitude that separates epoch seconds (below it) from epoch milliseconds: 10^11 ms is March 1973, 10^11 s is the year 5138.
 const SECONDS_OR_MILLIS: i64 = 100_000_000_000;
@@ -91,18 +93,15 @@ impl Expiry {
     /// `None` if the rule has no `ttlField`.
     pub fn ttl_not_positive(&self) -> Option<Document> {
         let ttl_field = self.ttl_field.as_ref()?;
-        let ttl = || Bson::from(format!("${ttl_field}"));
+        let ttl = Bson::from(format!("${ttl_field}"));
         let mut all = vec![
             self.dated(self.latest()),
-            doc! { "$expr": { "$let": {
-                "vars": { "ttl": whole_int32(ttl()) },
-                // A null ttl compares below every number, so its type is checked as well.
-                "in": { "$and": [
-                    { "$ne": ["$$ttl", Bson::Null] },
-                    { "$lte": ["$$ttl", 0] },
-                    { "$ne": ["$$ttl", -1] },
-                ] },
-            } } },
+            // A null ttl compares below every number, so its type is checked as well.
+            doc! { "$expr": with("ttl", whole_int32(ttl), doc! { "$and": [
+                { "$ne": ["$$ttl", Bson::Null] },
+                { "$lte": ["$$ttl", 0] },
+                { "$ne": ["$$ttl", -1] },
+            ] }) },
         ];
         all.extend(self.filter.clone());
         Some(doc! { "$and": all })
@@ -178,7 +177,7 @@ impl Expiry {
 
     /// Returns an aggregation expression that tells whether a document with a value in its ttl field has expired. The expression
     /// fails on no value.
-    fn own_ttl_expired(&self, ttl_field: &str) -> Document {
+    fn own_ttl_expired(&self, ttl_field: &str) -> Bson {
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let (now, per_second, earliest) = match self.format {
             DateFormat::Date => (Bson::from(self.as_of), 1000, self.earliest()),
@@ -186,24 +185,20 @@ impl Expiry {
             DateFormat::EpochSeconds => (Bson::from(self.as_of.timestamp_millis() as f64 / 1000.0), 1, self.earliest()),
             DateFormat::ObjectId => (Bson::from(self.as_of), 1000, doc! { "$toDate": self.earliest() }.into()),
         };
-        doc! { "$let": {
-            "vars": { "ttl": whole_int32(Bson::from(format!("${ttl_field}"))), "earliest": earliest },
-            "in": { "$let": {
-                "vars": { "after": { "$switch": {
-                    "branches": [
-                        { "case": { "$eq": ["$$ttl", Bson::Null] }, "then": default },
-                        { "case": { "$gt": ["$$ttl", 0] }, "then": "$$ttl" },
-                    ],
-                    "default": Bson::Null,
-                } } },
-                // On the right, null (the document never expires) is not above any date; on the left, it would be below all of
-                // them.
-                "in": { "$lte": [
-                    { "$ifNull": ["$$earliest", Bson::MaxKey] },
-                    { "$subtract": [now, { "$multiply": ["$$after", per_second] }] },
-                ] },
-            } },
-        } }
+        let after = doc! { "$switch": {
+            "branches": [
+                { "case": { "$eq": ["$$ttl", Bson::Null] }, "then": default },
+                { "case": { "$gt": ["$$ttl", 0] }, "then": "$$ttl" },
+            ],
+            "default": Bson::Null,
+        } };
+        // On the right, null (the document never expires) is not above any date; on the left, it would be below all of them.
+        let is_over = doc! { "$lte": [
+            { "$ifNull": ["$$earliest", Bson::MaxKey] },
+            { "$subtract": [now, { "$multiply": ["$$after", per_second] }] },
+        ] };
+        let ttl = whole_int32(Bson::from(format!("${ttl_field}")));
+        with("ttl", ttl, with("earliest", earliest, with("after", after, is_over)))
     }
 }
 
@@ -221,20 +216,16 @@ fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
 ///
 /// Source: Azure Cosmos DB for MongoDB, "Time to live": values of other types are stored but are not meaningful.
 fn whole_int32(value: Bson) -> Bson {
-    let is_type = |name: &str| doc! { "$eq": [{ "$type": value.clone() }, name] };
-    // The conditions are nested because `$trunc` fails on a string and only a branch of `$cond` is certain not to be evaluated.
+    // The choices are nested because `$trunc` fails on a string, and only a branch that is not taken is certain not to be evaluated.
     // The most frequent type comes first.
     let fits = doc! { "$and": [
         { "$gte": [value.clone(), i32::MIN] },
         { "$lte": [value.clone(), i32::MAX] },
         { "$eq": [{ "$trunc": value.clone() }, value.clone()] },
     ] };
-    let other = doc! { "$cond": [
-        { "$or": [is_type("long"), is_type("double")] },
-        { "$cond": [fits, value.clone(), Bson::Null] },
-        Bson::Null,
-    ] };
-    doc! { "$cond": [is_type("int"), value, other] }.into()
+    let may_fit = doc! { "$or": [is_type(value.clone(), "long"), is_type(value.clone(), "double")] };
+    let other = when(may_fit, when(fits, value.clone(), Bson::Null), Bson::Null);
+    when(is_type(value.clone(), "int"), value, other)
 }
 
 /// Returns the types that count as a date in a format, by their `$type` names.

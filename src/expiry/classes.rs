@@ -3,6 +3,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::expression::{when, with};
 use super::{Expiry, earliest, element_types, shape, whole_int32};
 use crate::policy::DateFormat;
 
@@ -90,9 +91,11 @@ impl Expiry {
         with_ms.insert("ms", self.millis("$e"));
         months.insert(
             "m",
-            doc! { "$let": { "vars": { "at": { "$toDate": inside } }, "in": {
-                "$add": [{ "$multiply": [12, { "$year": "$$at" }] }, { "$month": "$$at" }, -1],
-            } } },
+            with(
+                "at",
+                doc! { "$toDate": inside },
+                doc! { "$add": [{ "$multiply": [12, { "$year": "$$at" }] }, { "$month": "$$at" }, -1] },
+            ),
         );
         vec![
             doc! { "$match": self.predicate() },
@@ -106,12 +109,9 @@ impl Expiry {
     fn rest(&self, age_bounds: &[i64]) -> Vec<Document> {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
-        let undated = doc! { "$cond": [{ "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null] };
+        let undated = when(doc! { "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);
         // One value, so that no field of the document can collide with a name.
-        let seen = doc! { "$let": {
-            "vars": { "e": self.earliest() },
-            "in": { "e": "$$e", "ttl": ttl, "r": undated },
-        } };
+        let seen = with("e", self.earliest(), doc! { "e": "$$e", "ttl": ttl, "r": undated });
         let after = doc! { "$ifNull": ["$s.ttl", default] };
         let mut reasons = vec![doc! { "case": { "$ne": ["$s.r", Bson::Null] }, "then": "$s.r" }];
         if self.not_before_1970 {
@@ -134,11 +134,11 @@ impl Expiry {
             { "$gt": ["$left", 0] },
             { "$lte": ["$left", i64::from(FORECAST_DAYS) * DAY_MS] },
         ] };
-        let dated = |value: Bson| doc! { "$cond": [{ "$eq": ["$r", Bson::Null] }, value, Bson::Null] };
+        let dated = |value: Bson| when(doc! { "$eq": ["$r", Bson::Null] }, value, Bson::Null);
         let key = doc! {
             "r": "$r",
             "a": dated(place(&self.age(), age_bounds)),
-            "d": { "$cond": [within, { "$ceil": { "$divide": ["$left", DAY_MS] } }, Bson::Null] },
+            "d": when(within, doc! { "$ceil": { "$divide": ["$left", DAY_MS] } }, Bson::Null),
             "f": dated(doc! { "$gte": ["$ms", FAR_MS] }.into()),
         };
         vec![
@@ -168,7 +168,7 @@ impl Expiry {
 
 /// Returns a stage that counts documents by a key and, for documents for which `named` is true, collects some `_id`s.
 fn grouped(key: Bson, named: Bson) -> Document {
-    let id = doc! { "$cond": [named, "$_id", "$$REMOVE"] };
+    let id = when(named, "$_id", "$$REMOVE");
     doc! { "$group": {
         "_id": key,
         "n": { "$sum": 1 },
@@ -187,12 +187,11 @@ fn place(value: &Document, bounds: &[i64]) -> Bson {
         }
         let middle = bounds.len() / 2;
         let at_or_above = below + i32::try_from(middle).unwrap_or(i32::MAX) + 1;
-        doc! { "$cond": [
-            { "$gte": [value, bounds[middle]] },
+        when(
+            doc! { "$gte": [value, bounds[middle]] },
             among(value, &bounds[middle + 1..], at_or_above),
             among(value, &bounds[..middle], below),
-        ] }
-        .into()
+        )
     }
-    doc! { "$let": { "vars": { "age": value.clone() }, "in": among("$$age", bounds, 0) } }.into()
+    with("age", value.clone(), among("$$age", bounds, 0))
 }

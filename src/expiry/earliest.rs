@@ -6,6 +6,8 @@
 
 use bson::{Bson, Document, doc};
 
+use super::expression::{is_type, when, with};
+
 /// Returns an expression for the least value of one of `types`, within `bounds`, at `path`; null if there is none.
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
@@ -45,7 +47,7 @@ impl ArrayWalk<'_> {
         } else {
             doc! { "$min": elements }
         };
-        let_v(value, doc! { "$cond": [{ "$isArray": ["$$v"] }, of_elements, self.single()] })
+        with("v", value, when(doc! { "$isArray": ["$$v"] }, of_elements, self.single()))
     }
 
     /// Returns the same for a value if the path continues with at least one more name.
@@ -60,7 +62,8 @@ impl ArrayWalk<'_> {
             Some(index) => doc! { self.gather: [through, self.at(doc! { "$arrayElemAt": ["$$v", index] }.into(), below)] }.into(),
             None => through,
         };
-        let_v(
+        with(
+            "v",
             value,
             doc! { "$switch": {
                 "branches": [
@@ -74,7 +77,7 @@ impl ArrayWalk<'_> {
 
     /// Returns the same for a value that was reached by its position in an array.
     fn at(&self, value: Bson, rest: &[&str]) -> Bson {
-        if rest.is_empty() { let_v(value, self.single()) } else { self.inside(value, rest) }
+        if rest.is_empty() { with("v", value, self.single()) } else { self.inside(value, rest) }
     }
 
     fn counts(&self) -> bool {
@@ -87,13 +90,13 @@ impl ArrayWalk<'_> {
     }
 
     /// Returns the expression for `$$v` if it is not an array.
-    fn single(&self) -> Document {
+    fn single(&self) -> Bson {
         let one = if self.counts() { Bson::from(1) } else { "$$v".into() };
-        doc! { "$cond": [self.is_date("$$v"), one, self.nothing()] }
+        when(self.is_date("$$v"), one, self.nothing())
     }
 
     fn is_date(&self, value: &str) -> Document {
-        let any: Vec<Document> = self.types.iter().map(|name| is_type(value, name)).collect();
+        let any: Vec<Bson> = self.types.iter().map(|name| is_type(value, name)).collect();
         if self.types.contains(&"double") {
             // NaN sorts below every number and would be the earliest.
             let mut all = vec![doc! { "$or": any }, doc! { "$gte": [value, f64::NEG_INFINITY] }];
@@ -103,16 +106,6 @@ impl ArrayWalk<'_> {
             doc! { "$or": any }
         }
     }
-}
-
-/// Returns an expression that tells whether a value has a type.
-pub(super) fn is_type(value: &str, name: &str) -> Document {
-    doc! { "$eq": [{ "$type": value }, name] }
-}
-
-/// Returns an expression that evaluates `body` with the value as `$$v`.
-pub(super) fn let_v(value: Bson, body: Document) -> Bson {
-    doc! { "$let": { "vars": { "v": value }, "in": body } }.into()
 }
 
 /// Returns the array position that MongoDB also takes a name for: decimal digits without a leading zero. `None` for other names.

@@ -2,7 +2,8 @@
 
 use bson::{Bson, Document, doc};
 
-use super::earliest::{is_type, let_v, position};
+use super::earliest::position;
+use super::expression::{is_type, when, with};
 use crate::policy::DateFormat;
 
 /// A number under a date rule that is a plausible date as epoch seconds: 1973 to 5138.
@@ -21,17 +22,18 @@ pub(crate) fn shape(path: &str, format: DateFormat) -> Bson {
 }
 
 fn value(value_of: Bson, rest: &[&str], format: DateFormat) -> Bson {
-    let Some((name, below)) = rest.split_first() else { return let_v(value_of, leaf(format)) };
+    let Some((name, below)) = rest.split_first() else { return with("v", value_of, leaf(format)) };
     // A path through an array may lead to several values or to none.
-    let found = doc! { "$cond": [{ "$eq": [{ "$size": format!("$$v.{}", rest.join(".")) }, 0] }, "missing", "arrayWithoutDate"] };
+    let found = when(doc! { "$eq": [{ "$size": format!("$$v.{}", rest.join(".")) }, 0] }, "missing", "arrayWithoutDate");
     let array = match position(name) {
         Some(index) => {
             let element = doc! { "$arrayElemAt": ["$$v", index] };
-            doc! { "$cond": [{ "$gt": [{ "$size": "$$v" }, index] }, value(element.into(), below, format), found] }
+            when(doc! { "$gt": [{ "$size": "$$v" }, index] }, value(element.into(), below, format), found)
         }
         None => found,
     };
-    let_v(
+    with(
+        "v",
         value_of,
         doc! { "$switch": {
             "branches": [
@@ -48,11 +50,7 @@ fn leaf(format: DateFormat) -> Document {
     // `$in` with a list is not used, because Azure Cosmos DB does not support it in expressions.
     let is = |names: &[&str]| doc! { "$or": names.iter().map(|name| is_type("$$v", name)).collect::<Vec<_>>() };
     let nested = doc! { "$anyElementTrue": [{ "$map": { "input": "$$v", "as": "x", "in": { "$isArray": ["$$x"] } } }] };
-    let array = doc! { "$cond": [
-        { "$eq": [{ "$size": "$$v" }, 0] },
-        "emptyArray",
-        { "$cond": [nested, "otherType", "arrayWithoutDate"] },
-    ] };
+    let array = when(doc! { "$eq": [{ "$size": "$$v" }, 0] }, "emptyArray", when(nested, "otherType", "arrayWithoutDate"));
     let mut branches = vec![
         doc! { "case": is(&["missing"]), "then": "missing" },
         doc! { "case": is(&["null", "undefined"]), "then": "null" },
@@ -72,10 +70,6 @@ fn number(format: DateFormat) -> Bson {
         return "number".into();
     }
     let within = |from: i64, to: i64| doc! { "$and": [{ "$gte": ["$$v", from] }, { "$lt": ["$$v", to] }] };
-    doc! { "$cond": [
-        within(100_000_000, 100_000_000_000),
-        NUMBER_SECONDS,
-        { "$cond": [within(100_000_000_000, 100_000_000_000_000), NUMBER_MILLIS, "number"] },
-    ] }
-    .into()
+    let millis = when(within(100_000_000_000, 100_000_000_000_000), NUMBER_MILLIS, "number");
+    when(within(100_000_000, 100_000_000_000), NUMBER_SECONDS, millis)
 }

@@ -132,3 +132,22 @@ fn dates_are_read_back_in_the_unit_of_their_format() {
         assert_eq!(expiry(format).instant(&value).map(DateTime::timestamp_millis), millis, "{format:?} {value}");
     }
 }
+
+#[test]
+fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
+    for format in [DateFormat::Date, DateFormat::EpochSeconds, DateFormat::EpochMillis, DateFormat::ObjectId] {
+        for (field, ttl_field) in [("at", None), ("at", Some("ttl")), ("a.0.b", None), ("a.0.b", Some("ttl"))] {
+            for expire_after_seconds in [Some(60), None] {
+                let (field, ttl_field) = (field.to_owned(), ttl_field.map(str::to_owned));
+                let filter = Some(doc! { "kind": "x" });
+                let rule = Expiry { field, ttl_field, expire_after_seconds, filter, not_before_1970: true, ..expiry(format) };
+                let filters = [Some(rule.predicate()), rule.ttl_not_positive(), rule.implausible_epoch()];
+                let classes = rule.classes(rule.filter.as_ref(), &[1, 2, 3], &doc! { "n": 1 });
+                let stages = [filters.into_iter().flatten().collect(), rule.samples(10)].concat();
+                expression::assert_portable(&Bson::from(stages));
+                expression::assert_portable(&Bson::from(classes));
+                expression::assert_portable(&rule.earliest());
+            }
+        }
+    }
+}

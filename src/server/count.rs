@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 
 use super::error::Result;
 use super::find::Query;
 use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
+use crate::expiry::expression::{is_type, when};
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::report::counts::Expired;
 use crate::values::count_in;
@@ -86,13 +87,10 @@ fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
 }
 
 /// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement has a key.
-pub(crate) fn in_bucket(dates: &str) -> Document {
+pub(crate) fn in_bucket(dates: &str) -> Bson {
     let dates = format!("${dates}");
-    doc! { "$cond": [
-        { "$eq": [{ "$type": &dates }, "object"] },
-        { "$size": { "$objectToArray": &dates } },
-        { "$ifNull": ["$control.count", 0] },
-    ] }
+    let keys = doc! { "$size": { "$objectToArray": &dates } };
+    when(is_type(dates, "object"), keys, doc! { "$ifNull": ["$control.count", 0] })
 }
 
 /// Counts documents that the rule keeps although they seem to be meant to expire, by reason; `None` for rules that have no such
@@ -133,4 +131,14 @@ pub(crate) async fn documents(deployment: &Deployment, selection: &Selection, st
         .collation(selection.collation.as_ref())
         .all(deployment)
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::expiry::expression::assert_portable;
+
+    #[test]
+    fn the_count_of_measurements_does_not_rely_on_what_the_engines_evaluate_in_different_ways() {
+        assert_portable(&super::in_bucket("data.at"));
+    }
 }

@@ -157,3 +157,30 @@ fn literal(list: RawArrayBuf) -> RawDocumentBuf {
     literal.append(cstr!("$literal"), list);
     literal
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::Decimal128;
+
+    use super::*;
+    use crate::expiry::expression::assert_portable;
+    use crate::report::made_up::planned;
+
+    #[test]
+    fn no_condition_relies_on_what_the_engines_evaluate_in_different_ways() {
+        let nested =
+            |id: i32, n: Bson| doc! { "_id": id, "zero": 0, "d": "1.50".parse::<Decimal128>().unwrap(), "v": [{ "n": n }] };
+        let same = [nested(1, 1.into()), nested(2, 2.into())];
+        let others = [nested(1, 1.into()), nested(2, "x".into())];
+        let unlike = [nested(1, 1.into()), doc! { "_id": 2, "list": [[0.0]] }];
+        let rule = planned("", 2);
+        let selection = &rule.decision.countable().unwrap().selection;
+        for documents in [same, others, unlike] {
+            let state = |document: &Document| DocumentState::new(RawDocumentBuf::try_from(document).unwrap()).unwrap();
+            let states = documents.each_ref().map(state);
+            for (filter, _) in filters(&states, None, selection).unwrap() {
+                assert_portable(&Bson::Document(Document::try_from(&*filter).unwrap()));
+            }
+        }
+    }
+}

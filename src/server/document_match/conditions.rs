@@ -7,6 +7,7 @@ use bson::{Bson, Document, RawArrayBuf, doc};
 
 use super::state::DocumentState;
 use super::types::FieldType;
+use crate::expiry::expression::when;
 
 /// Maximum number of fields that are named one by one. With more of them every statement would be long.
 const MAX_NAMES: usize = 100;
@@ -46,8 +47,8 @@ impl TypeConditions {
         Some(conditions)
     }
 
-    fn expect(&mut self, expression: Document, expected: RawBsonRef) {
-        self.expressions.push(expression.into());
+    fn expect(&mut self, expression: Bson, expected: RawBsonRef) {
+        self.expressions.push(expression);
         self.expected.push(expected);
     }
 }
@@ -70,7 +71,7 @@ pub(super) fn types_expression(documents: &[DocumentState]) -> Bson {
         } else if any_is(|field| matches!(field, FieldType::WithText)) {
             types_below(&value, depth, depth)
         } else {
-            doc! { "$type": value }
+            doc! { "$type": value }.into()
         }
     });
     types.collect::<Vec<_>>().into()
@@ -95,26 +96,19 @@ fn names(state: &DocumentState) -> Option<Vec<&str>> {
 }
 
 /// Returns an expression for the type of a value, and of the values inside it down to a depth.
-fn types_below(value: &str, level: usize, depth: usize) -> Document {
+fn types_below(value: &str, level: usize, depth: usize) -> Bson {
     let name = || doc! { "$type": value };
-    let scalar = doc! { "$cond": [
-        { "$or": [{ "$eq": [name(), "decimal"] }, { "$eq": [value, 0] }] },
-        { "$concat": [name(), " ", { "$toString": value }] },
-        name(),
-    ] };
+    let has_text = doc! { "$or": [{ "$eq": [name(), "decimal"] }, { "$eq": [value, 0] }] };
+    let scalar = when(has_text, doc! { "$concat": [name(), " ", { "$toString": value }] }, name());
     if level == depth {
         return scalar;
     }
-    let inner = doc! { "$cond": [
-        { "$isArray": value },
-        value,
-        { "$map": { "input": { "$objectToArray": value }, "in": "$$this.v" } },
-    ] };
+    let values = doc! { "$map": { "input": { "$objectToArray": value }, "in": "$$this.v" } };
+    let inner = when(doc! { "$isArray": value }, value, values);
     let below = format!("v{}", level + 1);
     let next = types_below(&format!("$${below}"), level + 1, depth);
-    doc! { "$cond": [
-        { "$in": [name(), ["object", "array"]] },
-        { "$map": { "input": inner, "as": below, "in": next } },
-        scalar,
-    ] }
+    let types_inside = doc! { "$map": { "input": inner, "as": below, "in": next } };
+    // The values inside come last, because a branch would nest the condition twice as deep.
+    let is_scalar = doc! { "$and": [{ "$ne": [name(), "object"] }, { "$ne": [name(), "array"] }] };
+    when(is_scalar, scalar, types_inside)
 }
