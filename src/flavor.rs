@@ -66,6 +66,7 @@ impl Flavor {
                 exact_states: wire_version >= 9,
                 sorts: true,
                 sample_rate: wire_version >= 9,
+                own_counts: true,
                 cursors: true,
                 member_status: true,
                 request_charge: false,
@@ -85,6 +86,7 @@ impl Flavor {
                 exact_states: false,
                 sorts: false,
                 sample_rate: false,
+                own_counts: true,
                 cursors: false,
                 member_status: false,
                 request_charge: true,
@@ -104,7 +106,9 @@ impl Flavor {
                 // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
-                sample_rate: false,
+                sample_rate: true,
+                // `coll_stats.c`: the estimate of Postgres, which deletes change only later.
+                own_counts: false,
                 cursors: true,
                 member_status: false,
                 request_charge: false,
@@ -135,6 +139,8 @@ pub struct Capabilities {
     pub sorts: bool,
     /// `$sampleRate` draws documents evenly.
     pub sample_rate: bool,
+    /// `count` without a query is a count, and not an estimate.
+    pub own_counts: bool,
     /// A cursor stays open between batches. Without it the collection is paged by `_id`.
     pub cursors: bool,
     /// `replSetGetStatus` shows the state of the members.

@@ -2,6 +2,7 @@
 //!
 //! Source: mongo `src/mongo/base/error_codes.yml`.
 
+pub(crate) const INTERNAL_ERROR: i32 = 1;
 pub(crate) const HOST_UNREACHABLE: i32 = 6;
 pub(crate) const HOST_NOT_FOUND: i32 = 7;
 pub(crate) const UNAUTHORIZED: i32 = 13;
@@ -68,14 +69,39 @@ const REFUSALS: [i32; 3] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_S
 const INTERRUPTIONS: [i32; 6] =
     [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, QUERY_PLAN_KILLED, CURSOR_KILLED, CLIENT_DISCONNECT, INTERRUPTED];
 
+/// SQLSTATEs after which the same command can be sent again, although it may have been carried out: the server process ended, or the connection
+/// to it broke.
+///
+/// Source: PostgreSQL, "Error Codes": admin_shutdown, crash_shutdown, connection_failure.
+const SQL_INTERRUPTIONS: [&str; 3] = ["57P01", "57P02", "08006"];
+
+/// SQLSTATEs after which the same command can be sent again, and nothing of it was done: cannot_connect_now, and the transactions that
+/// serialization_failure and deadlock_detected roll back.
+const SQL_REFUSALS: [&str; 3] = ["57P03", "40001", "40P01"];
+
 /// Tells whether the same command can be sent again after an error with this code.
 pub(crate) fn is_retryable(code: i32) -> bool {
     RETRYABLE.contains(&code)
+        || sqlstate(code).is_some_and(|state| SQL_INTERRUPTIONS.iter().chain(&SQL_REFUSALS).any(|known| *known == state))
 }
 
-/// Tells whether the server refused the command before doing anything.
+/// Tells whether the server refused the command before doing anything, or has undone it.
 pub(crate) fn is_refusal(code: i32) -> bool {
-    REFUSALS.contains(&code)
+    REFUSALS.contains(&code) || sqlstate(code).is_some_and(|state| SQL_REFUSALS.contains(&state.as_str()))
+}
+
+/// Returns the SQLSTATE that a code stands for: the gateway of the DocumentDB engine passes on an error of PostgreSQL for which MongoDB has no
+/// code in this form, six bits for each character.
+///
+/// Only codes above all of MongoDB's are read, and so none whose last character is 0.
+///
+/// Source: microsoft/documentdb, `pg_documentdb_gw/src/responses/pg.rs`, `postgres_sqlstate_to_i32`.
+pub(crate) fn sqlstate(code: i32) -> Option<String> {
+    const LEAST: i32 = 1 << 24;
+    let character = |at: i32| u8::try_from((code >> (6 * at)) & 0x3f).ok().map(|bits| char::from(bits + b'0'));
+    let state: String = (0..5).filter(|_| code >= LEAST).filter_map(character).collect();
+    let is_one = state.len() == 5 && state.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase());
+    is_one.then_some(state)
 }
 
 /// Tells whether the extent of what the command did is unknown.
@@ -86,5 +112,31 @@ pub(crate) fn is_reply_lost(code: i32) -> bool {
 /// Tells whether an expression failed on a document: ConversionFailure, and the numbered codes of single operators, which begin above the
 /// codes that have a name.
 pub(crate) fn is_of_expression(code: i32) -> bool {
-    code == CONVERSION_FAILURE || code > 16_500
+    code == CONVERSION_FAILURE || (code > 16_500 && sqlstate(code).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlstates_are_read_from_six_bits_a_character() {
+        for (code, state, retryable, refusal, lost) in [
+            (16_908_741, "57P01", true, false, true),
+            (33_685_957, "57P02", true, false, true),
+            (50_463_173, "57P03", true, true, false),
+            (16_777_220, "40001", true, true, false),
+            (16_908_292, "40P01", true, true, false),
+            (100_663_808, "08006", true, false, true),
+            (52_461_700, "42883", false, false, false),
+        ] {
+            assert_eq!(sqlstate(code).as_deref(), Some(state));
+            assert_eq!((is_retryable(code), is_refusal(code), is_reply_lost(code)), (retryable, refusal, lost), "{state}");
+            assert!(!is_of_expression(code), "{state}");
+        }
+        for code in [-1, 0, 11_000, 28_651, 8_423_400, i32::MAX] {
+            assert_eq!(sqlstate(code), None, "{code}");
+        }
+        assert!(is_of_expression(28_651) && is_of_expression(CONVERSION_FAILURE));
+    }
 }

@@ -101,7 +101,7 @@ async fn ask(
         let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
         transport.run(ServerCommand::of("admin", &list)?).await?;
     }
-    let local_time = hello.get_datetime("localTime").copied().unwrap_or_else(|_| DateTime::from_system_time(middle));
+    let local_time = local_time(&hello)?;
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
     let hosts: Vec<String> =
         ["hosts", "passives", "arbiters"].iter().flat_map(|key| strings(&hello, key)).map(|host| host.to_lowercase()).collect();
@@ -136,6 +136,23 @@ pub(crate) async fn hello(transport: &dyn Transport, time_limit: Option<Duration
         Err(cause) if cause.has_code(codes::COMMAND_NOT_FOUND) => transport.run(command("isMaster")?).await,
         answer => answer,
     }
+}
+
+/// Reads the server's clock from its reply to `hello`. MongoDB gives a date; the gateway of the DocumentDB engine gives milliseconds
+/// (microsoft/documentdb, `ismaster.rs`).
+///
+/// Errors: the reply holds no time. The clock of this machine is no substitute, because the server's clock decides what has expired.
+pub(crate) fn local_time(hello: &Document) -> Result<DateTime, ServerError> {
+    let time = match hello.get("localTime") {
+        Some(Bson::DateTime(time)) => Some(*time),
+        Some(Bson::Int64(millis)) => Some(DateTime::from_millis(*millis)),
+        // A cast from float truncates, and saturates.
+        Some(Bson::Double(millis)) if millis.is_finite() => Some(DateTime::from_millis(*millis as i64)),
+        _ => None,
+    };
+    time.ok_or_else(|| {
+        ServerError::other("the server does not tell its time, which decides what has expired: expected `localTime` in its reply to `hello` as a date or in milliseconds")
+    })
 }
 
 fn strings<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a str> + use<'a> {
@@ -201,6 +218,20 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure 
 mod tests {
     use super::*;
     use crate::server::error::FailureStage;
+
+    #[test]
+    fn the_servers_clock_is_a_date_or_a_number_and_never_guessed() {
+        const NOW: i64 = 1_800_000_000_123;
+        for time in [Bson::DateTime(DateTime::from_millis(NOW)), Bson::Int64(NOW), Bson::Double(NOW as f64 + 0.4)] {
+            assert_eq!(local_time(&doc! { "localTime": &time }), Ok(DateTime::from_millis(NOW)), "{time}");
+        }
+        for hello in
+            [doc! {}, doc! { "localTime": "2027-01-15" }, doc! { "localTime": f64::NAN }, doc! { "localTime": Bson::Null }]
+        {
+            let why = local_time(&hello).unwrap_err().to_string();
+            assert!(why.starts_with("the server does not tell its time"), "{hello}: {why}");
+        }
+    }
 
     #[test]
     fn the_hint_follows_from_the_kind_of_the_error() {

@@ -11,6 +11,9 @@ use crate::values;
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
+/// The message with which the gateway of the DocumentDB engine says that it cannot reach PostgreSQL (of `tokio_postgres`). Nothing was done.
+const NOT_CONNECTED: &str = "error connecting to server";
+
 /// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, ServerError>;
 
@@ -25,7 +28,7 @@ pub(crate) struct ServerError {
     obstacle: Option<ConnectObstacle>,
     /// Whether the command failed before doing anything.
     is_refused: bool,
-    /// Whether the server labelled the error as one after which the command can be sent again.
+    /// Whether the error says itself that the command can be sent again: by a label, or by its message.
     is_labelled_retryable: bool,
 }
 
@@ -68,7 +71,8 @@ impl ServerError {
             code: Some(code),
             overload: overload::read(code, message),
             obstacle: is_authentication.then_some(ConnectObstacle::Authentication),
-            is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT),
+            is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT) || is_unconnected(code, message),
+            is_labelled_retryable: is_unconnected(code, message),
             ..Self::new(FailureStage::Reported, coded(message, code, code_name))
         }
     }
@@ -191,6 +195,11 @@ impl From<bson::error::Error> for ServerError {
     }
 }
 
+/// Tells whether a gateway could not reach the server behind it.
+fn is_unconnected(code: i32, message: &str) -> bool {
+    code == codes::INTERNAL_ERROR && message.contains(NOT_CONNECTED)
+}
+
 /// Puts a server's message and code together.
 fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
@@ -202,6 +211,9 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
     } else {
         message
     };
+    if let Some(state) = codes::sqlstate(code) {
+        return format!("{} (SQLSTATE {state})", brief(message));
+    }
     match code_name {
         "" => format!("{} (code {code})", brief(message)),
         name => format!("{} (code {code}, {name})", brief(message)),
@@ -239,11 +251,14 @@ mod tests {
             (codes::MAX_TIME_MS_EXPIRED, true, false, false),
             (codes::QUERY_PLAN_KILLED, true, false, false),
             (codes::DUPLICATE_KEY, false, false, false),
+            (50_463_173, false, true, true),
         ] {
             let error = ServerError::reported(code, "message", "");
             let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
         }
+        let unconnected = ServerError::reported(1, "error connecting to server: Connection refused", "Internal Error");
+        assert!(unconnected.is_retryable() && unconnected.is_refused() && !unconnected.is_reply_lost());
         let network = ServerError::new(FailureStage::Network, String::new());
         assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable());
         let unreachable = ServerError::new(FailureStage::Unreachable, String::new());
@@ -261,6 +276,7 @@ mod tests {
             (2, "PlanExecutor error :: caused by :: cannot compare {a: 'secret'}", "cannot compare (code 2)"),
             (241, "Failed to parse number 'secret'", "an expression of the filter failed on a document (code 241)"),
             (16_501, "can't convert 'secret'", "an expression of the filter failed on a document (code 16501)"),
+            (52_461_700, "function f does not exist", "function f does not exist (SQLSTATE 42883)"),
             (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
         ] {
             assert_eq!(ServerError::reported(code, message, "").to_string(), shown);

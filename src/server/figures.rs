@@ -33,9 +33,14 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
     }
 }
 
-/// Returns a collection's own count of its documents.
+/// Counts the documents of a collection, by its own count if that is one.
 pub(crate) async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
-    let reply = deployment.read(&namespace.database, doc! { "count": &namespace.collection }).await?;
+    let mut count = doc! { "count": &namespace.collection };
+    if !deployment.facts.capabilities.own_counts {
+        // With a query the documents are counted.
+        count.insert("query", doc! {});
+    }
+    let reply = deployment.read(&namespace.database, count).await?;
     Ok(count_in(&reply, "n").unwrap_or(0))
 }
 

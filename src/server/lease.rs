@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 
-use super::error::{Result, ServerError};
+use super::error::Result;
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::ServerCommand;
@@ -41,8 +41,7 @@ impl LeaseStore {
     pub(crate) async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
         let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
-        let now = hello.get_datetime("localTime").map_err(|_| ServerError::other("the server does not report its time"))?;
-        Ok(ServerTime { now: *now, asked })
+        Ok(ServerTime { now: connect::local_time(&hello)?, asked })
     }
 
     /// Takes a lease if no other run holds it; it counts from the moment that is returned. An old reading of `clock` is replaced.
