@@ -106,6 +106,7 @@ mod report {
 }
 
 mod services {
+    mod any_server;
     mod cosmos;
     mod document_db;
     mod proxy;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::support::archives::{Documents, archive, directory, into, raw, restore, restored};
 use crate::support::faults::{dated, days};
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
@@ -12,8 +13,8 @@ use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{ArchiveTo, Compression};
 
 /// Returns a case whose collections `c` and `d` were archived, the archive, and the documents that were in `c`.
-async fn swept() -> (Case, PathBuf, Documents) {
-    let case = Case::new().await;
+async fn swept(server: &Server) -> (Case, PathBuf, Documents) {
+    let case = server.case().await;
     for name in ["c", "d"] {
         case.fill(name, (0..10).map(|id| doc! { "_id": id, "at": days(-3), "v": id, "u": id })).await;
     }
@@ -29,9 +30,8 @@ defaults: {{archive: {{directory: {}}}}}\n",
     (case, run, before)
 }
 
-#[tokio::test]
-async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand() {
-    let (case, run, before) = swept().await;
+async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand(server: &Server) {
+    let (case, run, before) = swept(server).await;
     let only = format!("{}.c", case.db.name());
     // One document is not in the archive; after a first restore one is changed, one is missing and one has an `_id` of another
     // type.
@@ -68,7 +68,7 @@ async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand() {
 
 #[tokio::test]
 async fn a_conflict_in_a_unique_index_is_said_and_the_rest_is_inserted() {
-    let (case, run, _) = swept().await;
+    let (case, run, _) = swept(&Server::mongod()).await;
     case.fill("c", [doc! { "_id": 100, "u": 4 }]).await;
     case.db
         .run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "u": 1 }, "name": "u", "unique": true }] })
@@ -91,9 +91,8 @@ async fn a_conflict_in_a_unique_index_is_said_and_the_rest_is_inserted() {
     assert!(json["namespaces"][0]["error"].as_str().unwrap().contains("refused"), "{json}");
 }
 
-#[tokio::test]
-async fn namespaces_are_selected_and_moved() {
-    let (case, run, before) = swept().await;
+async fn namespaces_are_selected_and_moved(server: &Server) {
+    let (case, run, before) = swept(server).await;
     let ran = restore(&case, &run, &["--only", "*.c", "--namespace", &into(&case, "c", "e.f g")]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("10 inserted") && ran.stdout.contains("still expired"), "{}", ran.stdout);
@@ -120,7 +119,7 @@ async fn namespaces_are_selected_and_moved() {
 
 #[tokio::test]
 async fn the_connection_may_come_from_the_policy_and_the_report_goes_to_a_file() {
-    let (case, archived, _) = swept().await;
+    let (case, archived, _) = swept(&Server::mongod()).await;
     let policy = format!(
         "version: 1\nconnection: {{uri: '{}'}}\ncollections: [{{namespace: a.b, field: c, expireAfter: 1d}}]\n",
         case.uri
@@ -182,7 +181,7 @@ async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
 
 #[tokio::test]
 async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
-    let (case, run, _) = swept().await;
+    let (case, run, _) = swept(&Server::mongod()).await;
     std::fs::remove_file(run.join("manifest.json")).unwrap();
     let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
     let database = format!("\"database\":\"{}\"", case.db.name());
@@ -203,7 +202,7 @@ async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
 
 #[tokio::test]
 async fn collections_that_would_drop_or_change_documents_take_none() {
-    let (case, run, _) = swept().await;
+    let (case, run, _) = swept(&Server::mongod()).await;
     let create = |options: bson::Document| case.db.run_command(options);
     create(doc! { "create": "capped", "capped": true, "size": 4096, "max": 1 }).await.unwrap();
     create(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
@@ -220,3 +219,5 @@ async fn collections_that_would_drop_or_change_documents_take_none() {
     assert_eq!(case.ids("capped").await, id_set(["mine"]));
     assert_eq!(case.ids("series").await, id_set::<i32>([]));
 }
+
+on_servers!(what_is_there_is_kept_and_said_and_replaced_only_on_demand, namespaces_are_selected_and_moved);

@@ -5,6 +5,7 @@ use crate::support::corpus::scalars;
 use crate::support::faults::{dated, days};
 use crate::support::proxied::Proxied;
 use crate::support::proxy::Service;
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
@@ -34,10 +35,9 @@ fn every_type() -> impl Iterator<Item = Document> {
     })
 }
 
-#[tokio::test]
-async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
+async fn every_type_is_archived_deleted_and_restored_byte_by_byte(server: &Server) {
     for compression in ["zstd", "gzip"] {
-        let case = Case::new().await;
+        let case = server.case().await;
         case.fill("c", every_type()).await;
         // The server keeps an empty timestamp only when it is written in this way.
         let empty =
@@ -70,12 +70,11 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte() {
     }
 }
 
-#[tokio::test]
-async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
+async fn documents_of_every_size_and_depth_go_or_are_kept_and_named(server: &Server) {
     fn nested(levels: usize, lists: bool) -> Bson {
         (0..levels).fold(Bson::Int64(1), |inner, _| if lists { vec![inner].into() } else { doc! { "a": inner }.into() })
     }
-    let case = Case::new().await;
+    let case = server.case().await;
     let large = |id: i32, bytes: usize| doc! { "_id": id, "at": days(-3), "p": "x".repeat(bytes) };
     // By their number, all of them would fit into one batch.
     case.fill("c", (0..6).map(|id| large(id, 3_000_000))).await;
@@ -105,9 +104,8 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named() {
     assert!(report.rule(0, "warnings")[0].as_str().unwrap().starts_with("6 documents kept, and not archived"), "{report:?}");
 }
 
-#[tokio::test]
-async fn batches_of_several_statements_go_whole() {
-    let case = Case::new().await;
+async fn batches_of_several_statements_go_whole(server: &Server) {
+    let case = server.case().await;
     for (name, indexed) in [("c", false), ("d", true)] {
         // Shuffled; many documents share a date, and one in seven has not expired.
         let at = |n: i32| match n % 7 {
@@ -130,9 +128,8 @@ async fn batches_of_several_statements_go_whole() {
     }
 }
 
-#[tokio::test]
-async fn rules_on_one_namespace_share_a_file_and_globs_have_one_for_each_name() {
-    let case = Case::new().await;
+async fn rules_on_one_namespace_share_a_file_and_globs_have_one_for_each_name(server: &Server) {
+    let case = server.case().await;
     let names = ["a/b", "sp ace", "100%", "ünï\n\t", "..", "x=y=z", "a.b..c", &"long".repeat(50)];
     let mut before = Vec::new();
     for name in names {
@@ -195,9 +192,8 @@ async fn files_are_for_their_owner_alone_and_name_what_mongodump_names() {
     assert_eq!(metadata["uuid"].as_str().unwrap().len(), 32);
 }
 
-#[tokio::test]
-async fn a_dry_run_or_nothing_expired_writes_nothing() {
-    let case = Case::new().await;
+async fn a_dry_run_or_nothing_expired_writes_nothing(server: &Server) {
+    let case = server.case().await;
     case.fill("c", dated(0..3, days(-3))).await;
     let rules = rule(&case, "");
     let dry = case.report(&rules, &["--dry-run"]).await;
@@ -282,12 +278,20 @@ async fn a_service_whose_deletes_cannot_compare_is_refused() {
     assert_eq!(proxied.left().await, 5);
 }
 
-#[tokio::test]
-async fn limits_hold_with_an_archive_and_count_what_was_deleted() {
-    let case = Case::new().await;
+async fn limits_hold_with_an_archive_and_count_what_was_deleted(server: &Server) {
+    let case = server.case().await;
     case.fill("c", dated(0..50, days(-3))).await;
     let report = case.report(&rule(&case, ", maxDeletes: 20, batchSize: 7"), &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "deletedCount").as_u64()), (Some(4), Some(20)), "{report:?}");
     assert_eq!(report.rule(0, "archivedCount"), 20);
     assert_eq!(case.ids("c").await.len(), 30);
 }
+
+on_servers!(
+    every_type_is_archived_deleted_and_restored_byte_by_byte,
+    documents_of_every_size_and_depth_go_or_are_kept_and_named,
+    batches_of_several_statements_go_whole,
+    rules_on_one_namespace_share_a_file_and_globs_have_one_for_each_name,
+    a_dry_run_or_nothing_expired_writes_nothing,
+    limits_hold_with_an_archive_and_count_what_was_deleted
+);

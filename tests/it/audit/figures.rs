@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::audit::{Fate, assert_is_account_of, audit, fate, never, sum};
 use crate::support::corpus::{Corpus, scalars};
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::{Bson, DateTime, Document, doc};
@@ -58,8 +59,7 @@ fn ttls() -> Vec<Option<Bson>> {
     all
 }
 
-#[tokio::test]
-async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_deletes() {
+async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_deletes(server: &Server) {
     // Path, use of `ttlField`, expireAfterSeconds, use of a filter, index key.
     let variants = [
         ("x", false, Some(3600), false, doc! {}),
@@ -71,7 +71,7 @@ async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_delet
         ("a.0", false, Some(3600), false, doc! {}),
         ("a.0.b", true, Some(3600), true, doc! {}),
     ];
-    let case = Case::new().await;
+    let case = server.case().await;
     let ttls = ttls();
     for (n, (path, with_ttl, seconds, filtered, key)) in variants.into_iter().enumerate() {
         let name = format!("c{n}");
@@ -125,9 +125,8 @@ async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_delet
     }
 }
 
-#[tokio::test]
-async fn every_type_never_expires_by_its_own_reason() {
-    let case = Case::new().await;
+async fn every_type_never_expires_by_its_own_reason(server: &Server) {
+    let case = server.case().await;
     let mut values: Vec<Option<Bson>> = scalars().into_iter().map(Some).collect();
     let list = |items: Vec<Bson>| Some(Bson::Array(items));
     let date = || Bson::from(at(-10 * DAY));
@@ -157,8 +156,7 @@ async fn every_type_never_expires_by_its_own_reason() {
     assert_eq!((&rule["neverExpires"]["null"], &rule["neverExpires"]["number"]), (&2.into(), &18.into()), "{rule}");
 }
 
-#[tokio::test]
-async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
+async fn epoch_numbers_and_object_ids_have_their_own_reasons(server: &Server) {
     let (day, now_s) = (DAY / 1000, NOW_MILLIS / 1000);
     let oid = |seconds: i64| {
         let mut bytes = [7; 12];
@@ -212,7 +210,7 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
         ),
     ];
     for (format, [expired, first, second], others) in tables {
-        let case = Case::new().await;
+        let case = server.case().await;
         let values = expired.iter().chain(&first).chain(&second).chain(others.iter().map(|(value, _)| value));
         case.fill("c", (0..).zip(values).map(|(id, value)| doc! { "_id": id, "x": value })).await;
         let rule = format!("  - {{namespace: DB.c, field: x, expireAfter: 1d, dateFormat: {format}}}\n");
@@ -240,3 +238,9 @@ async fn epoch_numbers_and_object_ids_have_their_own_reasons() {
         );
     }
 }
+
+on_servers!(
+    every_document_has_one_class_and_what_has_expired_is_what_a_sweep_deletes,
+    every_type_never_expires_by_its_own_reason,
+    epoch_numbers_and_object_ids_have_their_own_reasons
+);

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::support::corpus::Corpus;
 use crate::support::reference;
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set, ids};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
@@ -34,9 +35,8 @@ async fn indexed_copies(case: &Case, field: &str, documents: &[Document]) -> (Ve
     (names, rules)
 }
 
-#[tokio::test]
-async fn the_threshold_itself_expires_and_a_millisecond_later_does_not() {
-    let case = Case::new().await;
+async fn the_threshold_itself_expires_and_a_millisecond_later_does_not(server: &Server) {
+    let case = server.case().await;
     let x = |id: i32, value: Bson| doc! { "_id": id, "x": value };
     let documents = [
         x(1, at(T).into()),
@@ -69,11 +69,10 @@ async fn the_threshold_itself_expires_and_a_millisecond_later_does_not() {
     }
 }
 
-#[tokio::test]
-async fn generated_documents_go_as_the_servers_own_comparison_says() {
+async fn generated_documents_go_as_the_servers_own_comparison_says(server: &Server) {
     let dates = [T - 1, T, T + 1, T + 2, T + 3_600_000, i64::MIN, i64::MAX, -1, 0].map(at);
     for (seed, path) in ["x", "a.b", "a.b.c", "a.0.b"].into_iter().enumerate() {
-        let case = Case::new().await;
+        let case = server.case().await;
         // The server cannot index documents in which a number is both a field name and an array position.
         let mut documents = Corpus::new(100 + seed as u64, &dates).around(path, 500);
         let probe = doc! { "createIndexes": "probe", "indexes": [{ "name": "i", "key": { path: 1 } }] };
@@ -100,3 +99,8 @@ async fn generated_documents_go_as_the_servers_own_comparison_says() {
         }
     }
 }
+
+on_servers!(
+    the_threshold_itself_expires_and_a_millisecond_later_does_not,
+    generated_documents_go_as_the_servers_own_comparison_says
+);

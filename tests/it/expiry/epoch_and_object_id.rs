@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use crate::support::corpus::scalars;
-use crate::support::sweeper::{Case, id_set};
+use crate::support::server::{Server, on_servers};
+use crate::support::sweeper::id_set;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
@@ -133,8 +134,8 @@ fn millis() -> Vec<(Bson, Verdict)> {
 }
 
 /// Compares a table with sweeps, with and without an index, on the field itself and on a path through an array.
-async fn compare(format: &str, table: &[(Bson, Verdict)], as_of: &str, counts_wrong_unit: bool) {
-    let case = Case::new().await;
+async fn compare(server: &Server, format: &str, table: &[(Bson, Verdict)], as_of: &str, counts_wrong_unit: bool) {
+    let case = server.case().await;
     let with = |wanted: Verdict| table.iter().filter(|(_, verdict)| *verdict == wanted).count();
     let stay = (0..).zip(table).filter(|(_, (_, verdict))| *verdict != Goes).map(|(id, _)| id);
     let expected = id_set(stay.collect::<Vec<i32>>());
@@ -179,43 +180,37 @@ async fn compare(format: &str, table: &[(Bson, Verdict)], as_of: &str, counts_wr
     }
 }
 
-#[tokio::test]
-async fn epoch_seconds_expire_to_the_unit() {
-    compare("epochSeconds", &seconds(), AS_OF, true).await;
+async fn epoch_seconds_expire_to_the_unit(server: &Server) {
+    compare(server, "epochSeconds", &seconds(), AS_OF, true).await;
 }
 
-#[tokio::test]
-async fn epoch_millis_expire_to_the_unit() {
-    compare("epochMillis", &millis(), AS_OF, true).await;
+async fn epoch_millis_expire_to_the_unit(server: &Server) {
+    compare(server, "epochMillis", &millis(), AS_OF, true).await;
 }
 
-#[tokio::test]
-async fn infinities_and_decimals_are_no_dates() {
+async fn infinities_and_decimals_are_no_dates(server: &Server) {
     let mut table = [f64::INFINITY, f64::NEG_INFINITY].map(|value| (value.into(), Stays)).to_vec();
     table.extend(["Infinity", "-Infinity", "-1", "1e30", "-1e30"].map(|text| (decimal(text), Stays)));
     for format in ["epochSeconds", "epochMillis"] {
-        compare(format, &table, AS_OF, false).await;
+        compare(server, format, &table, AS_OF, false).await;
     }
 }
 
-#[tokio::test]
-async fn a_decimal_is_no_number_in_the_wrong_unit() {
-    compare("epochSeconds", &[(decimal("1714561200123"), Stays), (S.into(), Goes)], AS_OF, true).await;
-    compare("epochMillis", &[(decimal("1714561200"), Stays), (T.into(), Goes)], AS_OF, true).await;
+async fn a_decimal_is_no_number_in_the_wrong_unit(server: &Server) {
+    compare(server, "epochSeconds", &[(decimal("1714561200123"), Stays), (S.into(), Goes)], AS_OF, true).await;
+    compare(server, "epochMillis", &[(decimal("1714561200"), Stays), (T.into(), Goes)], AS_OF, true).await;
 }
 
-#[tokio::test]
-async fn a_list_that_spans_1970_in_milliseconds_is_not_in_the_wrong_unit() {
+async fn a_list_that_spans_1970_in_milliseconds_is_not_in_the_wrong_unit(server: &Server) {
     let table = [
         (vec![-200_000_000_000_i64, T - 1].into(), Goes),
         (vec![-200_000_000_000_i64, T + 1].into(), Goes),
         (vec![-200_000_000_000_i64, 5, T].into(), WrongUnit),
     ];
-    compare("epochMillis", &table, AS_OF, true).await;
+    compare(server, "epochMillis", &table, AS_OF, true).await;
 }
 
-#[tokio::test]
-async fn a_threshold_before_1970_compares_as_any_other() {
+async fn a_threshold_before_1970_compares_as_any_other(server: &Server) {
     // The threshold is half a second before 1970.
     let as_of = "1970-01-01T00:59:59.500Z";
     let table = [
@@ -226,7 +221,7 @@ async fn a_threshold_before_1970_compares_as_any_other() {
         (1.into(), Stays),
         (Bson::Null, Stays),
     ];
-    compare("epochSeconds", &table, as_of, true).await;
+    compare(server, "epochSeconds", &table, as_of, true).await;
 }
 
 /// Returns an ObjectId of this second whose other eight bytes are all `byte`.
@@ -236,8 +231,7 @@ fn object_id(seconds: i64, byte: u8) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-#[tokio::test]
-async fn the_second_inside_an_object_id_decides() {
+async fn the_second_inside_an_object_id_decides(server: &Server) {
     let (past, future) = (object_id(S, 0xff), object_id(S + 1, 0));
     let mut table: Vec<(Bson, Verdict)> = vec![
         (past.into(), Goes),
@@ -257,16 +251,26 @@ async fn the_second_inside_an_object_id_decides() {
         (DateTime::from_millis(0).into(), Stays),
     ];
     table.extend(scalars().into_iter().filter(|value| value.as_object_id().is_none()).map(|value| (value, Stays)));
-    compare("objectId", &table, AS_OF, false).await;
+    compare(server, "objectId", &table, AS_OF, false).await;
 }
 
-#[tokio::test]
-async fn object_ids_at_a_whole_second_and_before_1970() {
+async fn object_ids_at_a_whole_second_and_before_1970(server: &Server) {
     let whole = [(object_id(S, 0xff).into(), Goes), (object_id(S + 1, 0).into(), Stays)];
-    compare("objectId", &whole, "2024-05-01T12:00:00Z", false).await;
-    compare("objectId", &whole, "2024-05-01T12:00:00.999Z", false).await;
+    compare(server, "objectId", &whole, "2024-05-01T12:00:00Z", false).await;
+    compare(server, "objectId", &whole, "2024-05-01T12:00:00.999Z", false).await;
     let first = [(object_id(0, 0xff).into(), Goes), (object_id(1, 0).into(), Stays)];
-    compare("objectId", &first, "1970-01-01T01:00:00Z", false).await;
+    compare(server, "objectId", &first, "1970-01-01T01:00:00Z", false).await;
     let none = [(object_id(0, 0).into(), Stays), (object_id(0xffff_ffff, 0xff).into(), Stays)];
-    compare("objectId", &none, "1970-01-01T00:59:59.999Z", false).await;
+    compare(server, "objectId", &none, "1970-01-01T00:59:59.999Z", false).await;
 }
+
+on_servers!(
+    epoch_seconds_expire_to_the_unit,
+    epoch_millis_expire_to_the_unit,
+    infinities_and_decimals_are_no_dates,
+    a_decimal_is_no_number_in_the_wrong_unit,
+    a_list_that_spans_1970_in_milliseconds_is_not_in_the_wrong_unit,
+    a_threshold_before_1970_compares_as_any_other,
+    the_second_inside_an_object_id_decides,
+    object_ids_at_a_whole_second_and_before_1970
+);

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::support::sweeper::{Case, id_set};
+use crate::support::server::{Server, on_servers};
+use crate::support::sweeper::id_set;
 use mongodb::bson::{Bson, doc};
 
 const AS_OF: &str = "2024-05-01T12:00:00Z";
@@ -51,8 +52,8 @@ fn rows(unit: i64, step: f64) -> Vec<Row> {
     ]
 }
 
-async fn compare(format: &str, rows: &[Row]) {
-    let case = Case::new().await;
+async fn compare(server: &Server, format: &str, rows: &[Row]) {
+    let case = server.case().await;
     let mut rules = String::new();
     for (name, key) in [("plain", 0), ("asc", 1), ("desc", -1)] {
         let documents = (0_i32..).zip(rows).map(|(id, (x, ttl, ..))| {
@@ -87,13 +88,13 @@ async fn compare(format: &str, rows: &[Row]) {
     }
 }
 
-#[tokio::test]
-async fn epoch_seconds_with_an_own_ttl() {
+async fn epoch_seconds_with_an_own_ttl(server: &Server) {
     // One millisecond is the resolution of the clock of a run.
-    compare("epochSeconds", &rows(1, 0.001)).await;
+    compare(server, "epochSeconds", &rows(1, 0.001)).await;
 }
 
-#[tokio::test]
-async fn epoch_millis_with_an_own_ttl() {
-    compare("epochMillis", &rows(1000, 1.0)).await;
+async fn epoch_millis_with_an_own_ttl(server: &Server) {
+    compare(server, "epochMillis", &rows(1000, 1.0)).await;
 }
+
+on_servers!(epoch_seconds_with_an_own_ttl, epoch_millis_with_an_own_ttl);

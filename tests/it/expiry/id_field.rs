@@ -1,5 +1,6 @@
 //! `field: _id`: the second inside an ObjectId, or an `_id` that is a Date.
 
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
@@ -49,9 +50,8 @@ fn documents(ids: &[Vec<Bson>]) -> Vec<Document> {
     ids.concat().into_iter().map(|id| doc! { "_id": id }).collect()
 }
 
-#[tokio::test]
-async fn the_creation_time_inside_the_id_decides_whatever_else_is_there() {
-    let case = Case::new().await;
+async fn the_creation_time_inside_the_id_decides_whatever_else_is_there(server: &Server) {
+    let case = server.case().await;
     let all = documents(&[old_object_ids(), new_object_ids(), others(), old_dates(), new_dates()]);
     for name in ["plain", "named"] {
         case.fill(name, all.clone()).await;
@@ -70,9 +70,8 @@ async fn the_creation_time_inside_the_id_decides_whatever_else_is_there() {
     }
 }
 
-#[tokio::test]
-async fn dates_as_ids_go_where_the_rule_says_so() {
-    let case = Case::new().await;
+async fn dates_as_ids_go_where_the_rule_says_so(server: &Server) {
+    let case = server.case().await;
     case.fill("c", documents(&[old_object_ids(), others(), old_dates(), new_dates()])).await;
     let rules = "  - {namespace: DB.c, field: _id, expireAfter: 1h, dateFormat: date}\n";
     let swept = case.report(rules, &["--as-of", AS_OF]).await;
@@ -104,9 +103,8 @@ async fn a_clustered_collection_goes_by_date_unless_the_rule_says_object_id() {
     assert_eq!(case.ids("objects").await, id_set(objects));
 }
 
-#[tokio::test]
-async fn an_own_ttl_counts_from_the_second_inside_the_id() {
-    let case = Case::new().await;
+async fn an_own_ttl_counts_from_the_second_inside_the_id(server: &Server) {
+    let case = server.case().await;
     // One second apart, around 20 s ago and around the rule's hour.
     let now = S + 3600;
     let ages = [(now - 20, 20), (now - 19, 20), (S, 20), (now - 1, 1), (now, 1)];
@@ -132,3 +130,9 @@ async fn an_own_ttl_counts_from_the_second_inside_the_id() {
     assert_eq!(swept.rule(0, "deletedCount"), 4);
     assert_eq!(swept.rule(0, "neverExpires")["ttlNotPositive"], 1);
 }
+
+on_servers!(
+    the_creation_time_inside_the_id_decides_whatever_else_is_there,
+    dates_as_ids_go_where_the_rule_says_so,
+    an_own_ttl_counts_from_the_second_inside_the_id
+);

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::support::corpus::{Corpus, scalars};
+use crate::support::native::index;
 use crate::support::oracle::Oracle;
 use crate::support::reference;
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::id_set;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
@@ -90,15 +92,16 @@ async fn generated_documents_survive_as_under_the_monitor() {
     }
 }
 
-#[tokio::test]
-async fn every_documented_shape_survives_as_under_the_monitor() {
+/// A field, documents that expire by it, and documents that do not.
+type Shapes = (&'static str, Vec<Document>, Vec<Document>);
+
+fn documented() -> Vec<Shapes> {
     let (p, f) = (DateTime::from_millis(DateTime::now().timestamp_millis() - 24 * HOUR), DateTime::MAX);
     let early = DateTime::from_millis(-1);
     let x = |value: Bson| doc! { "x": value };
     let list = |items: Vec<Bson>| x(Bson::Array(items));
     let (past, future) = (Bson::from(p), Bson::from(f));
-    // Field, documents that expire, documents that do not.
-    let mut table: Vec<(&str, Vec<Document>, Vec<Document>)> = vec![
+    let mut table: Vec<Shapes> = vec![
         (
             "x",
             vec![
@@ -161,16 +164,28 @@ async fn every_documented_shape_survives_as_under_the_monitor() {
         ),
     ];
     table[0].2.extend(scalars().into_iter().map(x));
+    table
+}
+
+/// Numbers the documents, first those that expire.
+fn numbered((_, expire, stay): &Shapes) -> Vec<Document> {
+    let with_id = |(id, document): (usize, &Document)| {
+        let mut numbered = doc! { "_id": id as i32 };
+        numbered.extend(document.clone());
+        numbered
+    };
+    expire.iter().chain(stay).enumerate().map(with_id).collect()
+}
+
+#[tokio::test]
+async fn every_documented_shape_survives_as_under_the_monitor() {
+    let table = documented();
     let oracle = Oracle::new("documented").await;
     let mut rules = String::new();
     let mut expected = Vec::new();
-    for (n, (path, expire, stay)) in table.iter().enumerate() {
-        let documents = expire.iter().chain(stay).enumerate().map(|(id, document)| {
-            let mut numbered = doc! { "_id": id as i32 };
-            numbered.extend(document.clone());
-            numbered
-        });
-        let documents: Vec<Document> = documents.collect();
+    for (n, shapes) in table.iter().enumerate() {
+        let (path, expire, _) = shapes;
+        let documents = numbered(shapes);
         oracle.index(&format!("native{n}"), doc! { *path: 1 }, doc! { "expireAfterSeconds": 3600 }).await;
         for kind in ["native", "plain", "asc", "desc"] {
             oracle.fill(&format!("{kind}{n}"), &documents).await;
@@ -190,3 +205,27 @@ async fn every_documented_shape_survives_as_under_the_monitor() {
         }
     }
 }
+
+async fn every_documented_shape_goes_or_stays(server: &Server) {
+    let case = server.case().await;
+    for (n, shapes) in documented().iter().enumerate() {
+        let (path, expire, _) = shapes;
+        let documents = numbered(shapes);
+        let mut rules = String::new();
+        for (kind, direction) in [("plain", 0), ("asc", 1), ("desc", -1)] {
+            let name = format!("{kind}{n}");
+            if direction != 0 {
+                index(&case.db, &name, doc! { *path: direction }, "i", doc! {}).await;
+            }
+            case.fill(&name, documents.clone()).await;
+            writeln!(rules, "  - {{namespace: DB.{name}, field: {path}, expireAfter: 1h}}").expect("a string");
+        }
+        let swept = case.report(&rules, &[]).await;
+        assert_eq!(swept.ran.code, Some(0), "{swept:?}");
+        for kind in ["plain", "asc", "desc"] {
+            assert_eq!(case.ids(&format!("{kind}{n}")).await, ids_of(&documents[expire.len()..]), "{path}, {kind}");
+        }
+    }
+}
+
+on_servers!(every_documented_shape_goes_or_stays);

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::support::corpus::{Corpus, scalars};
 use crate::support::reference::{Ttl, earliest, has_expired, own_ttl};
-use crate::support::sweeper::{Case, Report, id_set};
+use crate::support::server::{Server, on_servers};
+use crate::support::sweeper::{Report, id_set};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
 const AS_OF: &str = "2024-05-01T12:00:00.123Z";
@@ -85,8 +86,8 @@ fn expect(documents: &[Document], path: &str, default: i64) -> Expected {
 
 /// Sweeps copies of the documents with every default, with and without an index, first as a dry run, and compares the results
 /// with the reference.
-async fn compare(documents: &[Document], path: &str) {
-    let case = Case::new().await;
+async fn compare(server: &Server, documents: &[Document], path: &str) {
+    let case = server.case().await;
     case.fill("all", documents.to_vec()).await;
     for default in DEFAULTS {
         let expected = expect(documents, path, default);
@@ -146,13 +147,11 @@ fn of_every_ttl(dates: &[DateTime], shapes: impl Fn(DateTime) -> Vec<Document>) 
     all
 }
 
-#[tokio::test]
-async fn every_ttl_value_at_every_boundary() {
-    compare(&of_every_ttl(&edges(), |date| vec![doc! { "x": date }]), "x").await;
+async fn every_ttl_value_at_every_boundary(server: &Server) {
+    compare(server, &of_every_ttl(&edges(), |date| vec![doc! { "x": date }]), "x").await;
 }
 
-#[tokio::test]
-async fn every_ttl_value_with_dates_in_arrays_and_without_a_date() {
+async fn every_ttl_value_with_dates_in_arrays_and_without_a_date(server: &Server) {
     let (old, new) = (at(NOW - 20_000), at(NOW - 19_999));
     let documents = of_every_ttl(&[old, new], |date| {
         vec![
@@ -173,11 +172,10 @@ async fn every_ttl_value_with_dates_in_arrays_and_without_a_date() {
         document.insert("_id", first + n as i32);
         document
     });
-    compare(&documents.into_iter().chain(without).collect::<Vec<_>>(), "x").await;
+    compare(server, &documents.into_iter().chain(without).collect::<Vec<_>>(), "x").await;
 }
 
-#[tokio::test]
-async fn every_ttl_value_with_a_date_behind_a_path() {
+async fn every_ttl_value_with_a_date_behind_a_path(server: &Server) {
     let dates = [at(NOW - 20_000), at(NOW - 19_999), at(NOW - 3_600_000)];
     let documents = of_every_ttl(&dates, |date| {
         vec![
@@ -187,7 +185,7 @@ async fn every_ttl_value_with_a_date_behind_a_path() {
             doc! { "a": { "b": { "b": date } }, "a.b": date },
         ]
     });
-    compare(&documents, "a.b").await;
+    compare(server, &documents, "a.b").await;
     let documents = of_every_ttl(&dates, |date| {
         vec![
             doc! { "a": [date, at(0)] },
@@ -196,16 +194,15 @@ async fn every_ttl_value_with_a_date_behind_a_path() {
             doc! { "a": [at(NOW), date] },
         ]
     });
-    compare(&documents, "a.0").await;
+    compare(server, &documents, "a.0").await;
 }
 
-#[tokio::test]
-async fn dates_are_found_where_the_server_finds_them() {
+async fn dates_are_found_where_the_server_finds_them(server: &Server) {
     const PATHS: [&str; 14] =
         ["x", "a.b", "a.b.c", "a.0", "a.1", "a.00", "a.0.b", "a.b.0", "a.0.0", "a.0.0.b", "0", "0.0", "a.a", "a.-1"];
     let dates = [0, 1000, 10_000, 19_999, 20_000, 20_001, 3_600_000].map(|millis| at(NOW - millis));
     let dates: Vec<DateTime> = dates.into_iter().chain([at(NOW + 1), at(-1)]).collect();
-    let case = Case::new().await;
+    let case = server.case().await;
     let mut rules = String::new();
     for (n, path) in PATHS.into_iter().enumerate() {
         let mut documents = Corpus::new(n as u64, &dates).around(path, 500);
@@ -231,9 +228,8 @@ async fn dates_are_found_where_the_server_finds_them() {
     }
 }
 
-#[tokio::test]
-async fn a_filter_and_an_own_ttl_must_both_agree() {
-    let case = Case::new().await;
+async fn a_filter_and_an_own_ttl_must_both_agree(server: &Server) {
+    let case = server.case().await;
     let documents = [("done", 20), ("open", 20), ("done", -1), ("done", 3600), ("done", 0)];
     case.fill(
         "c",
@@ -251,9 +247,8 @@ async fn a_filter_and_an_own_ttl_must_both_agree() {
     assert_eq!(case.ids("c").await, id_set([1, 2, 3, 4, 5]));
 }
 
-#[tokio::test]
-async fn unusual_names_are_read_as_they_are() {
-    let case = Case::new().await;
+async fn unusual_names_are_read_as_they_are(server: &Server) {
+    let case = server.case().await;
     let names = ["two words", "\u{e9}", "0", "7", "-1", "a$b", "ROOT", "v", "e", "ttl'\"", "Ttl"];
     let mut rules = String::new();
     for (n, name) in names.into_iter().enumerate() {
@@ -271,9 +266,8 @@ async fn unusual_names_are_read_as_they_are() {
     }
 }
 
-#[tokio::test]
-async fn a_number_with_a_leading_zero_or_beyond_all_arrays_is_no_position() {
-    let case = Case::new().await;
+async fn a_number_with_a_leading_zero_or_beyond_all_arrays_is_no_position(server: &Server) {
+    let case = server.case().await;
     let (old, newer) = (at(NOW - 20_000), at(NOW - 19_999));
     let mut rules = String::new();
     let names = ["00", "01", "2147483648", "18446744073709551616"];
@@ -293,3 +287,13 @@ async fn a_number_with_a_leading_zero_or_beyond_all_arrays_is_no_position() {
         assert_eq!(case.ids(&format!("c{n}")).await, id_set([2, 3, 4]), "{name}");
     }
 }
+
+on_servers!(
+    every_ttl_value_at_every_boundary,
+    every_ttl_value_with_dates_in_arrays_and_without_a_date,
+    every_ttl_value_with_a_date_behind_a_path,
+    dates_are_found_where_the_server_finds_them,
+    a_filter_and_an_own_ttl_must_both_agree,
+    unusual_names_are_read_as_they_are,
+    a_number_with_a_leading_zero_or_beyond_all_arrays_is_no_position
+);

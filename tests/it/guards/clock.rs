@@ -1,12 +1,12 @@
 //! The guard against clock skew, with a real process whose clock is wrong.
 
+use crate::support::server::{Server, on_servers};
 use crate::support::shim::Shim;
-use crate::support::sweeper::{Case, Report, id_set, run};
+use crate::support::sweeper::{Report, id_set, run};
 use mongodb::bson::{DateTime, doc};
 
-#[tokio::test]
-async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server() {
-    let case = Case::new().await;
+async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server(server: &Server) {
+    let case = server.case().await;
     let shim = Shim::new(&case);
     let now = DateTime::now().timestamp_millis();
     let at = |id: i32, seconds: i64| doc! { "_id": id, "at": DateTime::from_millis(now + seconds * 1000) };
@@ -33,3 +33,5 @@ async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_t
         assert_eq!(case.ids("c").await, id_set(left), "{shift} {args:?}");
     }
 }
+
+on_servers!(a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server);

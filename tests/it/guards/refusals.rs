@@ -2,6 +2,7 @@
 
 use crate::support::faults::{alone, dated, days, fail_commands, fill_many};
 use crate::support::replica_set::ReplicaSet;
+use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
 
@@ -19,9 +20,8 @@ async fn five(case: &Case, name: &str) {
     case.fill(name, dated(0..4, days(-3)).chain(dated(4..5, days(3)))).await;
 }
 
-#[tokio::test]
-async fn a_share_above_the_limit_is_refused_and_the_other_rules_go_on() {
-    let case = Case::new().await;
+async fn a_share_above_the_limit_is_refused_and_the_other_rules_go_on(server: &Server) {
+    let case = server.case().await;
     five(&case, "much").await;
     five(&case, "free").await;
     let rules = "  - {namespace: DB.much, field: at, expireAfter: 1d, maxDeletePercent: 79.99}
@@ -42,18 +42,16 @@ async fn a_share_above_the_limit_is_refused_and_the_other_rules_go_on() {
     assert_eq!(case.ids("free").await, id_set([4]));
 }
 
-#[tokio::test]
-async fn a_share_at_the_limit_is_allowed() {
-    let case = Case::new().await;
+async fn a_share_at_the_limit_is_allowed(server: &Server) {
+    let case = server.case().await;
     five(&case, "c").await;
     let swept = case.report("  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 80}\n", &[]).await;
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(case.ids("c").await, id_set([4]));
 }
 
-#[tokio::test]
-async fn a_truncating_limit_does_not_hide_the_share_from_its_guard() {
-    let case = Case::new().await;
+async fn a_truncating_limit_does_not_hide_the_share_from_its_guard(server: &Server) {
+    let case = server.case().await;
     five(&case, "c").await;
     let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 50, maxDeletes: 1}\n";
     let swept = case.report(rules, &["--max-deletes", "1"]).await;
@@ -220,3 +218,9 @@ async fn of_several_exit_codes_a_failure_comes_before_a_refusal_and_that_before_
         assert_eq!(case.ids("refused").await, id_set(0..5));
     }
 }
+
+on_servers!(
+    a_share_above_the_limit_is_refused_and_the_other_rules_go_on,
+    a_share_at_the_limit_is_allowed,
+    a_truncating_limit_does_not_hide_the_share_from_its_guard
+);

@@ -10,6 +10,7 @@ use crate::support::faults::{
     until_running,
 };
 use crate::support::mongod::Mongod;
+use crate::support::server::{Server, on_servers};
 use crate::support::shim::Shim;
 use crate::support::site::{Secured, Site, secured};
 use crate::support::sweeper::{Case, Ran, Report, id_set, run};
@@ -23,8 +24,8 @@ fn locking(case: &Case, rules: &str, args: &[&str]) -> Command {
     case.command(&format!("{rules}{LOCK}"), &[&["sweep", "--format", "json"], args].concat())
 }
 
-async fn filled() -> Case {
-    let case = Case::new().await;
+async fn filled(server: &Server) -> Case {
+    let case = server.case().await;
     case.fill("c", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
     case
 }
@@ -119,9 +120,8 @@ async fn of_two_runs_that_begin_together_exactly_one_sweeps() {
     }
 }
 
-#[tokio::test]
-async fn policies_that_differ_share_the_lease_of_a_namespace_and_other_namespaces_are_swept() {
-    let case = filled().await;
+async fn policies_that_differ_share_the_lease_of_a_namespace_and_other_namespaces_are_swept(server: &Server) {
+    let case = filled(server).await;
     case.fill("other", dated(0..5, days(-3))).await;
     let first = holder(&case).await;
     let rules = "  - {name: x, namespace: 'DB.*', field: at, expireAfter: 2d, filter: {s: 1}}
@@ -181,9 +181,8 @@ async fn a_lease_is_given_back_however_a_run_ends() {
     assert_eq!(locks(&case).count_documents(doc! {}).await.unwrap(), 1);
 }
 
-#[tokio::test]
-async fn the_lease_of_a_run_that_was_killed_is_taken_over_once_it_has_expired() {
-    let case = filled().await;
+async fn the_lease_of_a_run_that_was_killed_is_taken_over_once_it_has_expired(server: &Server) {
+    let case = filled(server).await;
     let first = holder(&case).await;
     signal(&first, "KILL");
     let id = first.id();
@@ -198,9 +197,8 @@ async fn the_lease_of_a_run_that_was_killed_is_taken_over_once_it_has_expired() 
     assert!(all_free(&case).await);
 }
 
-#[tokio::test]
-async fn whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_long() {
-    let case = filled().await;
+async fn whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_long(server: &Server) {
+    let case = filled(server).await;
     let shim = Shim::new(&case);
     let shifted = |args: &[&str], seconds| {
         let mut command = locking(&case, RULE, args);
@@ -225,9 +223,8 @@ async fn whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_l
     }
 }
 
-#[tokio::test]
-async fn who_waits_takes_the_lease_when_the_other_has_ended_and_a_signal_ends_the_wait() {
-    let case = filled().await;
+async fn who_waits_takes_the_lease_when_the_other_has_ended_and_a_signal_ends_the_wait(server: &Server) {
+    let case = filled(server).await;
     let first = holder(&case).await;
     let late = sweep(&case, RULE, &["--lock-wait", "1s"]).await;
     assert_eq!(late.ran.code, Some(6), "{late:?}");
@@ -289,9 +286,8 @@ async fn a_run_that_slept_through_its_lease_deletes_nothing_after_another_has_ta
     assert!(all_free(&case).await);
 }
 
-#[tokio::test]
-async fn a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat() {
-    let case = filled().await;
+async fn a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat(server: &Server) {
+    let case = filled(server).await;
     let first = short_holder(&case).await;
     let namespace = format!("{}.c", case.db.name());
     let before = lease(&case, &namespace).await;
@@ -333,9 +329,8 @@ async fn a_run_that_cannot_renew_its_lease_stops_before_it_is_over() {
     assert_lost(ran, gone, "could not be renewed within 10 s");
 }
 
-#[tokio::test]
-async fn the_collection_of_the_leases_is_never_swept() {
-    let case = Case::new().await;
+async fn the_collection_of_the_leases_is_never_swept(server: &Server) {
+    let case = server.case().await;
     case.fill("c", dated(0..3, days(-3))).await;
     case.fill("history", dated(0..3, days(-3))).await;
     let old = doc! { "_id": "x.y", "runId": null, "heartbeat": days(-9), "expiresAt": days(-9), "at": days(-9) };
@@ -436,3 +431,12 @@ async fn a_lease_that_a_server_cannot_confirm_is_none() {
     assert!(ran.stderr.contains("nothing was deleted"), "{ran:?}");
     assert_eq!(case.ids("c").await, id_set(0..3));
 }
+
+on_servers!(
+    policies_that_differ_share_the_lease_of_a_namespace_and_other_namespaces_are_swept,
+    the_lease_of_a_run_that_was_killed_is_taken_over_once_it_has_expired,
+    whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_long,
+    who_waits_takes_the_lease_when_the_other_has_ended_and_a_signal_ends_the_wait,
+    a_run_whose_lease_another_has_taken_learns_it_with_its_heartbeat,
+    the_collection_of_the_leases_is_never_swept
+);

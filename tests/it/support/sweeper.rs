@@ -39,9 +39,13 @@ impl Case {
 
     /// Creates a case on a server that the test owns.
     pub(crate) async fn on(mongod: &Mongod, database: &str) -> Self {
-        let client = mongod.client().await;
+        Self::at(&mongod.uri(), mongod.client().await, database)
+    }
+
+    /// Creates a case on the server to which this connection string leads.
+    pub(crate) fn at(uri: &str, client: Client, database: &str) -> Self {
         let db = client.database(database);
-        Self { uri: mongod.uri(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _shared: None }
+        Self { uri: uri.to_owned(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _shared: None }
     }
 
     pub(crate) fn collection(&self, name: &str) -> Collection<Document> {

@@ -1,0 +1,99 @@
+//! The server of the suites that run on every product: mongod, or the server that the environment names.
+
+use std::sync::{Mutex, PoisonError};
+
+use mongodb::bson::oid::ObjectId;
+use mongodb::{Client, Database};
+use ttl_sweeper::flavor::Flavor;
+
+use super::sweeper::Case;
+
+/// The reason for which a test on another server is ignored, and the message of one that runs without such a server.
+pub(crate) const HELP: &str = "set SWEEPER_TEST_URI to the connection string of a server on which the tests may create and drop databases \
+                               (test_...), and SWEEPER_TEST_FLAVOR to its flavor: mongodb, documentDb or cosmosRu";
+
+/// A server on which a suite runs.
+pub(crate) struct Server(On);
+
+enum On {
+    /// The mongod that many tests share.
+    Shared,
+    Named {
+        uri: String,
+        flavor: Flavor,
+        /// The databases made for this test.
+        made: Mutex<Vec<Database>>,
+    },
+}
+
+impl Server {
+    pub(crate) fn mongod() -> Self {
+        Self(On::Shared)
+    }
+
+    /// Returns the server that the environment names; panics with [`HELP`] if it names none.
+    pub(crate) fn named() -> Self {
+        let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; {HELP}"));
+        let (uri, name) = (variable("SWEEPER_TEST_URI"), variable("SWEEPER_TEST_FLAVOR"));
+        let flavors = [Flavor::MongoDb, Flavor::DocumentDb, Flavor::CosmosRu];
+        let flavor = flavors.into_iter().find(|flavor| flavor.name() == name);
+        let flavor = flavor.unwrap_or_else(|| panic!("SWEEPER_TEST_FLAVOR is `{name}`; {HELP}"));
+        Self(On::Named { uri, flavor, made: Mutex::default() })
+    }
+
+    pub(crate) fn flavor(&self) -> Flavor {
+        match &self.0 {
+            On::Shared => Flavor::MongoDb,
+            On::Named { flavor, .. } => *flavor,
+        }
+    }
+
+    /// Creates a case with a new database.
+    pub(crate) async fn case(&self) -> Case {
+        match &self.0 {
+            On::Shared => Case::new().await,
+            On::Named { uri, made, .. } => {
+                let client = Client::with_uri_str(uri).await.expect("SWEEPER_TEST_URI is a connection string");
+                let id = ObjectId::new();
+                let case = Case::at(uri, client, &format!("test_{id}"));
+                made.lock().unwrap_or_else(PoisonError::into_inner).push(case.db.clone());
+                case
+            }
+        }
+    }
+
+    /// Drops the databases that the test has made on a server of others.
+    pub(crate) async fn clean(self) {
+        let On::Named { made, .. } = self.0 else { return };
+        for database in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            database.drop().await.expect("the database of the test is dropped");
+        }
+    }
+}
+
+/// Makes two tests of each function that takes a [`Server`]: one on mongod, and an ignored one on the server that the environment names.
+macro_rules! on_servers {
+    ($($name:ident),+ $(,)?) => {
+        mod on_mongod {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$name(&$crate::support::server::Server::mongod()).await;
+                }
+            )+
+        }
+
+        mod on_any_server {
+            $(
+                #[tokio::test]
+                #[ignore = "needs SWEEPER_TEST_URI and SWEEPER_TEST_FLAVOR"]
+                async fn $name() {
+                    let server = $crate::support::server::Server::named();
+                    super::$name(&server).await;
+                    server.clean().await;
+                }
+            )+
+        }
+    };
+}
+pub(crate) use on_servers;
