@@ -79,41 +79,45 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Runs one command on the primary, once, without a time limit. Carries the run's comment if the flavor supports comments.
-    pub(crate) async fn run(&self, database: &str, command: Document) -> Result<Document, ServerError> {
-        self.send(ServerCommand::of(database, &self.marked(command))?).await
-    }
-
-    /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::once`] says.
+    /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::several`] says. Carries the
+    /// run's comment if the flavor supports comments.
     pub(crate) async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         let command = ServerCommand::of(database, &self.marked(command))?;
-        let mut retries = Retries::once();
-        retry(|cause| retries.wait(cause), || self.send(command.clone())).await
+        let mut retries = Retries::several();
+        retry(|cause| retries.wait(cause), || self.send_once(command.clone())).await
     }
 
-    /// Runs a command as it is.
-    pub(crate) async fn send(&self, command: ServerCommand) -> Result<Document, ServerError> {
+    /// Runs a write command as it is, and sends it again after the waits that `next_wait` returns: a command that leaves the same behind if it
+    /// is carried out twice. A statement that failed, or a write concern that was not met, is an error.
+    pub(crate) async fn write(
+        &self,
+        command: &ServerCommand,
+        next_wait: impl FnMut(&ServerError) -> Option<Duration>,
+    ) -> Result<Document, ServerError> {
+        let attempt = || async {
+            let reply = self.send_once(command.clone()).await?;
+            match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
+                Some(cause) => Err(cause),
+                None => Ok(reply),
+            }
+        };
+        retry(next_wait, attempt).await
+    }
+
+    /// Runs a command as it is, without a retry: for callers that decide on each error themselves. The tests in `retry.rs` list them.
+    async fn send_once(&self, command: ServerCommand) -> Result<Document, ServerError> {
         self.transport.run(command).await
     }
 
-    /// Runs a write command as it is. A statement that failed, or a write concern that was not met, is an error.
-    pub(crate) async fn write(&self, command: ServerCommand) -> Result<Document, ServerError> {
-        let reply = self.send(command).await?;
-        match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
-            Some(cause) => Err(cause),
-            None => Ok(reply),
-        }
-    }
-
-    /// Runs a command that opens a cursor, as it is.
-    pub(crate) async fn open(&self, command: ServerCommand) -> Result<Box<dyn Batches>, ServerError> {
+    /// Runs a command that opens a cursor as it is, without a retry.
+    async fn open_once(&self, command: ServerCommand) -> Result<Box<dyn Batches>, ServerError> {
         self.transport.open(command).await
     }
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
     pub(crate) async fn unreachable(&self) -> Option<String> {
         let ping = ServerCommand::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
-        self.send(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
+        self.send_once(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 
     /// Ends the sessions on the server. A failure does not affect the run.

@@ -47,7 +47,12 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         let asked = privileges::ask(&deployment).await;
         asked.map_err(|cause| Failure::cannot_run(format!("asking for the user's privileges: {cause}")))
     };
-    let granted = session.stop.or_fail("nothing was deleted", granted).await?;
+    let (granted, unknown) = session.stop.or_fail("nothing was deleted", granted).await?;
+    if let Some(why) = unknown {
+        warn!(
+            "the user's privileges are unknown, because the service does not show them: {why}; a missing one shows only in a sweep"
+        );
+    }
     if let Some(missing) = session.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {
         warn!("policy `{}`: `history`: {missing}", session.policy.path);
     }

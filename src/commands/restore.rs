@@ -22,11 +22,14 @@ use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
 use crate::text::{clean, plural};
 
-/// Maximum number of documents that are looked up and inserted at a time.
-const MAX_DOCUMENTS: usize = 1000;
+/// Maximum number of documents that are looked up and inserted at a time, and their maximum size together.
+type MaxChunk = (usize, usize);
 
-/// Maximum size of these documents together.
-const MAX_BYTES: usize = 8 * 1024 * 1024;
+const MAX_CHUNK: MaxChunk = (1000, 8 * 1024 * 1024);
+
+/// The maximum on a service that bills each request: it takes requests of 2 MB (Microsoft, "Azure Cosmos DB service quotas"), and ends what its units do not
+/// suffice for half-way.
+const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 
 /// A file of the archive and the collection to restore it to.
 struct Part {
@@ -159,6 +162,7 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
     if present == Present::Keep {
         places.reverse();
     }
+    let max = if deployment.facts.capabilities.request_charge { MAX_BILLED_CHUNK } else { MAX_CHUNK };
     let file = std::sync::Arc::new(file);
     for place in places {
         let from = file.clone();
@@ -166,7 +170,7 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
         if present == Present::Keep {
             documents.reverse();
         }
-        for chunk in chunks(&documents) {
+        for chunk in chunks(&documents, max) {
             if stop.is_asked() {
                 return Err("interrupted; run it again for the rest".into());
             }
@@ -182,13 +186,13 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
 }
 
 /// Splits documents into chunks that fit into one command each.
-fn chunks(mut documents: &[RawDocumentBuf]) -> Vec<&[RawDocumentBuf]> {
+fn chunks(mut documents: &[RawDocumentBuf], (max_documents, max_bytes): MaxChunk) -> Vec<&[RawDocumentBuf]> {
     let mut chunks = Vec::new();
     while !documents.is_empty() {
         let mut bytes = 0;
-        let fitting = documents.iter().take(MAX_DOCUMENTS).take_while(|document| {
+        let fitting = documents.iter().take(max_documents).take_while(|document| {
             bytes += document.as_bytes().len();
-            bytes <= MAX_BYTES
+            bytes <= max_bytes
         });
         let (chunk, rest) = documents.split_at(fitting.count().max(1));
         chunks.push(chunk);

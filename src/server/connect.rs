@@ -10,8 +10,9 @@ use tracing::{info, warn};
 use super::driver::Driver;
 use super::error::{ConnectObstacle, ServerError};
 use super::meter::Meter;
+use super::retry::{Retries, retry};
 use super::transport::{ServerCommand, Transport};
-use super::{Deployment, ReadOptions, codes, timeout, uri};
+use super::{Deployment, ReadOptions, timeout, uri};
 use crate::facts::{ServerFacts, Topology};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
@@ -92,14 +93,21 @@ async fn ask(
     is_anonymous: bool,
 ) -> Result<ServerFacts, ServerError> {
     // The first command opens the connection; the clocks are compared by the round trip of the second.
-    let build = transport.run(ServerCommand::of("admin", &doc! { "buildInfo": 1 })?).await?;
-    let before = SystemTime::now();
-    let hello = hello(transport, None).await?;
-    let middle = before + before.elapsed().unwrap_or_default() / 2;
+    let build = asked(transport, ServerCommand::of("admin", &doc! { "buildInfo": 1 })?).await?;
+    let mut retries = Retries::several();
+    let timed = retry(
+        |cause| retries.wait(cause),
+        || async {
+            let before = SystemTime::now();
+            let hello = hello(transport, None).await?;
+            Ok((hello, before + before.elapsed().unwrap_or_default() / 2))
+        },
+    );
+    let (hello, middle) = timed.await?;
     if is_anonymous {
         // The commands above are allowed without a user; this one is not, if the server asks for a user.
         let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-        transport.run(ServerCommand::of("admin", &list)?).await?;
+        asked(transport, ServerCommand::of("admin", &list)?).await?;
     }
     let local_time = local_time(&hello)?;
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
@@ -127,13 +135,20 @@ async fn ask(
     })
 }
 
-/// Asks the server for its role and its time.
+/// Runs a command that changes nothing, and retries it as [`Retries::several`] says.
+async fn asked(transport: &dyn Transport, command: ServerCommand) -> Result<Document, ServerError> {
+    let mut retries = Retries::several();
+    retry(|cause| retries.wait(cause), || transport.run(command.clone())).await
+}
+
+/// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment.
 pub(crate) async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
     let command =
         |name: &str| Ok::<_, ServerError>(ServerCommand { time_limit, ..ServerCommand::of("admin", &doc! { name: 1 })? });
     match transport.run(command("hello")?).await {
-        // MongoDB 4.2 knows only the older name.
-        Err(cause) if cause.has_code(codes::COMMAND_NOT_FOUND) => transport.run(command("isMaster")?).await,
+        // MongoDB 4.2 knows only the older name, and so did accounts of Azure Cosmos DB (RU) with API version 7.0
+        // (MicrosoftDocs/azure-databases-docs#180, eclipse-basyx/basyx-java-server-sdk#452, spring-projects/spring-boot#41101).
+        Err(cause) if cause.is_unsupported() => transport.run(command("isMaster")?).await,
         answer => answer,
     }
 }
@@ -217,7 +232,36 @@ fn cannot_connect(shown: &str, with_user: bool, cause: &ServerError) -> Failure 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::codes;
     use crate::server::error::FailureStage;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_hello_is_asked_by_the_older_name_and_throttling_is_waited_out() {
+        let error = |code, message: &str| ScriptedReply::Error(ServerError::reported(code, message, ""));
+        let throttled = || error(16_500, "Error=16500, RetryAfterMs=30, Details=");
+        let now = DateTime::from_millis(5);
+        let hello = doc! { "_t": "IsMasterResponse", "setName": "globaldb", "maxWireVersion": 21, "localTime": now };
+        for refusal in [
+            error(codes::COMMAND_NOT_SUPPORTED, "Command Hello not supported prior to authentication"),
+            error(codes::COMMAND_NOT_FOUND, "no such command: 'hello'"),
+        ] {
+            let script = Script::new([
+                throttled(),
+                ScriptedReply::Reply(doc! { "version": "7.0.0" }),
+                throttled(),
+                refusal,
+                ScriptedReply::Reply(hello.clone()),
+                throttled(),
+                ScriptedReply::Reply(doc! { "databases": [] }),
+            ]);
+            let facts = ask(&script, vec!["h:1".into()], None, true).await.unwrap();
+            assert_eq!((facts.flavor, facts.wire_version, facts.hosts), (Flavor::CosmosRu, 21, vec!["h:1".to_owned()]));
+            let sent: Vec<String> = script.sent().iter().map(|command| command.keys().next().unwrap().clone()).collect();
+            let expected = ["buildInfo", "buildInfo", "hello", "hello", "isMaster", "listDatabases", "listDatabases"];
+            assert_eq!(sent, expected);
+        }
+    }
 
     #[test]
     fn the_servers_clock_is_a_date_or_a_number_and_never_guessed() {

@@ -133,6 +133,19 @@ impl ServerError {
         self.has_code(codes::UNAUTHORIZED)
     }
 
+    /// Tells whether the server does not have the command, or refuses it for now: Azure Cosmos DB says so with 59 and 115, older versions of it only
+    /// in words (Azure/azure-docs#60180, MicrosoftDocs/azure-dev-docs#1260).
+    pub(crate) fn is_unsupported(&self) -> bool {
+        let says = |words: &str| self.message.contains(words);
+        let in_words = says("not supported") || says("no such command") || says("no such cmd");
+        matches!(self.code, Some(codes::COMMAND_NOT_FOUND | codes::COMMAND_NOT_SUPPORTED)) || (self.code.is_some() && in_words)
+    }
+
+    /// Tells whether the server does not have the command, or the user may not run it.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.is_unauthorized() || self.is_unsupported()
+    }
+
     /// Returns the known reason why no connection could be made.
     pub(crate) fn obstacle(&self) -> Option<ConnectObstacle> {
         self.obstacle
@@ -172,6 +185,13 @@ impl ServerError {
         matches!(self.stage, Network | Timeout | Unreachable | NotSent)
             || self.is_labelled_retryable
             || self.code.is_some_and(codes::is_retryable)
+    }
+
+    /// Tells whether the same command may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_retryable()
+            || self.has_code(codes::INTERNAL_ERROR)
+            || self.overload.is_some_and(|overload| overload != Overload::TooLarge)
     }
 
     /// Returns the overload that a service reported, if it did.
@@ -267,6 +287,23 @@ mod tests {
         assert!(invalid.is_reply_lost() && !invalid.is_retryable());
         let labelled = ServerError::reported(0, "", "").labelled_retryable(true);
         assert!(labelled.is_retryable() && !labelled.is_reply_lost());
+    }
+
+    #[test]
+    fn a_command_that_the_server_does_not_have_is_recognised_by_code_or_words() {
+        for (code, message, expected) in [
+            (115, "Command Hello not supported prior to authentication", true),
+            (115, "Unknown request received: hello", true),
+            (59, "no such command: 'hello'", true),
+            (2, "Command hostInfo not supported.", true),
+            (0, "no such cmd: hello", true),
+            (13, "Unauthorized", false),
+            (16_500, "Request rate is large", false),
+        ] {
+            assert_eq!(ServerError::reported(code, message, "").is_unsupported(), expected, "{code} {message}");
+        }
+        assert!(ServerError::reported(codes::UNAUTHORIZED, "no", "").is_unavailable());
+        assert!(!ServerError::other("sessions are not supported").is_unsupported());
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use bson::{Document, doc};
 
-use super::error::{Result, ServerError};
+use super::Deployment;
+use super::error::Result;
 use super::find::Query;
 use super::transport::ReadPreference;
-use super::{Deployment, codes};
 use crate::facts::{Collection, CollectionKind, Figures, Topology};
 use crate::flavor::ShardKeys;
 use crate::policy::namespace::Namespace;
@@ -51,7 +51,7 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
     }
     match deployment.read(&namespace.database, doc! { "collStats": &namespace.collection }).await {
         Ok(stats) => Ok(Some(stats)),
-        Err(cause) if is_unavailable(&cause) => Ok(None),
+        Err(cause) if cause.is_unavailable() => Ok(None),
         Err(cause) => Err(cause),
     }
 }
@@ -78,12 +78,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec
     match key {
         Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
         // Deletes then go to every shard, which is correct as well.
-        Err(cause) if is_unavailable(&cause) => Ok(Vec::new()),
+        Err(cause) if cause.is_unavailable() => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }
-}
-
-/// Whether the server refuses a command because it does not have it or the user may not run it.
-fn is_unavailable(cause: &ServerError) -> bool {
-    matches!(cause.code(), Some(codes::UNAUTHORIZED | codes::COMMAND_NOT_FOUND | codes::COMMAND_NOT_SUPPORTED))
 }

@@ -13,7 +13,7 @@ use super::retry::{Retries, retry};
 use super::transport::{Batches, ReadPreference, ServerCommand};
 use crate::policy::namespace::Namespace;
 
-/// A read that is yet to be sent: by default to the primary, without time limits, and with one retry.
+/// A read that is yet to be sent: by default to the primary, without time limits, and retried as [`Retries::several`] says.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     database: String,
@@ -52,7 +52,6 @@ pub(crate) enum QueryFilter {
 
 #[derive(Debug, Clone)]
 enum RetryMode {
-    Once,
     Several,
     /// Each retry is logged, under this name.
     Patient(Namespace),
@@ -82,7 +81,7 @@ impl Query {
             max_time: None,
             read_preference: ReadPreference::Primary,
             time_limit: None,
-            attempts: RetryMode::Once,
+            attempts: RetryMode::Several,
             charges: None,
         }
     }
@@ -140,11 +139,6 @@ impl Query {
         Self { time_limit: Some(limit), ..self }
     }
 
-    /// Retries as [`Retries::several`] says, and not only once.
-    pub(crate) fn retried(self) -> Self {
-        Self { attempts: RetryMode::Several, ..self }
-    }
-
     /// Retries as [`Retries::patient`] says, and logs each retry under this name.
     pub(crate) fn retried_patiently(self, reported_as: &Namespace) -> Self {
         Self { attempts: RetryMode::Patient(reported_as.clone()), ..self }
@@ -166,7 +160,7 @@ impl Query {
         let reply = self.retrying(|| async {
             match &self.charges {
                 Some(charges) => deployment.charged(command.clone(), charges).await,
-                None => deployment.send(command.clone()).await,
+                None => deployment.send_once(command.clone()).await,
             }
         });
         let reply = reply.await?;
@@ -176,11 +170,16 @@ impl Query {
 
     /// Returns all documents; a retry starts from the first one again.
     pub(crate) async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+        self.all_raw(deployment).await?.iter().map(|document| Ok(Document::try_from(&**document)?)).collect()
+    }
+
+    /// Returns the same as [`Self::all`], undecoded.
+    pub(crate) async fn all_raw(&self, deployment: &Deployment) -> Result<Vec<RawDocumentBuf>, ServerError> {
         self.retrying(|| async {
             let mut cursor = self.cursor(deployment).await?;
             let mut documents = Vec::new();
             while let Some(document) = cursor.next().await? {
-                documents.push(Document::try_from(&*document)?);
+                documents.push(document);
             }
             Ok(documents)
         })
@@ -189,7 +188,7 @@ impl Query {
 
     /// Opens a cursor. Neither the opening nor the batches are retried.
     pub(crate) async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
-        let batches = deployment.open(self.command(deployment)?).await?;
+        let batches = deployment.open_once(self.command(deployment)?).await?;
         Ok(Cursor { batches, buffered: Vec::new().into_iter() })
     }
 
@@ -206,7 +205,7 @@ impl Query {
             body.append(bson::raw::cstr!("maxTimeMS"), millis(max_time));
         }
         let command = self.addressed(body);
-        self.retrying(|| deployment.send(command.clone())).await
+        self.retrying(|| deployment.send_once(command.clone())).await
     }
 
     async fn retrying<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, ServerError>
@@ -214,7 +213,6 @@ impl Query {
         F: Future<Output = Result<T, ServerError>>,
     {
         let mut retries = match &self.attempts {
-            RetryMode::Once => Retries::once(),
             RetryMode::Several => Retries::several(),
             RetryMode::Patient(_) => Retries::patient(),
         };
@@ -368,7 +366,7 @@ mod tests {
         assert_eq!(script.sent(), [doc! { "aggregate": "c", "pipeline": [{ "$limit": 1 }], "cursor": {} }]);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn batches_follow_each_other_and_a_retry_begins_anew() {
         let batch = |ids: &[i32]| ScriptedReply::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect());
         let script = Script::new([batch(&[1, 2]), stepped_down(), batch(&[1, 2]), batch(&[]), batch(&[3]), ScriptedReply::End]);
@@ -377,9 +375,9 @@ mod tests {
         let sent = script.sent();
         assert_eq!((sent.len(), sent[0].get("batchSize")), (2, Some(&Bson::Int64(4))));
 
-        let script = Script::new([stepped_down(), stepped_down()]);
+        let script = Script::new((0..4).map(|_| stepped_down()));
         let failed = Query::find(&namespace(), doc! {}).all(&script.deployment()).await.unwrap_err();
-        assert!(failed.has_code(codes::PRIMARY_STEPPED_DOWN) && script.sent().len() == 2);
+        assert!(failed.has_code(codes::PRIMARY_STEPPED_DOWN) && script.sent().len() == 4);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::RecordGrant;
-use super::retry::{Retries, retry};
+use super::retry::Retries;
 use super::transport::{ReadPreference, ServerCommand};
 use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
@@ -42,10 +42,9 @@ pub(crate) async fn insert(
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
         // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
-        let may_retry = !cause.is_timeout() && begun.elapsed() < MAX_ATTEMPTS_TIME;
-        retries.wait(cause).filter(|_| may_retry)
+        retries.wait_unless_silent(cause).filter(|_| begun.elapsed() < MAX_ATTEMPTS_TIME)
     };
-    match retry(next_wait, || deployment.write(command.clone())).await {
+    match deployment.write(&command, next_wait).await {
         // The document is there already: the reply to an earlier attempt was lost.
         Err(cause) if !cause.has_code(codes::DUPLICATE_KEY) => Err(cause),
         _ => Ok(()),
@@ -93,7 +92,7 @@ async fn find(deployment: &Deployment, namespace: &Namespace, page: Page, with_r
     // One reply holds the page, so that no cursor has to last.
     let find = Query::find(namespace, page.filter).sort(page.sort).limit(page.limit.into()).batch_size(page.limit);
     let find = if with_rules { find } else { find.projection(doc! { "rules": 0 }) };
-    find.read_preference(ReadPreference::ConnectionString).retried().all(deployment).await
+    find.read_preference(ReadPreference::ConnectionString).all(deployment).await
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Puts documents back: inserts those that are missing, and keeps or replaces those that are there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::document_match::DocumentState;
 use super::error::{Result, ServerError};
 use super::find::Query;
+use super::retry::Retries;
 use super::transport::ServerCommand;
 use super::{Deployment, catalog, codes};
 use crate::facts::CollectionKind;
@@ -75,7 +76,7 @@ pub(crate) async fn put(
     } else {
         let failed = insert(deployment, namespace, &missing, put).await?;
         put.inserted += (missing.len() - failed.len()) as u64;
-        for (index, cause) in failed {
+        for Failed { index, cause, was_sent_before } in failed {
             let Some(document) = missing.get(index) else { continue };
             if !cause.has_code(codes::DUPLICATE_KEY) {
                 put.refused += 1;
@@ -85,6 +86,8 @@ pub(crate) async fn put(
             // Servers name the index in different ways, so the documents are compared instead.
             let found = existing(deployment, namespace, std::slice::from_ref(*document)).await?;
             match found.into_values().next() {
+                // It was missing before: an earlier attempt whose reply was lost inserted it.
+                Some(existing) if existing == **document && was_sent_before => put.inserted += 1,
                 Some(existing) if existing == **document => put.same += 1,
                 Some(_) => different.push(document),
                 None => put.conflicts += 1,
@@ -130,40 +133,79 @@ async fn existing(
     of_ids.append(cstr!("$in"), RawBson::Array(ids));
     let mut filter = RawDocumentBuf::new();
     filter.append(cstr!("_id"), RawBson::Document(of_ids));
-    let mut cursor = Query::find(namespace, filter).cursor(deployment).await?;
-    let mut found = HashMap::new();
-    while let Some(document) = cursor.next().await? {
-        found.insert(key(&document), document);
-    }
-    Ok(found)
+    let found = Query::find(namespace, filter).all_raw(deployment).await?;
+    Ok(found.into_iter().map(|document| (key(&document), document)).collect())
 }
 
-/// Inserts documents; returns the index of each that was refused, with the error.
+/// A document that was not inserted.
+struct Failed {
+    index: usize,
+    cause: ServerError,
+    /// Whether an earlier attempt may have inserted it.
+    was_sent_before: bool,
+}
+
+/// Inserts documents; returns those that were refused.
 async fn insert(
     deployment: &Deployment,
     namespace: &Namespace,
     documents: &[&RawDocumentBuf],
     put: &mut Put,
-) -> Result<Vec<(usize, ServerError)>> {
-    let mut failed = Vec::new();
+) -> Result<Vec<Failed>> {
     // The server replaces an empty timestamp by its time, unless the document is the result of an expression.
     let (empty, plain): (Vec<_>, Vec<_>) = documents.iter().enumerate().partition(|(_, document)| has_empty_timestamp(document));
-    if !plain.is_empty() {
-        let list: RawArrayBuf = plain.iter().map(|(_, document)| RawBson::Document((**document).clone())).collect();
-        let mut command = RawDocumentBuf::new();
-        command.append(cstr!("insert"), namespace.collection.as_str());
-        command.append(cstr!("documents"), RawBson::Array(list));
-        command.append(cstr!("ordered"), false);
-        for (index, cause) in write(deployment, namespace, command, put).await?.1 {
-            failed.extend(plain.get(index).map(|(index, _)| (*index, cause)));
-        }
-    }
+    let mut failed = insert_plain(deployment, namespace, &plain, put).await?;
     for (index, document) in empty {
         // Matches nothing, so that it can only insert.
         let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
         let update = update(namespace, never, as_it_is(document), true);
-        let errors = write(deployment, namespace, update, put).await?.1;
-        failed.extend(errors.into_iter().map(|(_, cause)| (index, cause)));
+        let (_, refused) = update_one(deployment, namespace, update, put).await?;
+        failed.extend(refused.map(|cause| Failed { index, cause, was_sent_before: false }));
+    }
+    Ok(failed)
+}
+
+/// Inserts documents as they are, each given with its index. Those that a service had no room for are sent again, as long as it takes some of
+/// them each time.
+async fn insert_plain(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    documents: &[(usize, &&RawDocumentBuf)],
+    put: &mut Put,
+) -> Result<Vec<Failed>> {
+    let (mut left, mut failed) = (documents.to_vec(), Vec::new());
+    let (mut retries, mut was_sent_before) = (Retries::several(), false);
+    while !left.is_empty() {
+        let list: RawArrayBuf = left.iter().map(|(_, document)| RawBson::Document((***document).clone())).collect();
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("insert"), namespace.collection.as_str());
+        command.append(cstr!("documents"), RawBson::Array(list));
+        command.append(cstr!("ordered"), false);
+        let (inserted, mut errors) = match write_once(deployment, namespace, command, put).await {
+            Ok(written) => written,
+            Err(cause) if cause.may_pass() => (0, (0..left.len()).map(|at| (at, cause.clone())).collect()),
+            Err(cause) => return Err(cause),
+        };
+        let passing = errors.values().find(|cause| cause.may_pass()).cloned();
+        // A service that ran out of room may leave the rest of a command out, without a word about each document.
+        let is_silent_on_some = passing.is_some() && inserted + errors.len() as u64 != left.len() as u64;
+        let mut again = Vec::new();
+        for (at, (index, document)) in left.into_iter().enumerate() {
+            match errors.remove(&at) {
+                Some(cause) if !cause.may_pass() => failed.push(Failed { index, cause, was_sent_before }),
+                None if !is_silent_on_some => {}
+                _ => again.push((index, document)),
+            }
+        }
+        left = again;
+        if let Some(cause) = passing {
+            if inserted > 0 {
+                retries = Retries::several();
+            }
+            let Some(wait) = retries.wait(&cause) else { return Err(cause) };
+            tokio::time::sleep(wait).await;
+            was_sent_before = true;
+        }
     }
     Ok(failed)
 }
@@ -197,11 +239,8 @@ async fn replace(
     } else {
         as_it_is(document)
     };
-    let (n, mut errors) = write(deployment, namespace, update(namespace, filter, with, false), put).await?;
-    Ok(match errors.pop() {
-        Some((_, cause)) => Err(cause),
-        None => Ok(n),
-    })
+    let (n, refused) = update_one(deployment, namespace, update(namespace, filter, with, false), put).await?;
+    Ok(refused.map_or(Ok(n), Err))
 }
 
 /// Returns an expression that yields the document unchanged. With a plain document the server would set empty timestamps, and
@@ -226,19 +265,40 @@ fn update(namespace: &Namespace, filter: RawDocumentBuf, with: RawBson, upsert: 
     command
 }
 
-/// Runs a write command; returns the server's `n`, and the index of each document that was refused, with the error.
-async fn write(
+/// Runs an update with one statement; returns the server's `n`, and the error with which the document was refused.
+async fn update_one(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    command: RawDocumentBuf,
+    put: &mut Put,
+) -> Result<(u64, Option<ServerError>)> {
+    let mut retries = Retries::several();
+    loop {
+        let (cause, ended) = match write_once(deployment, namespace, command.clone(), put).await {
+            Ok((n, mut errors)) => match errors.remove(&0) {
+                None => return Ok((n, None)),
+                Some(cause) => (cause.clone(), Ok((n, Some(cause)))),
+            },
+            Err(cause) => (cause.clone(), Err(cause)),
+        };
+        let Some(wait) = retries.wait(&cause) else { return ended };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Runs a write command, without a retry; returns the server's `n`, and the error of each document that was refused, by its index.
+async fn write_once(
     deployment: &Deployment,
     namespace: &Namespace,
     mut command: RawDocumentBuf,
     put: &mut Put,
-) -> Result<(u64, Vec<(usize, ServerError)>)> {
+) -> Result<(u64, BTreeMap<usize, ServerError>)> {
     let concern = RawDocumentBuf::try_from(&deployment.write_concern)?;
     command.append(cstr!("writeConcern"), RawBson::Document(concern));
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }
-    let reply: Document = deployment.send(ServerCommand::new(&namespace.database, command)).await?;
+    let reply: Document = deployment.send_once(ServerCommand::new(&namespace.database, command)).await?;
     if let Some(why) = ServerError::of_write_concern(&reply) {
         put.unconfirmed = Some(why.to_string());
     }
@@ -247,4 +307,76 @@ async fn write(
         (index, ServerError::read(failed))
     });
     Ok((count_in(&reply, "n").unwrap_or(0), errors.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    fn documents(ids: &[i32]) -> Vec<RawDocumentBuf> {
+        ids.iter().map(|id| RawDocumentBuf::try_from(&doc! { "_id": *id }).unwrap()).collect()
+    }
+
+    fn found(ids: &[i32]) -> [ScriptedReply; 2] {
+        [ScriptedReply::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect()), ScriptedReply::End]
+    }
+
+    fn throttled() -> Document {
+        doc! { "code": 16500, "errmsg": "Error=16500, RetryAfterMs=30, Details=" }
+    }
+
+    fn reply(n: i32, errors: Vec<(i32, Document)>) -> ScriptedReply {
+        let errors = errors.into_iter().map(|(index, mut error)| {
+            error.insert("index", index);
+            error
+        });
+        ScriptedReply::Reply(doc! { "n": n, "ok": 1.0, "writeErrors": errors.collect::<Vec<_>>() })
+    }
+
+    /// Restores the documents against a script; returns the outcome, and the `_id`s of each insert.
+    async fn restored(ids: &[i32], answers: Vec<ScriptedReply>) -> (Result<Put>, Vec<Vec<i32>>) {
+        let script = Script::new(found(&[]).into_iter().chain(answers));
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        let mut outcome = Put::default();
+        let ended = put(&script.deployment(), &namespace, &documents(ids), Present::Keep, false, &mut outcome).await;
+        let inserts = script.sent().into_iter().filter_map(|sent| {
+            let documents = sent.get_array("documents").ok()?.iter();
+            Some(documents.map(|document| document.as_document().unwrap().get_i32("_id").unwrap()).collect())
+        });
+        (ended.map(|()| outcome), inserts.collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn documents_that_the_service_had_no_room_for_are_sent_again() {
+        let answers = vec![
+            ScriptedReply::Error(ServerError::read(&throttled())),
+            reply(1, vec![(1, throttled()), (2, throttled())]),
+            reply(1, vec![(1, throttled())]),
+            reply(1, vec![]),
+        ];
+        let (put, inserts) = restored(&[1, 2, 3], answers).await;
+        assert_eq!(put, Ok(Put { inserted: 3, ..Put::default() }));
+        assert_eq!(inserts, [vec![1, 2, 3], vec![1, 2, 3], vec![2, 3], vec![3]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn documents_of_which_nothing_is_said_are_sent_again_and_counted_once() {
+        let duplicate = || doc! { "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
+        let lost = ServerError::new(crate::server::error::FailureStage::Network, "reset".into());
+        let mut answers = vec![reply(1, vec![(1, throttled())]), ScriptedReply::Error(lost)];
+        answers.push(reply(1, vec![(0, duplicate()), (2, doc! { "code": 121, "errmsg": "Document failed validation" })]));
+        answers.extend(found(&[1]));
+        let (put, inserts) = restored(&[1, 2, 3], answers).await;
+        let why = Some("Document failed validation (code 121)".to_owned());
+        assert_eq!(put, Ok(Put { inserted: 2, refused: 1, why, ..Put::default() }));
+        assert_eq!(inserts, [vec![1, 2, 3], vec![1, 2, 3], vec![1, 2, 3]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_takes_nothing_is_given_up() {
+        let refusals = (0..100).map(|_| reply(0, vec![(0, throttled())])).collect();
+        let (put, inserts) = restored(&[1], refusals).await;
+        assert!(put.is_err() && inserts.len() == 21, "{put:?} {inserts:?}");
+    }
 }

@@ -110,8 +110,8 @@ impl LagSource {
 /// Returns the configuration of the replica set and its status.
 async fn look(deployment: Deployment) -> Result<(Document, Document), ServerError> {
     let ask = async move {
-        let config = deployment.send(ServerCommand::of("admin", &doc! { "replSetGetConfig": 1 })?).await?;
-        let status = deployment.send(ServerCommand::of("admin", &doc! { "replSetGetStatus": 1 })?).await?;
+        let config = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetConfig": 1 })?).await?;
+        let status = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetStatus": 1 })?).await?;
         Ok((config, status))
     };
     with_timeout(Some(MAX_LOOK_TIME), ask).await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 
-use super::error::Result;
+use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::ServerCommand;
@@ -49,17 +49,13 @@ impl LeaseStore {
         let mut retries = Retries::patient();
         let mut released = 0;
         loop {
-            let time = match *clock {
-                Some(reading) if reading.asked.elapsed() < MAX_READING_AGE => reading,
-                _ => *clock.insert(self.clock().await?),
-            };
-            let cause = match self.take(namespace, &time).await {
-                Ok(()) => return Ok(Attempt::Taken(time.asked)),
+            let cause = match self.take(namespace, clock).await {
+                Ok(since) => return Ok(Attempt::Taken(since)),
                 Err(cause) => cause,
             };
             if cause.has_code(codes::DUPLICATE_KEY) {
                 let occupant = self.occupant(namespace).await?;
-                let is_free = occupant.expires_at.is_some_and(|end| end <= time.now);
+                let is_free = occupant.expires_at.zip(*clock).is_some_and(|(end, time)| end <= time.now);
                 if !is_free || released == MAX_RELEASED {
                     return Ok(Attempt::Held(occupant));
                 }
@@ -71,9 +67,14 @@ impl LeaseStore {
         }
     }
 
-    async fn take(&self, namespace: &Namespace, time: &ServerTime) -> Result<()> {
-        let (filter, update) = lease::taking(namespace, &self.me, time);
-        self.write(filter, update, true).await.map(|_| ())
+    /// Takes a lease that is free; returns the moment from which it counts. `attempt` retries, with a new reading of the clock.
+    async fn take(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Moment> {
+        let time = match *clock {
+            Some(reading) if reading.asked.elapsed() < MAX_READING_AGE => reading,
+            _ => *clock.insert(self.clock().await?),
+        };
+        let (filter, update) = lease::taking(namespace, &self.me, &time);
+        self.write(filter, update, true, |_| None).await.map(|_| time.asked)
     }
 
     /// Returns the run that holds a lease.
@@ -85,7 +86,8 @@ impl LeaseStore {
     /// Renews leases. Returns the moment from which they count, and the namespaces whose lease another run holds by now.
     pub(crate) async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
         let now = self.clock().await?;
-        let renewed = self.update(namespaces, lease::renewing(&now)).await?;
+        // The caller tries again at once, with a new reading of the clock.
+        let renewed = self.update(namespaces, lease::renewing(&now), |_| None).await?;
         if usize::try_from(renewed).is_ok_and(|renewed| renewed == namespaces.len()) {
             return Ok((now.asked, Vec::new()));
         }
@@ -99,16 +101,28 @@ impl LeaseStore {
     pub(crate) async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
         // Any time in the past will do.
         let long_past = ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() };
-        self.update(namespaces, lease::releasing(&long_past)).await.map(|_| ())
+        let mut retries = Retries::several();
+        self.update(namespaces, lease::releasing(&long_past), |cause| retries.wait_unless_silent(cause)).await.map(|_| ())
     }
 
     /// Changes those of the leases that belong to this run; returns their number.
-    async fn update(&self, namespaces: &[Namespace], update: Document) -> Result<u64> {
-        let reply = self.write(lease::owned(namespaces, &self.me.run_id), update, false).await?;
+    async fn update(
+        &self,
+        namespaces: &[Namespace],
+        update: Document,
+        next_wait: impl FnMut(&ServerError) -> Option<Duration>,
+    ) -> Result<u64> {
+        let reply = self.write(lease::owned(namespaces, &self.me.run_id), update, false, next_wait).await?;
         Ok(count_in(&reply, "n").unwrap_or(0))
     }
 
-    async fn write(&self, filter: Document, update: Document, upsert: bool) -> Result<Document> {
+    async fn write(
+        &self,
+        filter: Document,
+        update: Document,
+        upsert: bool,
+        next_wait: impl FnMut(&ServerError) -> Option<Duration>,
+    ) -> Result<Document> {
         // A lease is worthless if a fail-over can roll it back.
         let majority = doc! { "w": "majority", "wtimeout": i64::try_from(MAX_COMMAND_TIME.as_millis()).unwrap_or(i64::MAX) };
         let command = doc! {
@@ -118,7 +132,7 @@ impl LeaseStore {
             "writeConcern": majority,
         };
         let command = ServerCommand::of(&self.namespace.database, &self.deployment.marked(command))?;
-        self.deployment.write(command.time_limit(MAX_COMMAND_TIME)).await
+        self.deployment.write(&command.time_limit(MAX_COMMAND_TIME), next_wait).await
     }
 
     async fn find(&self, filter: Document) -> Result<Vec<Document>> {

@@ -42,7 +42,7 @@ impl Charges {
 impl Deployment {
     /// Runs a command of a sweep within the time limit of commands. If the service bills requests, adds the cost to the charges.
     pub(crate) async fn charged(&self, command: ServerCommand, charges: &Charges) -> Result<Document, ServerError> {
-        let Some(meter) = self.meter.clone() else { return self.send(command.time_limit(self.command_timeout)).await };
+        let Some(meter) = self.meter.clone() else { return self.send_once(command.time_limit(self.command_timeout)).await };
         let charges = charges.clone();
         let ask = ServerCommand::of(&command.database, &doc! { "getLastRequestStatistics": 1 })?;
         let metered = async move {

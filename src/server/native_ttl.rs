@@ -1,9 +1,11 @@
 //! Changes of native TTL settings, and the number of documents that a change would delete at once.
 
-use bson::doc;
+use bson::{Document, doc};
 
 use super::error::Result;
 use super::find::Query;
+use super::retry::Retries;
+use super::transport::ServerCommand;
 use super::{Deployment, codes, figures, privileges};
 use crate::expiry::Expiry;
 use crate::facts::Scope;
@@ -50,7 +52,7 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
 pub(crate) async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
     let mut command = change.command.clone();
     command.insert("writeConcern", deployment.write_concern.clone());
-    let Err(cause) = deployment.run(&change.namespace.database, command).await else {
+    let Err(cause) = run(deployment, &change.namespace, command).await else {
         return Ok(());
     };
     let action = if change.new_index().is_some() { "createIndex" } else { "collMod" };
@@ -60,6 +62,13 @@ pub(crate) async fn apply(deployment: &Deployment, change: &Change) -> std::resu
     }
     let advice = cause.code().and_then(advice).map(|advice| format!("; {advice}"));
     Err(format!("{why}{}; nothing was changed there", advice.unwrap_or_default()))
+}
+
+/// Runs a command that gives a setting its value, which may be done twice.
+async fn run(deployment: &Deployment, namespace: &Namespace, command: Document) -> Result<()> {
+    let command = ServerCommand::of(&namespace.database, &deployment.marked(command))?;
+    let mut retries = Retries::several();
+    deployment.write(&command, |cause| retries.wait(cause)).await.map(|_| ())
 }
 
 /// Returns advice on an error code of the server.

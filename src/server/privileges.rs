@@ -4,7 +4,6 @@ use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::error::{Result, ServerError};
-use super::transport::ServerCommand;
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
 
@@ -14,16 +13,24 @@ const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 /// Actions that taking, renewing and releasing a lease needs.
 pub(crate) const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 
-/// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed.
+/// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed, or does not show them.
 pub(crate) struct Privileges(Option<Vec<Document>>);
 
-/// Asks the server for the privileges of the user.
-pub(crate) async fn ask(deployment: &Deployment) -> Result<Privileges> {
-    let status = deployment.send(ServerCommand::of("admin", &doc! { "connectionStatus": 1, "showPrivileges": true })?).await?;
+/// Asks the server for the privileges of the user. If it does not show them, also returns the reason.
+///
+/// Azure Cosmos DB (RU) has no `connectionStatus` (Microsoft, "Supported features and syntax", 4.2 to 7.0).
+///
+/// Errors: no answer.
+pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<String>)> {
+    let status = match deployment.read("admin", doc! { "connectionStatus": 1, "showPrivileges": true }).await {
+        Ok(status) => status,
+        Err(cause) if cause.is_unavailable() => return Ok((Privileges(None), Some(cause.to_string()))),
+        Err(cause) => return Err(cause),
+    };
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
     let with_user = !documents("authenticatedUsers").is_empty();
-    Ok(Privileges(with_user.then(|| documents("authenticatedUserPrivileges"))))
+    Ok((Privileges(with_user.then(|| documents("authenticatedUserPrivileges"))), None))
 }
 
 impl Privileges {
@@ -107,6 +114,24 @@ fn covers(resource: &Document, namespace: &Namespace) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::codes;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test(start_paused = true)]
+    async fn privileges_that_the_service_does_not_show_are_unknown() {
+        let error = |code, message: &str| ScriptedReply::Error(ServerError::reported(code, message, ""));
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        for code in [codes::UNAUTHORIZED, codes::COMMAND_NOT_FOUND, codes::COMMAND_NOT_SUPPORTED] {
+            let refused = error(code, "Command connectionStatus not supported");
+            let script = Script::new([error(16_500, "Error=16500, RetryAfterMs=30, Details="), refused]);
+            let (privileges, unknown) = ask(&script.deployment()).await.unwrap();
+            assert_eq!(privileges.missing_for_history(&namespace), None);
+            assert_eq!(unknown, Some(format!("Command connectionStatus not supported (code {code})")));
+            assert_eq!(script.sent().len(), 2);
+        }
+        let script = Script::new([error(codes::DUPLICATE_KEY, "something else")]);
+        assert!(ask(&script.deployment()).await.is_err());
+    }
 
     #[test]
     fn a_missing_privilege_is_named_with_the_command_that_grants_it() {
