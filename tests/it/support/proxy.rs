@@ -1,7 +1,6 @@
 //! A wire-protocol proxy in front of a real mongod. It simulates services that speak MongoDB's protocol without being MongoDB:
 //! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes.
 
-pub(crate) mod bucket;
 pub(crate) mod cosmos;
 pub(crate) mod document_db;
 pub(crate) mod errors;
@@ -20,8 +19,7 @@ use mongodb::bson::Document;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-use bucket::Usage;
-use cosmos::{Account, CosmosRu, Statistics};
+use cosmos::{Account, CosmosRu, Statistics, Usage};
 use document_db::DocumentDb;
 use fault::{Fault, Faults};
 use upstream::Upstream;
@@ -122,11 +120,11 @@ impl Proxy {
         self.requests().into_iter().filter(|request| request.name == name).collect()
     }
 
-    /// Returns the consumption of request units; all 0 for a service without request units.
+    /// Returns the consumption of request units; none for a service without request units.
     pub(crate) fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
-            Player::DocumentDb(_) | Player::Mongos => Usage { charged: 0.0, allowed: 0.0, refused: 0, early: 0 },
+            Player::DocumentDb(_) | Player::Mongos => Usage::default(),
         }
     }
 

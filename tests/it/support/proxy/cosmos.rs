@@ -1,39 +1,60 @@
 //! The differences between Azure Cosmos DB for MongoDB (RU) and mongod.
 //!
 //! Sources are Microsoft's pages on it: "Supported features and syntax", "Use MongoDB extension commands", "Indexing", "Time to
-//! live", "Troubleshoot common issues" (error codes), and the issues named next to the facts that come from them.
+//! live", "Troubleshoot common issues" (error codes), "Prevent rate-limiting errors", "Optimize request cost", and the issues named
+//! next to the facts that come from them. What no source says is marked as an assumption.
 
+mod budget;
+mod charges;
 mod delete;
 mod indexes;
 mod operators;
+mod reads;
+mod recorder;
 mod refusals;
+mod replies;
+mod writes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::Document;
 
-use super::bucket::{self, Bucket, Refused, Throttle, Usage};
-use super::upstream::{is_ok, whole};
-use super::{Call, errors, writable};
+use super::{Call, errors};
+use budget::{Budget, Purse, Stop};
+use charges::METADATA;
 use indexes::Indexes;
 pub(crate) use indexes::TtlOnTs;
+use recorder::Recorder;
+pub(crate) use recorder::Usage;
+pub(crate) use replies::Statistics;
 
-/// Both from a `hello` reply: laravel-mongodb#1492.
-const MAX_WRITES: i32 = 1000;
-const MAX_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
-
-/// Commands that cost nothing here: those sent by drivers, and those with a separate budget ("Azure Cosmos DB service quotas").
-const FREE: [&str; 5] = ["ping", "hostInfo", "killCursors", "listDatabases", "listCollections"];
+/// Commands that cost nothing here, which is an assumption: drivers send them on their own, or they say nothing about documents.
+const FREE: [&str; 9] =
+    ["currentOp", "explain", "hostInfo", "killCursors", "logout", "ping", "saslContinue", "saslStart", "whatsmyuri"];
 
 /// Settings of an account. Maps are by namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct CosmosRu {
     /// `3.6` to `7.0`; the driver of these tests needs 4.2.
     pub api_version: &'static str,
-    pub throttle: Option<Throttle>,
+    /// Whether `hello` is refused, as accounts of version 7.0 do: eclipse-basyx/basyx-java-server-sdk#452.
+    pub refuses_hello: bool,
+    /// Units per second of each container; `None` for no limit.
+    pub units_per_second: Option<f64>,
+    /// Units per second for the account's metadata. "Azure Cosmos DB service quotas": 240.
+    pub metadata_units_per_second: Option<f64>,
+    /// Length of a second in which units are counted, for tests that shall be fast, or shall not depend on the time.
+    pub second: Duration,
+    /// Whether refusals contain `RetryAfterMs`. Without: spring-projects/spring-data-mongodb#3196.
+    pub names_wait: bool,
+    /// Whether the account has `DisableRateLimitingResponses`: the service repeats throttled requests itself ("Prevent rate-limiting
+    /// errors").
+    pub repeats_requests: bool,
+    /// Time after which a command ends with error 50. "Troubleshoot common issues": 60 seconds.
+    pub time_limit: Duration,
     /// Number of documents after which the account forgets a cursor.
     pub rows_of_a_cursor: Option<u64>,
     /// Shard keys of sharded collections.
@@ -50,7 +71,13 @@ impl Default for CosmosRu {
     fn default() -> Self {
         Self {
             api_version: "4.2",
-            throttle: None,
+            refuses_hello: false,
+            units_per_second: None,
+            metadata_units_per_second: Some(240.0),
+            second: Duration::from_secs(1),
+            names_wait: true,
+            repeats_requests: false,
+            time_limit: Duration::from_secs(60),
             rows_of_a_cursor: None,
             shard_keys: BTreeMap::new(),
             ttl: BTreeMap::new(),
@@ -60,34 +87,13 @@ impl Default for CosmosRu {
     }
 }
 
-impl CosmosRu {
-    /// Returns the wire version of the API version. Sources of 3.6 and 4.0: microsoft/vscode-documentdb#453,
-    /// clearlydefined/service#1431. The others are those of MongoDB.
-    fn wire_version(&self) -> i32 {
-        match self.api_version {
-            "3.6" => 6,
-            "4.0" => 7,
-            "4.2" => 8,
-            "5.0" => 13,
-            "6.0" => 17,
-            "7.0" => 21,
-            version => panic!("no API version: {version}"),
-        }
-    }
-}
-
-/// The cost of a command, as in `getLastRequestStatistics`. Which request counts as the last is not documented; here it is the
-/// last on the connection.
-pub(crate) struct Statistics {
-    name: String,
-    units: f64,
-    took: Duration,
-}
-
 /// A running account.
 pub(crate) struct Account {
     settings: CosmosRu,
-    bucket: Bucket,
+    /// By namespace.
+    containers: Mutex<HashMap<String, Arc<Budget>>>,
+    metadata: Arc<Budget>,
+    recorder: Recorder,
     indexes: Indexes,
     /// Number of documents that each open cursor has returned.
     cursors: Mutex<HashMap<i64, u64>>,
@@ -96,11 +102,13 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn new(settings: CosmosRu) -> Self {
         let indexes = Indexes::new(settings.ttl.clone(), settings.ttl_on_custom_path);
-        Self { bucket: Bucket::new(settings.throttle), indexes, settings, cursors: Mutex::default() }
+        let metadata = Arc::new(Budget::new(settings.metadata_units_per_second, settings.second, settings.names_wait));
+        let (containers, cursors) = Default::default();
+        Self { containers, metadata, recorder: Recorder::default(), indexes, settings, cursors }
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        self.bucket.usage()
+        self.recorder.usage().clone()
     }
 
     pub(crate) async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
@@ -115,102 +123,55 @@ impl Account {
         match call.name.as_str() {
             "hello" | "isMaster" | "ismaster" => {
                 let theirs = call.forward().await?;
-                Ok(self.hello(call, &theirs))
+                Ok(replies::hello(&self.settings, call, &theirs))
             }
-            "buildInfo" | "buildinfo" => Ok(self.build_info()),
-            "getLastRequestStatistics" => Ok(statistics(call.last.as_ref())),
-            "customAction" => Ok(self.custom_action(call)),
-            "explain" => Ok(explained(call)),
-            "createIndexes" => self.indexes.create(call).await,
-            "dropIndexes" => self.indexes.drop(call).await,
-            "listIndexes" => self.indexes.list(call).await,
+            "buildInfo" | "buildinfo" => Ok(replies::build_info(self.settings.api_version)),
+            "getLastRequestStatistics" => Ok(replies::statistics(call.last.as_ref())),
+            "explain" => Ok(replies::explained(call)),
             name if FREE.contains(&name) => call.forward().await,
             _ => self.charged(call).await,
         }
     }
 
-    /// Returns the reply to `hello`. The shape is from laravel-mongodb#1492. `helloOk` is omitted, so that drivers keep sending
-    /// `isMaster`: some accounts do not know `hello` before the user has authenticated (MicrosoftDocs/azure-dev-docs#1260).
-    fn hello(&self, call: &Call<'_>, theirs: &Document) -> Document {
-        doc! {
-            "_t": "IsMasterResponse", writable(&call.name): true, "maxBsonObjectSize": 16_777_216,
-            "maxMessageSizeBytes": MAX_MESSAGE_BYTES, "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get("localTime"),
-            "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0, "maxWireVersion": self.settings.wire_version(),
-            "tags": { "region": "West Europe" }, "hosts": [call.host], "setName": "globaldb", "setVersion": 1,
-            "primary": call.host, "me": call.host, "readOnly": false, "ok": 1.0,
-        }
-    }
-
-    /// Returns the reply to `buildInfo`. Source of `_t`: mongolite#167.
-    fn build_info(&self) -> Document {
-        let version = format!("{}.0", self.settings.api_version);
-        let parts: Vec<i32> = version.split('.').filter_map(|part| part.parse().ok()).chain([0]).collect();
-        doc! {
-            "_t": "BuildInfoResponse", "version": version, "versionArray": parts, "bits": 64, "maxBsonObjectSize": 16_777_216,
-            "ok": 1.0,
-        }
-    }
-
-    /// Answers `GetCollection`. Source: "Use MongoDB extension commands".
-    fn custom_action(&self, call: &Call<'_>) -> Document {
-        let collection = call.command.get_str("collection").unwrap_or_default();
-        if call.command.get_str("customAction").ok() != Some("GetCollection") {
-            return errors::of_cosmos(115, "CommandNotSupported", "Command customAction not supported.");
-        }
-        let mut reply = doc! { "database": call.command.get("$db"), "collection": collection };
-        if let Some(key) = self.settings.shard_keys.get(&refusals::namespace(call)) {
-            reply.insert("shardKeyDefinition", key);
-        }
-        if let Some(throttle) = self.settings.throttle {
-            // A cast from float saturates.
-            reply.insert("provisionedThroughput", throttle.units_per_second as i32);
-        }
-        reply.insert("maxContentLength", 2_097_152);
-        reply.insert("ok", 1.0);
-        reply
-    }
-
     /// Runs commands that cost request units.
     async fn charged(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let begun = Instant::now();
-        let first = if call.name == "delete" { bucket::OF_A_DELETED_DOCUMENT } else { bucket::OF_A_COMMAND };
-        if let Err(Refused(wait)) = self.bucket.admit(first) {
-            return Ok(errors::throttled(wait));
-        }
-        let (reply, units) = if call.name == "delete" {
-            delete::delete(&self.bucket, call).await?
-        } else {
-            let reply = self.read_or_written(call).await?;
-            let returned = returned(&reply).map_or(0, <[_]>::len);
-            let units = bucket::OF_A_COMMAND + bucket::OF_A_RETURNED_DOCUMENT * returned as f64;
-            self.bucket.charge(units);
-            (reply, units)
+        let (name, namespace) = (call.name.clone(), refusals::namespace(call));
+        let budget = if METADATA.contains(&name.as_str()) { Arc::clone(&self.metadata) } else { self.container(&namespace) };
+        let limits = (self.settings.time_limit, self.settings.repeats_requests);
+        let mut purse = Purse::new(&budget, &self.recorder, (&name, &namespace), limits);
+        let reply = match name.as_str() {
+            "delete" => self.delete(call, &mut purse).await?,
+            "insert" => self.insert(call, &mut purse).await?,
+            "update" | "findAndModify" => self.update(call, &mut purse).await?,
+            name if METADATA.contains(&name) => self.metadata(call, &mut purse).await?,
+            _ => self.read(call, &mut purse).await?,
         };
-        *call.last = Some(Statistics { name: call.name.clone(), units, took: begun.elapsed() });
+        *call.last = Some(Statistics { units: purse.spent(), took: begun.elapsed(), name: name.clone() });
         Ok(reply)
     }
 
-    /// Runs a read or a write, and forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row
-    /// 18,000.
-    async fn read_or_written(&self, call: &mut Call<'_>) -> io::Result<Document> {
-        let cursor = whole(&call.command, "getMore");
-        if let (true, Some(most)) = (call.name == "getMore", self.settings.rows_of_a_cursor) {
-            let left = most.saturating_sub(self.given(cursor, 0));
-            if left == 0 {
-                let kill =
-                    doc! { "killCursors": call.command.get("collection"), "cursors": [cursor], "$db": call.command.get("$db") };
-                call.upstream.run(&kill).await?;
-                return Ok(errors::of_cosmos(43, "CursorNotFound", &format!("cursor id {cursor} not found")));
-            }
-            let asked = u64::try_from(whole(&call.command, "batchSize")).unwrap_or(0);
-            let batch = if asked == 0 { left } else { left.min(asked) };
-            call.command.insert("batchSize", i64::try_from(batch).map_err(io::Error::other)?);
+    async fn metadata(&self, call: &mut Call<'_>, purse: &mut Purse<'_>) -> io::Result<Document> {
+        match purse.spend(charges::OF_METADATA).await {
+            Err(Stop::Throttled(wait)) => return Ok(errors::throttled_metadata(wait)),
+            Err(Stop::TimedOut) => return Ok(errors::timed_out_throttled()),
+            Ok(()) => {}
         }
-        let reply = call.forward().await?;
-        if let (Some(batch), Ok(cursor)) = (returned(&reply), reply.get_document("cursor")) {
-            self.given(whole(cursor, "id"), batch.len() as u64);
+        match call.name.as_str() {
+            "customAction" => Ok(replies::custom_action(&self.settings, call)),
+            "createIndexes" => self.indexes.create(call).await,
+            "dropIndexes" => self.indexes.drop(call).await,
+            "listIndexes" => self.indexes.list(call).await,
+            _ => call.forward().await,
         }
-        Ok(reply)
+    }
+
+    /// Returns the budget of a container. Databases that share their units among containers are not simulated.
+    fn container(&self, namespace: &str) -> Arc<Budget> {
+        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let CosmosRu { units_per_second, second, names_wait, .. } = self.settings;
+        let new = || Arc::new(Budget::new(units_per_second, second, names_wait));
+        Arc::clone(containers.entry(namespace.to_owned()).or_insert_with(new))
     }
 
     /// Adds to the number of documents that a cursor has returned, and returns the sum.
@@ -222,33 +183,10 @@ impl Account {
     }
 }
 
-/// Returns the documents in the reply to a query.
-fn returned(reply: &Document) -> Option<&[Bson]> {
-    let cursor = reply.get_document("cursor").ok().filter(|_| is_ok(reply))?;
-    cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch")).ok().map(Vec::as_slice)
-}
-
-/// Returns the reply to `getLastRequestStatistics`. Source: "Find the request unit charge".
-fn statistics(last: Option<&Statistics>) -> Document {
-    let mut reply = doc! { "_t": "GetRequestStatisticsResponse", "ok": 1 };
-    if let Some(last) = last {
-        reply.insert("CommandName", &last.name);
-        reply.insert("RequestCharge", last.units);
-        reply.insert("RequestDurationInMilliSeconds", last.took.as_secs_f64() * 1000.0);
-    }
-    reply
-}
-
-/// Returns a plan in the service's own form, which a reader of MongoDB's plans cannot use. Source: "Troubleshoot query issues".
-fn explained(call: &Call<'_>) -> Document {
-    let explained = call.command.get_document("explain").cloned().unwrap_or_default();
-    let collection = explained.values().next();
-    let metrics = doc! { "retrievedDocumentCount": 0_i64, "outputDocumentCount": 0_i64 };
-    doc! {
-        "stages": [{ "stage": "$query", "timeInclusiveMS": 1.0, "in": 0_i64, "out": 0_i64, "details": {
-            "database": call.command.get("$db"), "collection": collection, "query": explained.get("filter"),
-            "pathsIndexed": ["_id"], "pathsNotIndexed": [], "queryMetrics": metrics,
-        } }],
-        "estimatedDelayFromRateLimitingInMilliseconds": 0.0, "ok": 1.0,
+/// Returns the reply to a command of which nothing was done.
+fn stopped(stop: Stop) -> Document {
+    match stop {
+        Stop::Throttled(wait) => errors::throttled(wait),
+        Stop::TimedOut => errors::timed_out_throttled(),
     }
 }

@@ -62,6 +62,24 @@ pub(crate) fn throttled(wait: Option<Duration>) -> Document {
     doc! { "_t": "OKMongoResponse", "ok": 0, "code": 16_500, "errmsg": &text, "$err": text }
 }
 
+/// Returns the error of a command on metadata that throttling refused. The text is from the API for NoSQL: adobe/aio-lib-state#77;
+/// that it names a wait like other commands is an assumption.
+pub(crate) fn throttled_metadata(wait: Option<Duration>) -> Document {
+    let wait = wait.map_or(String::new(), |wait| format!("RetryAfterMs={}, ", wait.as_millis()));
+    let text = format!(
+        "Error=16500, {wait}Details='Response status code does not indicate success: TooManyRequests (429); Substatus: 3200; Reason: \
+         (Message: {{\"Errors\":[\"The request did not complete due to a high rate of metadata requests. Increasing request units will \
+         have no impact and is not recommended\"]}});"
+    );
+    of_cosmos(16_500, "", &text)
+}
+
+/// Returns the timeout of a command that waited for request units. Source: microsoft/FluidFramework,
+/// mongoExceptionRetryRules/mongoError.
+pub(crate) fn timed_out_throttled() -> Document {
+    of_cosmos(50, "ExceededTimeLimit", "Request timed out. Retries due to rate limiting: True.")
+}
+
 /// Returns a timeout. Source for this and the three below: microsoft/FluidFramework, mongoExceptionRetryRules/mongoError.
 pub(crate) fn timed_out() -> Document {
     of_cosmos(50, "ExceededTimeLimit", "Request timed out.")

@@ -4,11 +4,16 @@ use mongodb::bson::{Bson, Document};
 
 use super::super::upstream::{documents, whole};
 use super::super::{Call, errors};
+use super::CosmosRu;
 use super::operators::{Unsupported, in_filter, in_pipeline, in_sort};
-use super::{CosmosRu, MAX_MESSAGE_BYTES, MAX_WRITES};
 
-/// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping`.
-const COMMANDS: [&str; 36] = [
+/// Both from a `hello` reply: laravel-mongodb#1492.
+pub(super) const MAX_WRITES: i32 = 1000;
+pub(super) const MAX_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
+
+/// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping` and
+/// those to log in.
+const COMMANDS: [&str; 38] = [
     "abortTransaction",
     "aggregate",
     "authenticate",
@@ -43,6 +48,8 @@ const COMMANDS: [&str; 36] = [
     "listIndexes",
     "logout",
     "ping",
+    "saslContinue",
+    "saslStart",
     "update",
     "whatsmyuri",
 ];
@@ -50,7 +57,8 @@ const COMMANDS: [&str; 36] = [
 /// Returns the error if the command is refused.
 pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     let command = &call.command;
-    if !COMMANDS.contains(&call.name.as_str()) {
+    let refuses_hello = settings.refuses_hello && call.name == "hello";
+    if refuses_hello || !COMMANDS.contains(&call.name.as_str()) {
         let text = format!("Command {} not supported.", call.name);
         return Some(errors::of_cosmos(115, "CommandNotSupported", &text));
     }
