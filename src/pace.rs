@@ -1,32 +1,52 @@
 //! Sizes batches and spaces them out in time. Arithmetic only: time comes in as values.
 
+mod latency;
+pub(crate) mod rate;
+
 use std::time::Duration;
+
+use latency::LatencyLine;
 
 /// Maximum rest: the next batch then shows whether the server has recovered.
 const MAX_REST: Duration = Duration::from_secs(10);
 
-/// Maximum delay of a batch that the next ones make up for.
-const MAX_DELAY: Duration = Duration::from_millis(100);
-
-/// Batches per second under a rate: enough to be smooth, and one batch more or less is 1 % of ten seconds.
-const BATCHES_PER_SECOND: u32 = 10;
-
-/// Maximum batches per second, as long as each of them has [`ENOUGH`] documents: other users of the server wait less for a small
-/// batch to end.
-const MAX_BATCHES_PER_SECOND: u32 = 100;
-
 /// Number of documents in a batch for which the cost of the command itself is negligible.
 const ENOUGH: u32 = 100;
 
-/// The size of batches and the rest between them, adjusted so that the latency of a delete command stays near a target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Batches of one size after which one of another size shows again which part of the latency is fixed.
+const BATCHES_PER_PROBE: u32 = 8;
+
+/// Minimum time spent on the fixed part of the latency for it to be worth a word.
+const MIN_FIXED_TOTAL: Duration = Duration::from_secs(5);
+
+/// The size of batches and the rest between them, adjusted so that the latency which a batch causes stays near a target.
+///
+/// The latency of a command is a fixed part (the network, a majority far away, a service) and a cost for each document. Only the
+/// second is the sweep's doing, and only it becomes less with smaller batches.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pace {
     size: u32,
     max: u32,
     target: Duration,
     rest: Duration,
+    line: LatencyLine,
+    /// Whether the next batch has another size, to find the fixed part of the latency.
+    probes: bool,
+    /// Batches since the last one that was a probe.
+    since_probe: u32,
     /// Whether the server has ever reported an overload: from then on batches grow by little.
     careful: bool,
+    timed: Timed,
+}
+
+/// The sums over all batches that were timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Timed {
+    batches: u32,
+    /// Those that were as large as the policy allows.
+    largest: u32,
+    latency: Duration,
+    fixed: Duration,
 }
 
 /// The measurements of a batch that the pace depends on.
@@ -42,19 +62,47 @@ pub(crate) struct BatchTiming {
 
 impl Pace {
     /// Creates a pace. `first` is the size of the first batch, while the speed of the server is unknown; `max` is never exceeded;
-    /// `target` is the desired latency of one delete command.
+    /// `target` is the desired latency that the documents of one delete command cause.
     pub(crate) fn new(first: u32, max: u32, target: Duration) -> Self {
-        Self { size: first.min(max).max(1), max, target, rest: Duration::ZERO, careful: false }
+        Self {
+            size: first.min(max).max(1),
+            max,
+            target,
+            rest: Duration::ZERO,
+            line: LatencyLine::default(),
+            probes: false,
+            since_probe: 0,
+            careful: false,
+            timed: Timed::default(),
+        }
     }
 
     /// Returns the number of documents that the next batch may take at most; at least 1.
     pub(crate) fn batch_size(&self) -> u32 {
-        self.size
+        match self.probes {
+            false => self.size,
+            // A smaller batch is harmless, but small ones are made smaller only where they cannot be made larger.
+            true if self.size / 2 >= ENOUGH || self.size > self.max / 2 => (self.size / 2).max(1),
+            true => self.size * 2,
+        }
     }
 
-    /// Returns the time to leave the server alone before the next batch: the time by which the last one exceeded the target.
+    /// Returns the number of documents that no batch exceeds.
+    pub(crate) fn max_batch_size(&self) -> u32 {
+        self.max
+    }
+
+    /// Returns the time to leave the server alone before the next batch: the time by which the documents of the last one exceeded
+    /// the target.
     pub(crate) fn rest(&self) -> Duration {
         self.rest
+    }
+
+    /// Returns the fixed part of the mean latency if it, rather than the documents, took most of the time of the sweep.
+    pub(crate) fn decisive_fixed_latency(&self) -> Option<Duration> {
+        let Timed { batches, largest, latency, fixed } = self.timed;
+        let is_decisive = fixed >= MIN_FIXED_TOTAL && fixed >= latency / 2 && largest >= batches / 2;
+        is_decisive.then(|| fixed / batches.max(1))
     }
 
     /// Adjusts size and rest after a batch.
@@ -67,19 +115,46 @@ impl Pace {
         }
     }
 
-    /// Doubles the size if the latency is below half of the target, and shrinks it in proportion above the target.
+    /// Doubles the size if the documents took less than half of the target, and shrinks it in proportion above the target.
     ///
     /// A batch that was cut short by a limit says little about the server: the size does not grow after it.
     fn approach_target(&mut self, documents: u32, latency: Duration) {
-        self.rest = latency.saturating_sub(self.target).min(MAX_REST);
-        if latency > self.target {
-            let ratio = self.target.as_secs_f64() / latency.as_secs_f64();
-            // A cast from float saturates; it rounds down, to the smaller batch.
-            self.size = ((f64::from(documents) * ratio) as u32).clamp(1, self.size);
-        } else if latency < self.target / 2 && documents >= self.size {
-            let more = if self.careful { self.size / 10 + 1 } else { self.size };
-            self.size = self.size.saturating_add(more).min(self.max);
+        self.line.observe(documents.max(1), latency);
+        let fixed = self.line.fixed().min(latency);
+        self.timed.batches += 1;
+        self.timed.largest += u32::from(documents >= self.max);
+        self.timed.latency += latency;
+        self.timed.fixed += fixed;
+
+        // Until the fixed part is known, all of the latency may be the sweep's doing.
+        let own = latency - fixed;
+        self.rest = own.saturating_sub(self.target).min(MAX_REST);
+        // The line averages out what one batch has met by chance.
+        let caused = if self.line.has_spread() { own.min(self.line.caused_by(documents)) } else { own };
+        self.since_probe = if self.probes || self.line.has_spread() { 0 } else { self.since_probe + 1 };
+        self.probes = false;
+        if caused > self.target {
+            self.shrink_from(documents, caused);
+        } else if caused < self.target / 2 {
+            if documents >= self.size {
+                let more = if self.careful { self.size / 10 + 1 } else { self.size };
+                self.size = self.size.saturating_add(more).min(self.max);
+            }
+        } else {
+            self.probes = !self.line.is_known() || self.since_probe >= BATCHES_PER_PROBE;
         }
+    }
+
+    /// Shrinks the size in proportion to the latency that `documents` caused.
+    fn shrink_from(&mut self, documents: u32, caused: Duration) {
+        let ratio = self.target.as_secs_f64() / caused.as_secs_f64();
+        // At least to half while the fixed part is unknown: only sizes that differ tell it.
+        let ratio = if self.line.is_known() { ratio } else { ratio.min(0.5) };
+        // A batch this small is made even smaller only where the documents are known to be what takes long.
+        let least = if self.line.caused_by(ENOUGH) > self.target { 1 } else { ENOUGH.min(self.size) };
+        // A cast from float saturates; it rounds down, to the smaller batch.
+        self.size = ((f64::from(documents) * ratio) as u32).clamp(least, self.size);
+        self.probes = documents <= least && !self.line.has_spread();
     }
 
     /// Shrinks the size to the number of documents that an overloaded server managed.
@@ -100,48 +175,6 @@ pub(crate) fn back_off(attempt: u32, jitter: f64) -> Duration {
     Duration::from_secs_f64(seconds * (0.7 + 0.6 * jitter.clamp(0.0, 1.0)))
 }
 
-/// A limit of documents per second, without bursts.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RateLimit {
-    rate: u32,
-    /// Time since the run began at which the rate allows the next documents.
-    free_at: Duration,
-}
-
-impl RateLimit {
-    /// Creates a limit of `rate` documents per second.
-    pub(crate) fn new(rate: u32) -> Self {
-        Self { rate, free_at: Duration::ZERO }
-    }
-
-    /// Returns the number of documents that a batch may take at most.
-    pub(crate) fn batch_limit(&self) -> u32 {
-        let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
-        many.max(ENOUGH).min(few).max(1)
-    }
-
-    /// Returns the wait before the next batch. `now` is the time since the run began; it never goes back.
-    pub(crate) fn wait(&self, now: Duration) -> Duration {
-        self.free_at.saturating_sub(now)
-    }
-
-    /// Charges documents to the rate; later batches wait until their time has passed.
-    pub(crate) fn take(&mut self, documents: u64, now: Duration) {
-        // Unused time is not saved up, except for the delay of a timer: no burst follows a pause.
-        self.free_at = self.free_at.max(now.saturating_sub(MAX_DELAY)) + self.cost(documents);
-    }
-
-    /// Corrects an earlier [`Self::take`]: refunds documents that were not deleted, and charges those deleted in excess.
-    pub(crate) fn settle(&mut self, taken: u64, deleted: u64) {
-        self.free_at = (self.free_at + self.cost(deleted)).saturating_sub(self.cost(taken));
-    }
-
-    /// Returns the time that documents take at the rate.
-    fn cost(&self, documents: u64) -> Duration {
-        Duration::from_secs_f64(documents as f64 / f64::from(self.rate))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,23 +189,56 @@ mod tests {
         BatchTiming { documents: 100, latency: None, overloaded_after: Some(done) }
     }
 
-    #[test]
-    fn batches_grow_while_fast_and_shrink_at_once_when_slow() {
-        let mut pace = Pace::new(500, 2000, MS(200));
-        let mut steps = vec![(pace.batch_size(), pace.rest())];
-        for (documents, latency) in [(500, 20), (1000, 40), (2000, 90), (2000, 400), (1000, 150), (1000, 60_000), (3, 1)] {
-            pace.record(&took(documents, latency));
-            steps.push((pace.batch_size(), pace.rest()));
+    /// Returns size and rest at the beginning and after each batch.
+    fn steps(pace: &mut Pace, batches: &[(u64, u64)]) -> Vec<(u32, u64)> {
+        let mut steps = vec![(pace.batch_size(), 0)];
+        for (documents, latency) in batches {
+            pace.record(&took(*documents, *latency));
+            steps.push((pace.batch_size(), u64::try_from(pace.rest().as_millis()).unwrap()));
         }
-        let expected = [(500, 0), (1000, 0), (2000, 0), (2000, 0), (1000, 200), (1000, 0), (3, 10_000), (6, 0)];
-        assert_eq!(steps, expected.map(|(size, rest)| (size, MS(rest))));
+        steps
+    }
 
+    #[test]
+    fn batches_grow_while_fast_and_shrink_at_once_when_their_documents_take_long() {
+        let mut pace = Pace::new(500, 2000, MS(200));
+        let found = steps(&mut pace, &[(500, 20), (1000, 40), (2000, 80), (2000, 400), (2000, 400), (1000, 200)]);
+        assert_eq!(found, [(500, 0), (1000, 0), (2000, 0), (2000, 0), (1857, 200), (1445, 200), (1445, 0)]);
+    }
+
+    #[test]
+    fn a_latency_that_smaller_batches_do_not_reduce_does_not_shrink_them() {
+        let mut pace = Pace::new(500, 2000, MS(200));
+        let found = steps(&mut pace, &[(500, 255), (250, 253), (250, 252), (500, 256), (1000, 260), (2000, 270)]);
+        assert_eq!(found, [(500, 0), (250, 55), (500, 0), (500, 0), (1000, 0), (2000, 0), (2000, 0)]);
+        // Between half of the target and the target a smaller batch tells whether growing would do harm.
+        let mut pace = Pace::new(500, 2000, MS(200));
+        let found = steps(&mut pace, &[(500, 105), (250, 102), (500, 105), (1000, 110)]);
+        assert_eq!(found, [(500, 0), (250, 0), (500, 0), (1000, 0), (2000, 0)]);
+    }
+
+    #[test]
+    fn fewer_than_a_hundred_documents_go_only_where_they_are_known_to_take_long() {
+        let mut pace = Pace::new(500, 2000, MS(200));
+        let found = steps(&mut pace, &[(500, 60_000), (100, 60_000), (100, 60_000), (100, 60_000)]);
+        assert_eq!(found, [(500, 0), (100, 10_000), (200, 0), (200, 0), (200, 0)]);
+        let mut pace = Pace::new(500, 2000, MS(200));
+        let found = steps(&mut pace, &[(500, 5000), (100, 1000), (20, 200)]);
+        assert_eq!(found, [(500, 0), (100, 4800), (20, 800), (20, 0)]);
+    }
+
+    #[test]
+    fn the_limits_of_the_size_hold() {
         let mut pace = Pace::new(500, 3, MS(1));
         assert_eq!(pace.batch_size(), 3);
-        pace.record(&took(3, 3_600_000));
-        assert_eq!(pace.batch_size(), 1);
-        pace.record(&took(1, 0));
-        pace.record(&took(2, 0));
+        for _ in 0..5 {
+            let size = pace.batch_size();
+            pace.record(&took(size.into(), u64::from(size) * 36_000));
+        }
+        assert_eq!((pace.batch_size(), pace.rest()), (1, MAX_REST));
+        for _ in 0..20 {
+            pace.record(&took(pace.batch_size().into(), 0));
+        }
         assert_eq!((pace.batch_size(), pace.rest()), (3, MS(0)));
     }
 
@@ -207,43 +273,5 @@ mod tests {
         let millis = |attempt, jitter| back_off(attempt, jitter).as_millis();
         assert_eq!([0, 1, 2, 8, 100].map(|attempt| millis(attempt, 0.5)), [250, 375, 562, 5000, 5000]);
         assert_eq!((millis(100, 0.0), millis(100, 1.0)), (3500, 6500));
-    }
-
-    #[test]
-    fn the_rate_holds_over_any_stretch_and_pauses_are_not_saved_up() {
-        let mut limit = RateLimit::new(1000);
-        assert_eq!(limit.batch_limit(), 100);
-        let mut now = Duration::ZERO;
-        for batch in 0..100 {
-            now += limit.wait(now);
-            assert_eq!(now, MS(batch * 100));
-            limit.take(100, now);
-        }
-        now += Duration::from_secs(3600);
-        assert_eq!(limit.wait(now), MS(0));
-        limit.take(100, now);
-        assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
-        limit.take(100, now);
-        assert_eq!(limit.wait(now), MS(100));
-        assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit()), [1, 1, 3, 100, 500]);
-
-        let mut limit = RateLimit::new(1000);
-        limit.take(200, MS(0));
-        limit.settle(200, 50);
-        assert_eq!(limit.wait(MS(0)), MS(50));
-        limit.settle(200, 350);
-        assert_eq!(limit.wait(MS(0)), MS(200));
-    }
-
-    #[test]
-    fn late_timers_do_not_lower_the_rate() {
-        let mut limit = RateLimit::new(1000);
-        let mut now = Duration::ZERO;
-        for _ in 0..101 {
-            now += limit.wait(now) + MS(7);
-            limit.take(100, now);
-        }
-        // 10 000 documents take ten seconds, and the last one its own delay.
-        assert_eq!(now, MS(10_007));
     }
 }

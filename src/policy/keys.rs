@@ -199,7 +199,7 @@ keys! {
         "Delete commands in flight at most. Default: a number that suits the flavor.").examples(&["2"]);
 
     TARGET_BATCH_MS: Defaulted<Whole<u64>> = Key::new("targetBatchMs", Whole::new(1, 60_000),
-        "Batches grow and shrink towards this latency in milliseconds, within batchSize.").default(200);
+        "Batches grow and shrink until the documents of one take this many milliseconds, within batchSize; a fixed latency does not count.").default(200);
 
     MAX_REQUEST_UNITS: Key<Whole<u32>> = Key::new("maxRequestUnits", PER_SECOND,
         "Azure Cosmos DB (RU) only: request units per second at most.").examples(&["400"]);

@@ -83,6 +83,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
             unconfirmed: 0,
             request_units: None,
             paused: Paused::default(),
+            fixed_latency: None,
             archived: Archived::default(),
             end,
         },

@@ -68,8 +68,21 @@ pub struct Outcome {
     /// Cost of the sweep, where the service bills requests.
     pub request_units: Option<f64>,
     pub paused: Paused,
+    /// `None` if something else took most of the time.
+    pub fixed_latency: Option<FixedLatency>,
     pub archived: Archived,
     pub end: End,
+}
+
+/// A latency of every delete command that no smaller batch could reduce, and that took most of the time of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FixedLatency {
+    /// Mean of all batches.
+    pub latency: Duration,
+    /// Maximum number of documents in a batch.
+    pub batch_size: u32,
+    /// Maximum number of delete commands in flight.
+    pub concurrency: usize,
 }
 
 /// End of a sweep.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Status;
 use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use super::outcome::{End, Paused, RuleOutcome};
+use super::outcome::{End, FixedLatency, Paused, RuleOutcome};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
@@ -289,6 +289,13 @@ fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, statu
             warnings.push(format!(
                 "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
                 plural(swept.outcome.unconfirmed, "document")
+            ));
+        }
+        if let Some(FixedLatency { latency, batch_size, concurrency }) = swept.outcome.fixed_latency {
+            warnings.push(format!(
+                "about {} ms of each delete command did not depend on its documents, and decided how long the sweep took: \
+                 a larger `batchSize` ({batch_size} now) or a higher `concurrency` ({concurrency} now) makes it faster",
+                latency.as_millis()
             ));
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::lock::lease::Leases;
-use crate::pace::RateLimit;
+use crate::pace::rate::RateLimit;
 
 /// The right to have one delete command in flight, or to read for one.
 pub(crate) type Permit = OwnedSemaphorePermit;

@@ -1,5 +1,7 @@
 //! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
 
+#[cfg(test)]
+mod simulation;
 mod throttle;
 
 use std::sync::Arc;
@@ -13,9 +15,10 @@ use super::budget::Permit;
 use super::send::Sent;
 use super::source::Source;
 use super::{NextBatch, RuleSweep, RunContext, archived, stop_reason, stopped};
-use crate::pace::{BatchTiming, Pace, RateLimit};
+use crate::pace::rate::RateLimit;
+use crate::pace::{BatchTiming, Pace};
 use crate::plan::StopReason;
-use crate::report::outcome::{Archived, End, Outcome, Paused};
+use crate::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
 use crate::server::restriction::Restriction;
 use throttle::LAG_CHECK_INTERVAL;
 
@@ -56,6 +59,7 @@ impl<'a> Engine<'a> {
                 unconfirmed: 0,
                 request_units: None,
                 paused: Paused::default(),
+                fixed_latency: None,
                 archived: Archived::default(),
                 end: End::Complete,
             },
@@ -82,7 +86,15 @@ impl<'a> Engine<'a> {
             }
         }
         self.count_charges();
+        self.outcome.fixed_latency = self.decisive_fixed_latency();
         self.outcome
+    }
+
+    /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
+    fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
+        let Paused { lag, rate, throttle, latency: _ } = self.outcome.paused;
+        let latency = self.pace.decisive_fixed_latency().filter(|_| (lag + rate + throttle).is_zero())?;
+        Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
 
     /// Starts batches until nothing is left.

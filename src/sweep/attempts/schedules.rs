@@ -9,7 +9,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Attempts, BatchResult, Step};
-use crate::pace::{BatchTiming, Pace, RateLimit};
+use crate::pace::rate::RateLimit;
+use crate::pace::{BatchTiming, Pace};
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;

@@ -1,0 +1,147 @@
+//! Sweeps of servers that are only numbers, in virtual time: the speed that the pace reaches, and the load that it causes.
+
+use std::time::Duration;
+
+use crate::pace::{BatchTiming, Pace};
+
+const TARGET: Duration = Duration::from_millis(200);
+
+/// The latency of a server, in milliseconds: `fixed + per_document * documents`, give or take `noise` (a share).
+#[derive(Clone, Copy)]
+struct Server {
+    fixed: f64,
+    per_document: f64,
+    noise: f64,
+}
+
+/// A batch in flight.
+struct InFlight {
+    ends: Duration,
+    documents: u32,
+    latency: Duration,
+}
+
+/// The sweep of a server with two commands in flight.
+struct Sweep {
+    pace: Pace,
+    random: fastrand::Rng,
+    now: Duration,
+    rests_until: Duration,
+    in_flight: Vec<InFlight>,
+    /// The size of each batch, in the order in which they began, with the time that its documents took.
+    batches: Vec<(u32, Duration)>,
+    rested: Duration,
+}
+
+impl Sweep {
+    fn new(seed: u64) -> Self {
+        Self {
+            pace: Pace::new(500, 2000, TARGET),
+            random: fastrand::Rng::with_seed(seed),
+            now: Duration::ZERO,
+            rests_until: Duration::ZERO,
+            in_flight: Vec::new(),
+            batches: Vec::new(),
+            rested: Duration::ZERO,
+        }
+    }
+
+    /// Deletes so many documents.
+    fn delete(&mut self, server: Server, mut documents: u32) {
+        while documents > 0 || !self.in_flight.is_empty() {
+            if documents > 0 && self.in_flight.len() < 2 {
+                self.rested += self.rests_until.saturating_sub(self.now);
+                self.now = self.now.max(self.rests_until);
+                let size = self.pace.batch_size().min(documents);
+                documents -= size;
+                let noise = 1.0 + server.noise * (self.random.f64() * 2.0 - 1.0);
+                let millis = (server.fixed + server.per_document * f64::from(size)) * noise;
+                let latency = Duration::from_secs_f64(millis / 1000.0);
+                let caused = Duration::from_secs_f64(server.per_document * f64::from(size) / 1000.0);
+                self.batches.push((size, caused));
+                self.in_flight.push(InFlight { ends: self.now + latency, documents: size, latency });
+                continue;
+            }
+            let first = (0..self.in_flight.len()).min_by_key(|index| self.in_flight[*index].ends).unwrap();
+            let InFlight { ends, documents, latency } = self.in_flight.swap_remove(first);
+            self.now = self.now.max(ends);
+            self.pace.record(&BatchTiming { documents: documents.into(), latency: Some(latency), overloaded_after: None });
+            self.rests_until = self.rests_until.max(self.now + self.pace.rest());
+        }
+    }
+}
+
+#[test]
+fn a_fixed_latency_costs_no_more_than_it_must() {
+    for seed in 0..50 {
+        for fixed in [100.0, 250.0, 400.0, 2000.0] {
+            for noise in [0.0, 0.1, 0.3] {
+                let mut sweep = Sweep::new(seed);
+                sweep.delete(Server { fixed, per_document: 0.005, noise }, 1_000_000);
+                let least = Duration::from_secs_f64(1_000_000.0 / 2000.0 * (fixed / 1000.0) / 2.0);
+                let ratio = sweep.now.as_secs_f64() / least.as_secs_f64();
+                let allowed = if noise * fixed < 200.0 { 1.3 } else { 1.6 };
+                assert!(ratio <= allowed, "{ratio} times at {fixed} ms, noise {noise}, seed {seed}");
+                // The last batch has what is left.
+                let smallest = sweep.batches.iter().rev().skip(1).map(|(size, _)| *size).min();
+                assert!(
+                    noise * fixed >= 200.0 || smallest >= Some(100),
+                    "{smallest:?} at {fixed} ms, noise {noise}, seed {seed}"
+                );
+                let said = sweep.pace.decisive_fixed_latency().expect("the fixed latency decides").as_secs_f64() * 1000.0;
+                assert!((0.7..1.3).contains(&(said / fixed)), "{said} for {fixed} ms, noise {noise}, seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_documents_take_long_is_spared() {
+    for seed in 0..50 {
+        for (fixed, per_document) in [(1.0, 0.4), (1.0, 2.0), (250.0, 2.0), (250.0, 10.0), (5.0, 40.0)] {
+            for noise in [0.0, 0.1, 0.3] {
+                let mut sweep = Sweep::new(seed);
+                sweep.delete(Server { fixed, per_document, noise }, 100_000);
+                let (first, later) = sweep.batches.split_at(20);
+                let mean = |batches: &[(u32, Duration)]| {
+                    batches.iter().map(|(_, caused)| *caused).sum::<Duration>() / batches.len() as u32
+                };
+                let context = format!("{per_document} ms each after {fixed} ms, noise {noise}, seed {seed}");
+                // Noise on a high fixed part looks like work, and work like noise.
+                let allowed = TARGET.mul_f64(1.1) + Duration::from_secs_f64(2.0 * noise * fixed / 1000.0);
+                assert!(mean(later) <= allowed, "{:?}: {context}", mean(later));
+                assert!(first.iter().skip(6).all(|(_, caused)| *caused <= allowed * 4), "{first:?}: {context}");
+                assert!(per_document < 1.0 || sweep.pace.decisive_fixed_latency().is_none(), "{context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_changes_is_followed() {
+    for seed in 0..50 {
+        let fast = Server { fixed: 5.0, per_document: 0.01, noise: 0.1 };
+        let far = Server { fixed: 300.0, ..fast };
+        let busy = Server { per_document: 1.0, ..fast };
+        let mut sweep = Sweep::new(seed);
+        for (server, documents, size) in
+            [(fast, 100_000, 2000), (far, 100_000, 2000), (busy, 40_000, 200), (fast, 100_000, 2000), (busy, 40_000, 200)]
+        {
+            let before = sweep.batches.len();
+            sweep.delete(server, documents);
+            let batches = &sweep.batches[before..];
+            let tail = &batches[batches.len() - batches.len() / 3..];
+            let mean = tail.iter().map(|(size, _)| f64::from(*size)).sum::<f64>() / tail.len() as f64;
+            let ratio = mean / f64::from(size);
+            assert!((0.4..1.3).contains(&ratio), "{mean} and not {size} at {} ms, seed {seed}: {tail:?}", server.fixed);
+        }
+    }
+}
+
+#[test]
+fn the_sweep_rests_only_for_what_it_causes() {
+    let mut sweep = Sweep::new(1);
+    sweep.delete(Server { fixed: 1000.0, per_document: 0.005, noise: 0.0 }, 1_000_000);
+    // The fixed part is unknown to the first batches, two of which are in flight.
+    assert!(sweep.rested <= Duration::from_secs(2), "{:?}", sweep.rested);
+}
