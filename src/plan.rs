@@ -260,7 +260,8 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     }
     let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
     let native = match collection.kind {
-        CollectionKind::TimeSeries(_) => native::time_series_warning(collection),
+        CollectionKind::TimeSeries(_) => native::own_warning(collection),
+        CollectionKind::Clustered if sweep.expiry.field == "_id" => native::own_warning(collection),
         _ if figures.document_count > 0 => native::warning(&sweep.expiry.field, collection),
         _ => None,
     };

@@ -107,11 +107,16 @@ impl Collection {
     }
 
     fn ttl_of(&self, index: &IndexFacts) -> Option<NativeTtl> {
+        let key = match &self.kind {
+            // An index on `control.max` of the buckets. mongod shows its key without a field, and deletes by it.
+            CollectionKind::TimeSeries(series) if index.key.is_empty() => vec![(series.time_field.clone(), Bson::Int32(1))],
+            _ => index.key.clone(),
+        };
         let by_last_change = self.kind == CollectionKind::CosmosRu && index.date_field() == Some(LAST_CHANGE);
         Some(NativeTtl {
             scope: if by_last_change { Scope::LastChange } else { Scope::Index },
             index: Some(index.name.clone()),
-            key: index.key.clone(),
+            key,
             expire_after_seconds: index.expire_after_seconds.clone()?,
             // An empty filter leaves nothing out.
             partial: index.partial.clone().filter(|partial| !partial.is_empty()),

@@ -86,19 +86,18 @@ fn head(source: &ImportSource) -> String {
 
 /// Names the setting that a rule was made from, and explains how the server treats it if that is not obvious.
 fn origin(draft: &RuleDraft) -> String {
-    match (&draft.ttl.scope, &draft.collection.kind) {
-        (Scope::Index, _) => {
-            let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
-            format!("TTL index {}{hidden}", quoted(draft.ttl.index.as_deref().unwrap_or_default()))
-        }
-        (_, CollectionKind::TimeSeries(series)) => {
+    let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
+    let index = draft.ttl.index.as_ref().map(|name| format!("TTL index {}{hidden}", quoted(name)));
+    match &draft.collection.kind {
+        CollectionKind::TimeSeries(series) => {
             let span = series.bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
             format!(
-                "time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds{span}, \
-                 sweeper until its last measurement has expired, which can be earlier"
+                "{}time-series collection; the server keeps a bucket for another bucketMaxSpanSeconds{span}, \
+                 sweeper until its last measurement has expired, which can be earlier",
+                index.map(|index| format!("{index} of a ")).unwrap_or_default()
             )
         }
-        _ => "clustered collection, expireAfterSeconds of its `_id`".to_owned(),
+        _ => index.unwrap_or_else(|| "clustered collection, expireAfterSeconds of its `_id`".to_owned()),
     }
 }
 
@@ -117,6 +116,11 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
         return Err("the service deletes by the last change of a document, which clients cannot see".into());
     }
     let (field, seconds) = ttl.deletes_after()?;
+    if let CollectionKind::TimeSeries(series) = &collection.kind
+        && field != series.time_field
+    {
+        return Err(format!("sweeper sweeps a time-series collection only by its timeField `{}`", series.time_field));
+    }
     let mut body = format!("namespace: {}\n    field: {}\n    expireAfterSeconds: {seconds}\n", text(&namespace), text(field));
     let mut collation = None;
     if let Some(partial) = &ttl.partial {

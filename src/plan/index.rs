@@ -74,7 +74,8 @@ fn choice(index: &IndexFacts, rule: &Rule, field: &str) -> IndexChoice {
 /// Whether the kind of an index can leave out a document with a date.
 fn leaves_out(index: &IndexFacts, field: &str) -> bool {
     let names: Vec<&str> = index.key.iter().map(|(name, _)| name.as_str()).collect();
-    names.iter().any(|name| name.ends_with("$**")) || (index.sparse && !names.contains(&field))
+    // A compound wildcard index (MongoDB 7.0) has a key for every document, whatever is below the wildcard.
+    names.first() != Some(&field) && names.iter().any(|name| name.ends_with("$**")) || (index.sparse && !names.contains(&field))
 }
 
 /// Whether the index holds every document that the rule selects: each term of a partial index must be in the rule's filter, and
@@ -206,13 +207,18 @@ mod tests {
             doc! {"key": {"at": 1}, "hidden": true},
             doc! {"key": {"at": "hashed"}},
             doc! {"key": {"at": -1}, "partial": {"s": 1}},
+            doc! {"key": {"at": 1, "x.$**": 1}},
+            doc! {"key": {"s": 1, "x.$**": 1}},
         ];
-        assert_eq!(chosen(", hint: s_1_at_1", &specs), Ok(Some("s_1_at_1".to_owned())));
+        for served in ["s_1_at_1", "at_1_x.$**_1"] {
+            assert_eq!(chosen(&format!(", hint: '{served}'"), &specs), Ok(Some(served.to_owned())));
+        }
         for (hint, part) in [
             ("gone_1", "does not exist; found `s_1_at_1`"),
             ("at_1", "is hidden"),
             ("at_hashed", "kind `hashed`"),
             ("at_-1", "is partial"),
+            ("s_1_x.$**_1", "a wildcard"),
         ] {
             let why = chosen(&format!(", hint: '{hint}'"), &specs).unwrap_err();
             assert!(why.contains(part), "{hint}: {why}");

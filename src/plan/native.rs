@@ -5,8 +5,8 @@ use bson::Bson;
 use crate::facts::{Collection, LAST_CHANGE};
 use crate::values::integer;
 
-/// Returns a warning about the TTL of a time-series collection itself.
-pub(super) fn time_series_warning(collection: &Collection) -> Option<String> {
+/// Returns a warning about the TTL of a clustered or time-series collection itself.
+pub(super) fn own_warning(collection: &Collection) -> Option<String> {
     let seconds = collection.expire_after_seconds.as_ref().and_then(integer)?;
     Some(format!("the collection's own expireAfterSeconds ({seconds}) deletes from it as well"))
 }

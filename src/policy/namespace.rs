@@ -95,6 +95,8 @@ pub fn why_never_swept(database: &str, collection: &str) -> Option<&'static str>
         Some("the databases `admin`, `config` and `local` belong to the server and are never swept")
     } else if collection.starts_with("system.") {
         Some("`system.*` collections belong to the server and are never swept")
+    } else if collection.starts_with("enxcol_.") {
+        Some("`enxcol_.*` collections hold the metadata of Queryable Encryption and are never swept")
     } else {
         None
     }
@@ -137,6 +139,7 @@ mod tests {
             ("admin.x", "never swept"),
             ("local.oplog.rs", "never swept"),
             ("app.system.views", "never swept"),
+            ("app.enxcol_.people.esc", "Queryable Encryption"),
             ("a b.c", "cannot hold ' '"),
             ("app.a$b", "cannot hold"),
         ] {

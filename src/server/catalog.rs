@@ -191,7 +191,8 @@ fn index(entry: &Document) -> Option<IndexFacts> {
         hidden: entry.get_bool("hidden").unwrap_or(false),
         sparse: entry.get_bool("sparse").unwrap_or(false),
         collation: entry.get_document("collation").ok().cloned(),
-        expire_after_seconds: entry.get("expireAfterSeconds").cloned(),
+        // From 7.0 on mongod repeats the collection's own value on its clustered index.
+        expire_after_seconds: entry.get("expireAfterSeconds").filter(|_| !entry.get_bool("clustered").unwrap_or(false)).cloned(),
     })
 }
 
@@ -247,5 +248,20 @@ async fn look_closer(deployment: &Deployment, listed: Collection, is_series: boo
         Ok(figures) => Ok(Some((collection, figures))),
         Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Ok(None),
         Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clustered_index_has_no_value_of_its_own() {
+        // Replies of mongod 7.0.28.
+        let clustered =
+            doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true, "expireAfterSeconds": 3600, "clustered": true };
+        let secondary = doc! { "v": 2, "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 3600 };
+        let values = [clustered, secondary].map(|entry| index(&entry).unwrap().expire_after_seconds);
+        assert_eq!(values, [None, Some(Bson::Int32(3600))]);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
+use crate::support::version::version;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
@@ -93,11 +94,13 @@ async fn a_clustered_collection_goes_by_date_unless_the_rule_says_object_id() {
     let dry = case.report(rules, &["--dry-run", "--as-of", AS_OF]).await;
     let swept = case.report(rules, &["--as-of", AS_OF]).await;
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
-    for n in 0..2 {
-        assert_eq!(dry.rule(n, "expiredCount"), 5, "{dry:?}");
-        assert_eq!(swept.rule(n, "deletedCount"), 5, "{swept:?}");
+    // From 7.0 on the TTL monitor keeps clustered documents with dates before 1970.
+    let ancient = if version(&case.db).await.major >= 7 { old_dates().split_off(3) } else { Vec::new() };
+    for (n, expired) in [5 - ancient.len(), 5].into_iter().enumerate() {
+        assert_eq!(dry.rule(n, "expiredCount"), expired, "{dry:?}");
+        assert_eq!(swept.rule(n, "deletedCount"), expired, "{swept:?}");
     }
-    let dates = [old_object_ids(), new_object_ids(), others.clone(), new_dates()].concat();
+    let dates = [old_object_ids(), new_object_ids(), others.clone(), ancient, new_dates()].concat();
     assert_eq!(case.ids("dates").await, id_set(dates));
     let objects = [new_object_ids(), others, old_dates(), new_dates()].concat();
     assert_eq!(case.ids("objects").await, id_set(objects));

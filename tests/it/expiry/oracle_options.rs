@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use crate::support::oracle::Oracle;
 use crate::support::sweeper::id_set;
+use crate::support::version::version;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, Timestamp, doc};
 
@@ -116,7 +117,11 @@ async fn a_clustered_collection_with_date_ids_is_swept_as_its_own_ttl_does() {
     oracle.fill("swept", &documents).await;
     oracle.let_the_monitor_pass().await;
     oracle.sweep("  - {namespace: DB.swept, field: _id, expireAfter: 1h, batchSize: 2}\n").await;
-    let expected = ids_of(&documents[old.len()..]);
+    let mut expected = ids_of(&documents[old.len()..]);
+    if version(&oracle.db).await.major >= 7 {
+        // From 7.0 on the monitor keeps dates before 1970.
+        expected.extend(ids_of(&documents[..3]));
+    }
     assert_eq!(oracle.ids("native").await, expected, "the monitor");
     assert_eq!(oracle.ids("swept").await, expected);
 }

@@ -2,6 +2,7 @@
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, id_set};
+use crate::support::version::version;
 use mongodb::bson::{Document, doc};
 
 async fn index(case: &Case, name: &str, key: Document, options: Document) {
@@ -90,4 +91,31 @@ async fn no_hinted_index_leaves_expired_documents_behind_in_silence() {
             _ => assert_eq!(left, id_set(0..4), "{name} {swept:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_compound_wildcard_index_that_begins_with_the_date_serves() {
+    let case = Case::new().await;
+    if version(&case.db).await.major < 7 {
+        let refused = doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1, "x.$**": 1 }, "name": "wild" }] };
+        case.db.run_command(refused).await.expect_err("compound wildcard indexes came with 7.0");
+        return;
+    }
+    let below: [Document; 6] = [
+        doc! {},
+        doc! { "x": {} },
+        doc! { "x": null },
+        doc! { "x": 5 },
+        doc! { "x": { "a": 1, "b": [1, 2] } },
+        doc! { "x": [1, { "a": 1 }] },
+    ];
+    let expired = dated(0..6, days(-3)).zip(below).map(|(document, below)| document.into_iter().chain(below).collect());
+    case.fill("c", expired.chain(dated(6..7, days(3))).collect::<Vec<Document>>()).await;
+    index(&case, "wild", doc! { "at": 1, "x.$**": 1 }, doc! {}).await;
+    index(&case, "other", doc! { "s": 1, "x.$**": 1 }, doc! {}).await;
+    let refused = case.report(&rule("other", ""), &[]).await;
+    assert_eq!((refused.ran.code, refused.rule(0, "reason")), (Some(5), &"hint".into()), "{refused:?}");
+    let swept = case.report(&rule("wild", ", batchSize: 2"), &[]).await;
+    assert_eq!((swept.ran.code, swept.rule(0, "index")), (Some(0), &"wild".into()), "{swept:?}");
+    assert_eq!(case.ids("c").await, id_set([6]));
 }

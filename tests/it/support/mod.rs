@@ -21,3 +21,4 @@ pub(crate) mod site;
 pub(crate) mod sweeper;
 pub(crate) mod terminal;
 pub(crate) mod tls;
+pub(crate) mod version;

