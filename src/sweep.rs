@@ -14,7 +14,7 @@
 //!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
 //!         return the permit
 //!     record each batch that has finished: counts, pace, refunds                     engine
-//! wait for the batches in flight, and return the outcome
+//! wait for the batches in flight, but not longer than a server that still answers takes, and return the outcome
 //! ```
 //!
 //! Invariants of every step:

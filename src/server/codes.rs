@@ -20,6 +20,7 @@ pub(crate) const INDEX_OPTIONS_CONFLICT: i32 = 85;
 pub(crate) const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
 pub(crate) const NETWORK_TIMEOUT: i32 = 89;
 pub(crate) const SHUTDOWN_IN_PROGRESS: i32 = 91;
+pub(crate) const WRITE_CONFLICT: i32 = 112;
 pub(crate) const COMMAND_NOT_SUPPORTED: i32 = 115;
 pub(crate) const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
 pub(crate) const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
@@ -31,6 +32,8 @@ pub(crate) const CURSOR_KILLED: i32 = 237;
 pub(crate) const CONVERSION_FAILURE: i32 = 241;
 pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
 pub(crate) const CLIENT_DISCONNECT: i32 = 279;
+/// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).
+pub(crate) const TEMPORARILY_UNAVAILABLE: i32 = 365;
 pub(crate) const SOCKET_EXCEPTION: i32 = 9001;
 pub(crate) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
 /// Another document has the same value in a unique index, such as the one on `_id`.
@@ -63,11 +66,25 @@ const RETRYABLE: [i32; 13] = [
 /// Codes with which a server refuses a command before doing anything: no privilege, no primary.
 const REFUSALS: [i32; 3] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK];
 
+/// Codes after which a delete can be sent again as well: its statements repeat the whole predicate. A read that takes longer than its limit takes
+/// as long again.
+///
+/// Source: mongo `src/mongo/db/exec/batched_delete_stage.cpp` and `src/mongo/db/concurrency/exception_util.cpp`.
+const RETRYABLE_DELETES: [i32; 4] = [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE];
+
 /// Codes that end an operation at any point. A delete that ends like this fails as a command, and its `n` is lost.
 ///
-/// Source: mongo `error_codes.yml`, category Interruption.
-const INTERRUPTIONS: [i32; 6] =
-    [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, QUERY_PLAN_KILLED, CURSOR_KILLED, CLIENT_DISCONNECT, INTERRUPTED];
+/// Source: mongo `error_codes.yml`, category Interruption, and the codes by which a storage engine gives up a transaction.
+const INTERRUPTIONS: [i32; 8] = [
+    LOCK_TIMEOUT,
+    MAX_TIME_MS_EXPIRED,
+    WRITE_CONFLICT,
+    QUERY_PLAN_KILLED,
+    CURSOR_KILLED,
+    CLIENT_DISCONNECT,
+    TEMPORARILY_UNAVAILABLE,
+    INTERRUPTED,
+];
 
 /// SQLSTATEs after which the same command can be sent again, although it may have been carried out: the server process ended, or the connection
 /// to it broke.
@@ -83,6 +100,11 @@ const SQL_REFUSALS: [&str; 3] = ["57P03", "40001", "40P01"];
 pub(crate) fn is_retryable(code: i32) -> bool {
     RETRYABLE.contains(&code)
         || sqlstate(code).is_some_and(|state| SQL_INTERRUPTIONS.iter().chain(&SQL_REFUSALS).any(|known| *known == state))
+}
+
+/// Tells whether a delete can be sent again after an error with this code.
+pub(crate) fn is_retryable_delete(code: i32) -> bool {
+    RETRYABLE_DELETES.contains(&code) || is_retryable(code)
 }
 
 /// Tells whether the server refused the command before doing anything, or has undone it.

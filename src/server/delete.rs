@@ -1,5 +1,7 @@
 //! The one place from which documents are deleted.
 
+use std::time::Duration;
+
 use bson::raw::{RawBson, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf};
 
@@ -37,6 +39,8 @@ pub(crate) struct DeleteError {
     pub confirmation_timed_out: bool,
     /// The state of a service under too much load, as it reports it.
     pub overload: Option<Overload>,
+    /// Whether the reply was no longer waited for, because the sweep had to end.
+    pub given_up: bool,
 }
 
 impl DeleteError {
@@ -45,17 +49,24 @@ impl DeleteError {
         Self { message: message.into(), ..Self::default() }
     }
 
+    /// Creates the error of a command whose reply is no longer waited for.
+    fn given_up(waited: Duration) -> Self {
+        let message = format!("no answer to a delete within {} s after the sweep had to end", waited.as_secs());
+        Self { reply_lost: true, given_up: true, ..Self::fatal(message) }
+    }
+
     /// Creates the error of a command that failed as a whole.
     fn of_command(cause: &ServerError, selection: &Selection) -> Self {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
-        Self { retryable: cause.is_retryable(), reply_lost: cause.is_reply_lost(), ..Self::fatal(message) }.overloaded(cause)
+        Self { retryable: cause.is_retryable_delete(), reply_lost: cause.is_reply_lost(), ..Self::fatal(message) }
+            .overloaded(cause)
     }
 
     /// Creates the error of a statement that failed.
     fn of_statement(cause: &ServerError) -> Self {
         // An overloaded service reports the number of documents that it deleted before.
         let reply_lost = cause.overload().is_none() && !cause.is_refused();
-        Self { retryable: cause.is_retryable(), reply_lost, ..Self::fatal(cause.to_string()) }.overloaded(cause)
+        Self { retryable: cause.is_retryable_delete(), reply_lost, ..Self::fatal(cause.to_string()) }.overloaded(cause)
     }
 
     /// Creates the error of a write concern that was not met.
@@ -70,7 +81,7 @@ impl DeleteError {
     /// Adds the service's report on its load, and the conclusions from it.
     fn overloaded(self, cause: &ServerError) -> Self {
         let overload = cause.overload();
-        let lost = overload == Some(Overload::TimedOut);
+        let lost = matches!(overload, Some(Overload::TimedOut | Overload::CacheFull));
         Self { overload, retryable: self.retryable || overload.is_some(), reply_lost: self.reply_lost || lost, ..self }
     }
 }
@@ -95,6 +106,14 @@ pub(crate) async fn delete(
     match deployment.charged(ServerCommand::new(&selection.namespace.database, command), charges).await {
         Ok(reply) => read(&reply),
         Err(cause) => failed(DeleteError::of_command(&cause, selection)),
+    }
+}
+
+impl Reply {
+    /// Creates the reply to a command that may have been carried out or not, and is no longer waited for. `waited` is the time since the sweep
+    /// had to end.
+    pub(crate) fn given_up(waited: Duration) -> Self {
+        failed(DeleteError::given_up(waited))
     }
 }
 

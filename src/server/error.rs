@@ -194,6 +194,11 @@ impl ServerError {
             || self.overload.is_some_and(|overload| overload != Overload::TooLarge)
     }
 
+    /// Tells whether a delete that ended like this can be sent again.
+    pub(crate) fn is_retryable_delete(&self) -> bool {
+        self.is_retryable() || self.code.is_some_and(codes::is_retryable_delete)
+    }
+
     /// Returns the overload that a service reported, if it did.
     pub(crate) fn overload(&self) -> Option<Overload> {
         self.overload

@@ -1,6 +1,8 @@
-//! The errors of cloud services under too much load, in command errors and in `writeErrors` alike.
+//! The errors of services and servers under too much load, in command errors and in `writeErrors` alike.
 
 use std::time::Duration;
+
+use super::codes;
 
 /// The reason why a service did not complete a command that may succeed later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +18,16 @@ pub(crate) enum Overload {
     Unavailable,
     /// The command or its reply is longer than the service accepts: a smaller one may pass.
     TooLarge,
+    /// The cache of the storage engine has no room for the transaction: a smaller one may pass, and so may the same one later. The amount of
+    /// work done is unknown.
+    CacheFull,
 }
 
 /// Recognises an overload by the code and the message of an error.
 ///
 /// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351 and
 /// Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs); microsoft/FluidFramework `mongoError` (50, 1, 16);
-/// microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429).
+/// microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429); mongo `src/mongo/base/error_codes.yml`, TemporarilyUnavailable (365).
 pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
     let says = |words: &str| message.contains(words);
     match code {
@@ -31,6 +36,7 @@ pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
         _ if says("TooManyRequests (429)") => Some(Overload::Throttled { retry_after: retry_after(message) }),
         1 if says("(503)") => Some(Overload::Unavailable),
         16 if says("(413)") => Some(Overload::TooLarge),
+        codes::TEMPORARILY_UNAVAILABLE => Some(Overload::CacheFull),
         _ => None,
     }
 }
@@ -68,6 +74,7 @@ mod tests {
             ),
             (1, "something else", None),
             (16, "Error=16, Details='... RequestEntityTooLarge (413)", Some(Overload::TooLarge)),
+            (365, "Temporarily unavailable: unable to take ticket", Some(Overload::CacheFull)),
             (2, "BadRequest (400)", None),
         ] {
             assert_eq!(read(code, message), expected, "{code} {message}");

@@ -117,6 +117,11 @@ impl Attempts {
         self.error.as_ref().map_or("", |error| &error.message)
     }
 
+    /// Whether the reply to the last command is no longer waited for.
+    pub(super) fn gave_up(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.given_up)
+    }
+
     /// Takes in the reply to the command for [`Self::target`], and returns the next step. `jitter` is from 0 to 1.
     pub(super) fn next_step(&mut self, reply: Reply, jitter: f64) -> Step {
         self.count(&reply);
@@ -137,7 +142,7 @@ impl Attempts {
             self.overloaded_after.get_or_insert(self.deleted());
             // A batch that was too large at once may succeed in parts. With a service that does all or nothing there is no other
             // way.
-            if matches!(overload, Overload::TooLarge | Overload::TimedOut)
+            if matches!(overload, Overload::TooLarge | Overload::TimedOut | Overload::CacheFull)
                 && let Some((first, second)) = self.target.halves()
             {
                 *self.target = first;
@@ -150,8 +155,13 @@ impl Attempts {
         if confirmation_timed_out && self.awaits_members {
             return Step::Confirm(CONFIRM_AGAIN);
         }
-        match overload {
-            Some(Overload::Throttled { retry_after }) => {
+        let lacks_room = match overload {
+            Some(Overload::Throttled { retry_after }) => Some(retry_after),
+            Some(Overload::CacheFull) => Some(None),
+            _ => None,
+        };
+        match lacks_room {
+            Some(retry_after) => {
                 self.refusals += u32::from(reply.deleted == 0);
                 if self.refusals > MAX_REFUSALS {
                     return Step::End;

@@ -36,6 +36,8 @@ pub(super) struct Engine<'a> {
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
     in_flight: JoinSet<FinishedBatch>,
+    /// Whether the reply to a delete was no longer waited for.
+    gave_up: bool,
     outcome: Outcome,
 }
 
@@ -52,6 +54,7 @@ impl<'a> Engine<'a> {
             units: limits.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
+            gave_up: false,
             outcome: Outcome {
                 deleted: 0,
                 batches: 0,
@@ -68,15 +71,19 @@ impl<'a> Engine<'a> {
     }
 
     pub(super) async fn run(mut self, permit: Permit) -> Outcome {
+        let mut stopped = None;
         self.outcome.end = match self.start_batches(permit).await {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
-                // Everything has been sent, so a request to stop no longer makes the sweep partial.
-                _ => End::Complete,
+                // Everything has been sent, so a request to stop makes the sweep partial only if a batch is given up.
+                finished => {
+                    stopped = finished.err();
+                    End::Complete
+                }
             },
             Err(end) => end,
         };
-        // Batches in flight are always waited for, because their deletes belong in the counts, but they are not sent again.
+        // Batches in flight are waited for, because their deletes belong in the counts, but they are not sent again.
         self.sweep.end();
         while let Some(finished) = self.in_flight.join_next().await {
             if let Err(end) = self.record(finished)
@@ -84,6 +91,9 @@ impl<'a> Engine<'a> {
             {
                 self.outcome.end = end;
             }
+        }
+        if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
+            self.outcome.end = end;
         }
         self.count_charges();
         self.outcome.fixed_latency = self.decisive_fixed_latency();
@@ -258,9 +268,13 @@ impl<'a> Engine<'a> {
             rate.settle(asked, gone);
         }
         budget.settle_rate(asked, gone);
+        self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
         match error {
-            Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
-            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure.
+            Some(error) if !error.given_up && !(error.confirmation_timed_out && self.sweep.lag.is_some()) => {
+                Err(End::Failed(error.message))
+            }
+            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
+            // that is given up, because the end of the sweep has a reason of its own.
             _ => Ok(()),
         }
     }

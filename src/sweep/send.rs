@@ -8,8 +8,11 @@ use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
 use crate::lock::lease::Lease;
-use crate::server::delete;
+use crate::server::delete::{self, Reply};
 use crate::server::restriction::Restriction;
+
+/// Maximum time to wait for the reply to a delete after the sweep has ended.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// The delete commands that were sent for a restriction.
 pub(super) struct Sent {
@@ -20,7 +23,8 @@ pub(super) struct Sent {
     pub result: BatchResult,
 }
 
-/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over.
+/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
+/// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost.
 pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, charges, grant, .. } = sweep;
     let namespace = &rule.namespace;
@@ -35,7 +39,10 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             break;
         }
         is_sent = true;
-        let reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, charges, grant).await;
+        let reply = tokio::select! {
+            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, charges, grant) => reply,
+            () = ended_for(sweep, MAX_LAST_WAIT) => Reply::given_up(MAX_LAST_WAIT),
+        };
         let step = attempts.next_step(reply, fastrand::f64());
         let why = attempts.message();
         let wait = match step {
@@ -52,7 +59,12 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
                 warn!(%namespace, waitMs = millis(wait), "{namespace}: {why}; trying again in {} ms", millis(wait));
                 wait
             }
-            Step::End => break,
+            Step::End => {
+                if attempts.gave_up() {
+                    warn!(%namespace, "{namespace}: {why}; it is not waited for any longer, and may have deleted more than is counted");
+                }
+                break;
+            }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -62,4 +74,10 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     let result = attempts.end();
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
     Sent { is_sent, latency, result }
+}
+
+/// Resolves this long after the sweep has ended.
+async fn ended_for(sweep: &RuleSweep, time: Duration) {
+    sweep.ended().await;
+    tokio::time::sleep(time).await;
 }

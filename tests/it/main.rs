@@ -50,6 +50,7 @@ mod faults {
     mod fail_points;
     mod failover;
     mod lag;
+    mod lost_reply;
     mod lost_server;
     mod replica_set;
     mod schedules;

@@ -100,7 +100,7 @@ impl Model {
 
     fn fault(&mut self, ids: &[i32]) -> Reply {
         let some = self.random.random_range(0..=ids.len());
-        match self.random.random_range(0..9) {
+        match self.random.random_range(0..10) {
             // The connection breaks before, during or after the delete.
             0 | 1 => {
                 self.delete(ids, some);
@@ -135,6 +135,13 @@ impl Model {
                 error(Some(Overload::TimedOut), true, true)
             }
             6 => error(Some(Overload::Unavailable), true, false),
+            8 => {
+                self.delete(ids, some);
+                self.unconfirmed.clear();
+                delete::read(
+                    &doc! { "n": 0, "ok": 1, "writeErrors": [{ "index": 0, "code": 365, "errmsg": "the cache is full" }] },
+                )
+            }
             7 => {
                 let n = self.delete(ids, usize::MAX);
                 let code = [64, 91, 189][self.random.random_range(0..3)];
@@ -284,11 +291,31 @@ fn what_stays_is_given_up_after_so_many_tries() {
         (error(Some(Overload::Unavailable), true, false), 4, 7),
         (error(Some(Overload::TooLarge), true, false), 4, 7),
         (error(Some(Overload::Throttled { retry_after: None }), true, false), 21, 130),
+        (error(Some(Overload::CacheFull), true, true), 21, 130),
     ] {
         let (tries, waited) = tries(|| reply.clone());
         assert_eq!(tries, expected, "{reply:?}");
         assert!(waited <= Duration::from_secs(longest), "{waited:?}: {reply:?}");
     }
+}
+
+#[test]
+fn a_full_cache_gets_smaller_batches_after_a_wait() {
+    let mut attempts = Attempts::new(batch(0..100), false);
+    let full = doc! { "n": 0, "ok": 1, "writeErrors": [{ "index": 0, "code": 365, "errmsg": "the cache is full" }] };
+    let mut sizes = Vec::new();
+    for _ in 0..3 {
+        let Step::Yield(wait) = attempts.next_step(delete::read(&full), 0.5) else { panic!("{attempts:?}") };
+        assert!(wait >= Duration::from_millis(250), "{wait:?}");
+        sizes.push(attempts.target().max_documents());
+    }
+    assert_eq!(sizes, [50, 25, 12]);
+    let mut commands = 1;
+    while attempts.next_step(delete::read(&doc! { "n": 1, "ok": 1 }), 0.5) == Step::Next {
+        commands += 1;
+    }
+    let result = attempts.end();
+    assert_eq!((commands, result.deleted, result.uncertain, result.error), (4, 4, true, None));
 }
 
 #[test]

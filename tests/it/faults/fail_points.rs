@@ -8,7 +8,7 @@ use crate::support::faults::{
 };
 use crate::support::mongod::Mongod;
 use crate::support::sweeper::{Case, Report, id_set};
-use mongodb::bson::{Document, doc};
+use mongodb::bson::{Bson, Document, doc};
 
 /// The retryable codes of `src/server/codes.rs`.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
@@ -50,7 +50,7 @@ async fn refill(case: &Case, indexed: bool) {
 
 /// Sweeps 100 documents of 105 while `command` meets a fault, and checks the counts. Returns the report and the number of faults
 /// met.
-async fn swept(case: &Case, command: &str, fault: &Document, mode: impl Into<bson::Bson>) -> (Report, i64) {
+async fn swept(case: &Case, command: &str, fault: &Document, mode: impl Into<Bson>) -> (Report, i64) {
     refill(case, command == "explain").await;
     let mut data = doc! { "failCommands": [command], "namespace": format!("{}.c", case.db.name()) };
     data.extend(fault.clone());
@@ -83,6 +83,19 @@ async fn an_error_that_passes_costs_no_document_on_any_command() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_delete_that_the_storage_engine_or_a_time_limit_ends_is_sent_again() {
+    let (_mongod, mut case) = alone().await;
+    case.uri += HEARTBEAT;
+    // LockTimeout, MaxTimeMSExpired, WriteConflict, TemporarilyUnavailable.
+    for code in [24, 50, 112, 365] {
+        let (report, times) = swept(&case, "delete", &doc! { "errorCode": code }, doc! { "times": 2 }).await;
+        assert_eq!((times, report.ran.code), (2, Some(0)), "{code}: {report:?}");
+        let found = (report.rule(0, "deletedCount"), report.rule(0, "uncertain"));
+        assert_eq!(found, (&100.into(), &true.into()), "{code}: {report:?}");
+    }
 }
 
 #[tokio::test]

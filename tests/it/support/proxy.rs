@@ -200,6 +200,7 @@ impl Shared {
         Ok(match fault {
             Some(Fault::Answer { reply, .. }) => Some(reply),
             Some(Fault::Close { .. }) => None,
+            Some(Fault::Silence) => std::future::pending().await,
             _ => Some(reply),
         })
     }

@@ -12,6 +12,8 @@ pub(crate) enum Fault {
     Answer { reply: Document, done: bool },
     /// The connection is closed, before or after the command has run (`done`).
     Close { done: bool },
+    /// The command runs, but its reply never comes, and the connection stays open. Assumption: a device between the two loses the reply.
+    Silence,
     /// The command starts after this delay.
     Delay(Duration),
     /// A `delete` stops with this write error if more documents are left after deleting this many. The engine of Azure DocumentDB
