@@ -78,7 +78,7 @@ impl Distribution {
         if let Some(range) = place(group).and_then(|place| self.ages.get_mut(place)) {
             range.0 += n;
         }
-        if let Some(month) = group.get_document("_id").ok().and_then(|key| integer(key.get("m")?)) {
+        if let Some(month) = group.get_document("_id").ok().and_then(month) {
             *self.months.entry(month).or_default() += n;
         }
         let instant = |key| group.get(key).and_then(|date| expiry.instant(date));
@@ -193,6 +193,12 @@ fn whole(group: &Document, key: &str) -> u64 {
     group.get(key).and_then(integer).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
+/// Returns the month of a group. The DocumentDB engine calls the year before the year 1 -1 and not 0 (`date_part` of Postgres); the first month of
+/// the year 0 stands for everything earlier.
+fn month(key: &Document) -> Option<i64> {
+    integer(key.get("m")?).map(|month| month.max(0))
+}
+
 fn month_name(month: i64) -> String {
     format!("{:04}-{:02}", month.div_euclid(12), month.rem_euclid(12) + 1)
 }
@@ -204,5 +210,11 @@ mod tests {
     #[test]
     fn months_are_named() {
         assert_eq!([JANUARY_1970, 12 * 2026 + 11, 5].map(month_name), ["1970-01", "2026-12", "0000-06"]);
+    }
+
+    #[test]
+    fn the_first_month_stands_for_all_before_it() {
+        let months = [-12_i64, -1, 0, 5].map(|m| month(&bson::doc! { "m": m }));
+        assert_eq!(months, [Some(0), Some(0), Some(0), Some(5)]);
     }
 }

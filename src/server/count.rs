@@ -22,9 +22,14 @@ pub(crate) async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result
     let SweepRule { selection, expiry, .. } = rule;
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = expiry.earliest();
-    if !deployment.facts.capabilities.sorts {
-        let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
-        let found = one(deployment, selection, vec![matching, group]).await?;
+    let capabilities = &deployment.facts.capabilities;
+    if !capabilities.sorts {
+        let mut group = doc! { "_id": null, "count": { "$sum": 1 } };
+        // A service that bills by request units charges for what the expression reads.
+        if !capabilities.request_charge {
+            group.insert("oldest", doc! { "$min": earliest });
+        }
+        let found = one(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(expiry, found.as_ref()));
     }
     let Some(index) = &selection.index else {

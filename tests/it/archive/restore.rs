@@ -9,6 +9,7 @@ use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
 use ttl_sweeper::archive::writer::Archive;
+use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::{ArchiveTo, Compression};
 
@@ -63,7 +64,8 @@ async fn what_is_there_is_kept_and_said_and_replaced_only_on_demand(server: &Ser
     assert_eq!((ran.code, &json["namespaces"][0]["replacedCount"]), (Some(0), &2.into()), "{json}");
     let now = raw(&case, "c").await;
     let same = before.iter().filter(|(id, document)| now.get(*id) == Some(*document)).count();
-    assert_eq!((same, now.len()), (10, 11));
+    // The DocumentDB engine replaces a document and keeps its `_id`, here with another type of number.
+    assert_eq!((same, now.len()), (if server.flavor() == Flavor::DocumentDb { 9 } else { 10 }, 11));
 }
 
 #[tokio::test]

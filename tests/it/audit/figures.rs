@@ -9,6 +9,7 @@ use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use ttl_sweeper::flavor::Flavor;
 
 const DAY: i64 = 86_400_000;
 const NOW: &str = "2026-01-31T02:00:00.000Z";
@@ -75,7 +76,7 @@ async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_delet
     let ttls = ttls();
     for (n, (path, with_ttl, seconds, filtered, key)) in variants.into_iter().enumerate() {
         let name = format!("c{n}");
-        let mut documents = Corpus::new(n as u64, &dates()).around(path, 1500);
+        let mut documents = server.indexable(&Corpus::new(n as u64, &dates()).around(path, 1500));
         for (k, document) in documents.iter_mut().enumerate() {
             if let Some(ttl) = ttls[k % ttls.len()].clone().filter(|_| with_ttl) {
                 document.insert("ttl", ttl);
@@ -107,9 +108,10 @@ async fn every_document_has_one_class_and_what_has_expired_is_what_a_sweep_delet
             if let Some(day) = days.checked_sub(1) {
                 assert_eq!(report.rule(0, "forecast")[day]["count"], count - before, "{path}: day {day}");
             } else {
-                for key in
-                    ["expiredCount", "oldestExpired", "estimatedBytes", "documentCount", "expiredPercent", "index", "strategy"]
-                {
+                // The DocumentDB engine estimates sizes, each time from other statistics.
+                let bytes = (server.flavor() != Flavor::DocumentDb).then_some("estimatedBytes");
+                let keys = ["expiredCount", "oldestExpired", "documentCount", "expiredPercent", "index", "strategy"];
+                for key in keys.into_iter().chain(bytes) {
                     assert_eq!(report.rule(0, key), dry.rule(0, key), "{path}: {key}");
                 }
             }

@@ -210,7 +210,7 @@ async fn every_documented_shape_goes_or_stays(server: &Server) {
     let case = server.case().await;
     for (n, shapes) in documented().iter().enumerate() {
         let (path, expire, _) = shapes;
-        let documents = numbered(shapes);
+        let documents = server.indexable(&numbered(shapes));
         let mut rules = String::new();
         for (kind, direction) in [("plain", 0), ("asc", 1), ("desc", -1)] {
             let name = format!("{kind}{n}");

@@ -32,6 +32,7 @@ async fn a_cluster_is_swept_without_what_it_does_not_know() {
         let proxied = cluster(DocumentDb { names_set, ..DocumentDb::default() }).await;
         let dry = proxied.case.report(RULE, &["--dry-run"]).await;
         assert_eq!((dry.ran.code, dry.rule(0, "expiredCount")), (Some(0), &1300.into()), "{dry:?}");
+        assert!(dry.rule(0, "oldestExpired").is_string(), "{dry:?}");
         let report = proxied.case.report(RULE, &[]).await;
         assert_swept(&proxied, &report).await;
         let server = &report.json["server"];

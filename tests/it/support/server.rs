@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, Document};
 use mongodb::{Client, Database};
 use ttl_sweeper::flavor::Flavor;
 
@@ -46,6 +47,22 @@ impl Server {
             On::Shared => Flavor::MongoDb,
             On::Named { flavor, .. } => *flavor,
         }
+    }
+
+    /// Whether an index holds such values. The DocumentDB engine refuses code with a scope in one (`pgbsonelement.c`: "Invalid single value
+    /// document").
+    pub(crate) fn indexes(&self, value: &Bson) -> bool {
+        match value {
+            Bson::JavaScriptCodeWithScope(_) => self.flavor() != Flavor::DocumentDb,
+            Bson::Array(items) => items.iter().all(|item| self.indexes(item)),
+            Bson::Document(document) => document.values().all(|inner| self.indexes(inner)),
+            _ => true,
+        }
+    }
+
+    /// Leaves out the documents with a value that no index holds.
+    pub(crate) fn indexable(&self, documents: &[Document]) -> Vec<Document> {
+        documents.iter().filter(|document| document.values().all(|value| self.indexes(value))).cloned().collect()
     }
 
     /// Creates a case with a new database.
