@@ -270,7 +270,7 @@ impl<'a> Engine<'a> {
         budget.settle_rate(asked, gone);
         self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
         match error {
-            Some(error) if !error.given_up && !(error.confirmation_timed_out && self.sweep.lag.is_some()) => {
+            Some(error) if !(error.given_up || error.confirmation_timed_out && self.sweep.lag.is_some()) => {
                 Err(End::Failed(error.message))
             }
             // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
