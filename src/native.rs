@@ -4,6 +4,7 @@
 pub mod change;
 pub mod diff;
 pub mod import;
+pub mod notes;
 pub mod report;
 pub mod target;
 pub mod verdict;

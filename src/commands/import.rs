@@ -46,7 +46,11 @@ async fn read(options: &Common, given: &str, flavor: Option<Flavor>, run_id: &st
     }
     let seen = plural(catalog.collections.len() as u64, "collection");
     if imported.rules == 0 {
-        let failure = format!("importing from `{shown}`: no TTL setting that deletes anything in {seen}; nothing was written");
+        let none = match imported.left_out.len() {
+            0 => "no TTL setting".to_owned(),
+            left_out => format!("no rule can stand for any of {}", plural(left_out as u64, "TTL setting")),
+        };
+        let failure = format!("importing from `{shown}`: {none} in {seen}; nothing was written");
         return Err(Failure::cannot_run(failure).into());
     }
     if imported.policy.len() > MAX_BYTES {

@@ -11,6 +11,7 @@ use crate::facts::Scope;
 use crate::failure::Failure;
 use crate::instant::Instant;
 use crate::native::diff::{self, Difference};
+use crate::native::notes;
 use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::plan::guard;
 use crate::policy::only::Only;
@@ -102,7 +103,10 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
             Ok(counted) => {
                 match counted.and_then(|affected| guard::share(rule.max_delete_percent, affected.expired, affected.documents)) {
                     Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
-                    None if target.scope == Scope::LastChange && rule.max_delete_percent.is_some() => {
+                    None if target.scope == Scope::LastChange
+                        && target.seconds.is_some()
+                        && rule.max_delete_percent.is_some() =>
+                    {
                         let why = "`maxDeletePercent` cannot be checked, because `_ts` is not visible; leave it out of this rule";
                         (ChangeStatus::Refused, Some(why.to_owned()))
                     }
@@ -113,6 +117,7 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
         let counted = counted.ok().flatten();
         row.change = Some(ChangeReport {
             command: change.shell(),
+            notes: notes::notes(change, difference.native.as_ref(), target),
             expired_count: counted.map(|affected| affected.expired),
             document_count: counted.map(|affected| affected.documents),
             status,

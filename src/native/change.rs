@@ -4,31 +4,39 @@ use bson::{Bson, Document, doc};
 use serde_json::Value;
 
 use super::target::TtlTarget;
-use crate::facts::{Collection, IndexFacts, NativeTtl, Scope};
+use crate::facts::{Collection, CollectionKind, IndexFacts, NativeTtl, Scope};
 use crate::plan::index::is_same_collation;
 use crate::policy::namespace::Namespace;
 
 /// Wire version of MongoDB 5.1, from which collMod can turn a plain index into a TTL index.
 const PLAIN_TO_TTL: i32 = 14;
 
-/// One command that changes one setting.
+/// The commands that change one setting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub namespace: Namespace,
-    /// Contains only values from the policy: whole seconds within int32, never NaN, which collMod would store as 0.
-    pub command: Document,
+    /// In the order in which they are run. They contain only values from the policy: whole seconds within int32, never NaN, which collMod would
+    /// store as 0.
+    pub commands: Vec<Document>,
 }
 
 impl Change {
-    /// Returns the name of the index that the command creates.
+    /// Returns the name of the index that the change creates.
     pub fn new_index(&self) -> Option<&str> {
-        self.command.get_array("indexes").ok()?.first()?.as_document()?.get_str("name").ok()
+        let created = self.commands.iter().find_map(|command| command.get_array("indexes").ok())?;
+        created.first()?.as_document()?.get_str("name").ok()
     }
 
-    /// Returns the command as one would paste it into mongosh.
+    /// Whether the change begins with dropping an index.
+    pub fn drops(&self) -> bool {
+        self.commands.first().is_some_and(|command| command.contains_key("dropIndexes"))
+    }
+
+    /// Returns the commands as one would paste them into mongosh.
     pub fn shell(&self) -> String {
         let database = Value::from(self.namespace.database.as_str());
-        format!("db.getSiblingDB({database}).runCommand({})", document(&self.command))
+        let run = |command| format!("db.getSiblingDB({database}).runCommand({})", document(command));
+        self.commands.iter().map(run).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -37,9 +45,10 @@ impl Change {
 /// Errors: the reason why the setting cannot be changed in place.
 pub fn alter(collection: &Collection, native: &NativeTtl, target: &TtlTarget) -> Result<Change, String> {
     match (&native.index, target.seconds) {
-        (Some(index), _) if target.scope == Scope::LastChange => Err(format!(
-            "this service changes no index in place: drop `{index}`, and create it again with `sweeper native apply`; until then nothing expires"
-        )),
+        // Azure Cosmos DB (RU) has no collMod (Microsoft, "Supported features and syntax", 3.6 to 7.0).
+        (Some(index), seconds) if collection.kind == CollectionKind::CosmosRu => {
+            Ok(replace_index(collection, index, target, seconds))
+        }
         (Some(index), Some(seconds)) => Ok(modify_index(collection, index, seconds)),
         (Some(index), None) => Err(format!(
             "the rule is disabled, and a TTL index cannot be switched off: drop `{index}`, and create it without expireAfterSeconds if queries use it"
@@ -59,12 +68,12 @@ pub fn create(
     planned: &[(TtlTarget, Change)],
 ) -> Result<Change, String> {
     if target.scope == Scope::LastChange {
-        return match plain_index(collection, target) {
-            Some(index) => {
-                Err(format!("the index `{index}` without expireAfterSeconds is in the way; drop it, and this creates it again"))
+        return Ok(match plain_index(collection, target) {
+            Some(index) => replace_index(collection, index, target, Some(seconds)),
+            None => {
+                change(collection, vec![create_index(collection, target, seconds, free_name(collection, &target.field, planned))])
             }
-            None => Ok(create_index(collection, target, seconds, planned)),
-        };
+        });
     }
     if target.scope != Scope::Index {
         return Ok(modify_collection(collection, Some(seconds)));
@@ -74,7 +83,9 @@ pub fn create(
             "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it again"
         )),
         Some(index) => Ok(modify_index(collection, index, seconds)),
-        None => Ok(create_index(collection, target, seconds, planned)),
+        None => {
+            Ok(change(collection, vec![create_index(collection, target, seconds, free_name(collection, &target.field, planned))]))
+        }
     }
 }
 
@@ -113,18 +124,25 @@ fn plain_numbers(document: &Document) -> Document {
 
 fn modify_index(collection: &Collection, index: &str, seconds: i64) -> Change {
     let index = doc! { "name": index, "expireAfterSeconds": whole(seconds) };
-    change(collection, doc! { "collMod": &collection.namespace.collection, "index": index })
+    change(collection, vec![doc! { "collMod": &collection.namespace.collection, "index": index }])
+}
+
+/// Returns the change that drops an index and, unless TTL is to be off, creates it again under the same name.
+fn replace_index(collection: &Collection, index: &str, target: &TtlTarget, seconds: Option<i64>) -> Change {
+    let drop = doc! { "dropIndexes": &collection.namespace.collection, "index": index };
+    let create = seconds.map(|seconds| create_index(collection, target, seconds, index.to_owned()));
+    change(collection, [drop].into_iter().chain(create).collect())
 }
 
 fn modify_collection(collection: &Collection, seconds: Option<i64>) -> Change {
     let value = seconds.map_or(Bson::from("off"), whole);
-    change(collection, doc! { "collMod": &collection.namespace.collection, "expireAfterSeconds": value })
+    change(collection, vec![doc! { "collMod": &collection.namespace.collection, "expireAfterSeconds": value }])
 }
 
-fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, planned: &[(TtlTarget, Change)]) -> Change {
+fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, name: String) -> Document {
     let mut index = doc! {
         "key": { &target.field: 1 },
-        "name": free_name(collection, &target.field, planned),
+        "name": name,
         "expireAfterSeconds": whole(seconds),
     };
     if let Some(partial) = &target.partial {
@@ -134,15 +152,15 @@ fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, plann
             index.insert("collation", target.collation.clone().unwrap_or_else(|| doc! { "locale": "simple" }));
         }
     }
-    change(collection, doc! { "createIndexes": &collection.namespace.collection, "indexes": [index] })
+    doc! { "createIndexes": &collection.namespace.collection, "indexes": [index] }
 }
 
 fn whole(seconds: i64) -> Bson {
     i32::try_from(seconds).map_or(Bson::Int64(seconds), Bson::Int32)
 }
 
-fn change(collection: &Collection, command: Document) -> Change {
-    Change { namespace: collection.namespace.clone(), command }
+fn change(collection: &Collection, commands: Vec<Document>) -> Change {
+    Change { namespace: collection.namespace.clone(), commands }
 }
 
 /// Returns the name that mongosh would give the index, with a number if that name is taken.
@@ -200,7 +218,7 @@ mod tests {
             "collMod": "c d", "x.y": [1, 2_i64, 1.0, true, Bson::Null], "at": DateTime::from_millis(1), "__proto__": "\n",
         };
         assert_eq!(
-            Change { namespace, command }.shell(),
+            Change { namespace, commands: vec![command] }.shell(),
             "db.getSiblingDB(\"a\\\"b\").runCommand({collMod: \"c d\", \"x.y\": [1, NumberLong(\"2\"), Double(1.0), true, null], \
              at: EJSON.deserialize({\"$date\":{\"$numberLong\":\"1\"}}), [\"__proto__\"]: \"\\n\"})"
         );

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::change::{self, Change, is_same_filter};
 use super::target::{TtlTarget, target};
-use crate::facts::{Catalog, Collection, NativeTtl, Scope};
+use crate::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope};
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 
@@ -167,19 +167,23 @@ fn compare(
         let state = if native.is_some() { State::Differs } else { State::Missing };
         return row(state, Some("as a rule before it".into()), None);
     }
+    // Microsoft, "Time to live" (custom TTL): the service expires both, whatever the rule's `dateFormat` is.
+    let by_numbers = collection.kind == CollectionKind::CosmosRu && target.scope == Scope::Index;
+    let by_numbers = by_numbers.then(|| "the service expires dates in it, and numbers as milliseconds since 1970".to_owned());
     match (native, target.seconds) {
-        (Some(native), _) if has_value(native, target) => row(State::Same, None, None),
+        (Some(native), _) if has_value(native, target) => row(State::Same, by_numbers, None),
         (Some(native), seconds) => match change::alter(collection, native, target) {
             Ok(change) => {
                 let off = seconds.is_none().then(|| "the rule is disabled".to_owned());
-                row(State::Differs, off, Some(change))
+                row(State::Differs, off.or(by_numbers), Some(change))
             }
             Err(why) => row(State::Differs, Some(why), None),
         },
         (None, None) => row(State::Same, Some("the rule is disabled, and the server does not delete either".into()), None),
         (None, Some(seconds)) => match change::create(collection, target, seconds, wire_version, planned) {
             Ok(change) => {
-                let plain = (target.scope == Scope::Index).then(|| change::plain_index(collection, target)).flatten();
+                let is_by_index = matches!(target.scope, Scope::Index | Scope::LastChange);
+                let plain = is_by_index.then(|| change::plain_index(collection, target)).flatten();
                 let reason = plain.map(|index| format!("the index `{index}` has no expireAfterSeconds"));
                 row(State::Missing, reason, Some(change))
             }

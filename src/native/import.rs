@@ -71,7 +71,7 @@ fn head(source: &ImportSource) -> String {
     let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
     format!(
         "# Written by `sweeper import` on {at} from {uri}: MongoDB {version}{set}.\n\
-         # Each rule deletes what the server deletes by the setting above it. The server goes on with that; a document goes once.\n\
+         # Each rule deletes what the server deletes by the setting above it, unless a line there says otherwise. The server goes on with that; a document goes once.\n\
          # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
          # With this line, editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
          # yaml-language-server: $schema=sweeper.schema.json\n\
@@ -89,6 +89,12 @@ fn origin(draft: &RuleDraft) -> String {
     let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
     let index = draft.ttl.index.as_ref().map(|name| format!("TTL index {}{hidden}", quoted(name)));
     match &draft.collection.kind {
+        // Microsoft, "Time to live": custom TTL.
+        CollectionKind::CosmosRu => format!(
+            "{} on an account with EnableTtlOnCustomPath; the service also expires numbers in this field, as milliseconds since 1970, \
+             and this rule only dates",
+            index.unwrap_or_default()
+        ),
         CollectionKind::TimeSeries(series) => {
             let span = series.bucket_max_span_seconds.map(|seconds| format!(" ({seconds} s)")).unwrap_or_default();
             format!(
@@ -113,7 +119,7 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
         return Err("a `*` in its name would stand for other collections as well".into());
     }
     if ttl.scope == Scope::LastChange {
-        return Err("the service deletes by the last change of a document, which clients cannot see".into());
+        return Err(by_last_change(ttl));
     }
     let (field, seconds) = ttl.deletes_after()?;
     if let CollectionKind::TimeSeries(series) = &collection.kind
@@ -138,6 +144,18 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
         && bytes(rule.filter.as_ref()) == bytes(ttl.partial.as_ref())
         && bytes(rule.collation.as_ref()) == bytes(collation.as_ref());
     if as_meant { Ok(body) } else { Err("a policy cannot hold its names or its filter as they are".into()) }
+}
+
+/// Names what the service does by an index on `_ts`, which no sweep can do.
+fn by_last_change(ttl: &NativeTtl) -> String {
+    let deletes = match ttl.value() {
+        Some(-1) => "the service deletes documents by their own `ttl`".to_owned(),
+        Some(seconds) => format!("the service deletes documents {seconds} s, or their own `ttl`, after their last change"),
+        None => "its expireAfterSeconds is not a number".to_owned(),
+    };
+    format!(
+        "{deletes}; clients cannot see the time of the last change, so no sweep can do the same: `sweeper native` sets it by a rule with `field: _ts`"
+    )
 }
 
 /// Returns the collation that a rule has to name so that its filter means the same as in the index.

@@ -81,8 +81,10 @@ pub struct Setting {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "change")]
 pub struct ChangeReport {
-    /// The command as one would paste it into mongosh.
+    /// The commands as one would paste them into mongosh.
     pub command: String,
+    /// Sentences about effects of the change that the counts do not show.
+    pub notes: Vec<String>,
     /// Documents that the server deletes as soon as it has the setting; null if they were not counted.
     pub expired_count: Option<u64>,
     pub document_count: Option<u64>,
@@ -154,16 +156,22 @@ pub fn of_diff(rows: &[Row]) -> u8 {
     if rows.iter().all(|row| row.state == State::Same) { exit::DONE } else { exit::REFUSED }
 }
 
-/// Returns the exit code of an apply: 0 if all possible changes were made.
+/// Returns the exit code of an apply: 0 if everything is as the rules say that native TTL can serve.
 pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
     let any = |status| rows.iter().filter_map(|row| row.change.as_ref()).any(|change| change.status == status);
     if any(ChangeStatus::Failed) {
         exit::RULE_FAILED
-    } else if any(ChangeStatus::Refused) && !dry_run {
+    } else if !dry_run && (any(ChangeStatus::Refused) || rows.iter().any(|row| is_left(row, rows))) {
         exit::REFUSED
     } else {
         exit::DONE
     }
+}
+
+/// Whether a setting stays different from its rule, because no change makes them the same, neither its own nor that of another rule.
+fn is_left(row: &Row, rows: &[Row]) -> bool {
+    let is_alike = |other: &&Row| other.namespace == row.namespace && other.wanted == row.wanted && other.change.is_some();
+    matches!(row.state, State::Differs | State::Missing) && !rows.iter().any(|other| is_alike(&other))
 }
 
 /// Renders a report as text that ends with a newline.
@@ -216,9 +224,7 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
         let documents = plural(documents, "document");
         lines.push(format!("the server would delete {at_most}{} of {documents} at once", count(expired)));
     }
-    if row.wanted.as_ref().is_some_and(|wanted| wanted.scope == Scope::LastChange) {
-        lines.push("how many documents go at once cannot be counted: `_ts` is not visible".to_owned());
-    }
+    lines.extend(change.notes.iter().cloned());
     let error = change.error.as_deref().unwrap_or_default();
     match change.status {
         ChangeStatus::Planned => {}

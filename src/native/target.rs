@@ -28,7 +28,7 @@ pub struct TtlTarget {
 /// Errors: the reason why there is no such setting.
 pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<TtlTarget, String> {
     if collection.kind == CollectionKind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
-        return by_last_change(rule, collection);
+        return of_cosmos(rule, collection);
     }
     if let Some(ttl_field) = &rule.ttl_field {
         return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
@@ -77,24 +77,44 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
 /// Returns the setting for Azure Cosmos DB (RU), where a document expires by the time of its last change, or by its own `ttl`.
 ///
 /// Errors: the reason why there is no such setting.
-fn by_last_change(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
+fn of_cosmos(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
     if collection.kind != CollectionKind::CosmosRu {
         return Err("only Azure Cosmos DB (RU) knows `_ts`".into());
     }
-    if rule.field.as_deref() != Some(LAST_CHANGE) {
-        return Err("the TTL of this service counts from the last change of a document, `_ts`, and from no other field".into());
-    }
-    if rule.ttl_field.as_ref().is_some_and(|ttl_field| ttl_field != "ttl") {
-        return Err("the service reads the document's own ttl only from `ttl`".into());
-    }
     if rule.filter.is_some() {
         return Err("a TTL index of this service takes no filter".into());
+    }
+    let (scope, field) = match rule.field.as_deref() {
+        Some(LAST_CHANGE) => (Scope::LastChange, LAST_CHANGE),
+        Some(field) if has_ttl_index(collection, field) => (Scope::Index, field),
+        _ => {
+            return Err("the TTL of this service counts from the last change of a document, `_ts`; from another field only on accounts with the \
+                        capability EnableTtlOnCustomPath, by a TTL index on that field, and there is none"
+                .into());
+        }
+    };
+    match (scope, &rule.ttl_field, rule.date_format) {
+        (Scope::LastChange, Some(ttl_field), _) if ttl_field != "ttl" => {
+            return Err("the service reads the document's own ttl only from `ttl`, in lower case".into());
+        }
+        (Scope::Index, Some(_), _) => {
+            return Err("a ttl in each document (`ttlField`); the service reads it only beside TTL on `_ts`".into());
+        }
+        (Scope::Index, None, Some(DateFormat::EpochSeconds | DateFormat::ObjectId)) => {
+            return Err("the `dateFormat`: the service reads BSON dates, and numbers as milliseconds since 1970".into());
+        }
+        _ => {}
     }
     if rule.expire_after_seconds == Some(0) {
         return Err("this service takes no expireAfterSeconds of 0".into());
     }
     let seconds = rule.enabled.then(|| rule.expire_after_seconds.map_or(-1, i64::from));
-    Ok(TtlTarget { scope: Scope::LastChange, field: LAST_CHANGE.into(), seconds, partial: None, collation: None })
+    Ok(TtlTarget { scope, field: field.to_owned(), seconds, partial: None, collation: None })
+}
+
+/// Whether documents expire by a field, which an account with the capability EnableTtlOnCustomPath allows.
+fn has_ttl_index(collection: &Collection, field: &str) -> bool {
+    collection.ttl().iter().any(|native| native.scope == Scope::Index && native.date_field() == Some(field))
 }
 
 /// Checks that a filter can be a partialFilterExpression. Refuses every operator that is not known to be allowed there.

@@ -22,6 +22,8 @@ pub(super) fn warning(field: &str, collection: &Collection) -> Option<String> {
     } else if matches!(seconds, Bson::Int32(-1) | Bson::Int64(-1)) {
         "the service's own TTL is on and deletes documents by their own `ttl` as well".into()
     } else {
-        format!("the service's own TTL also deletes documents, {seconds} s after their last change")
+        format!(
+            "the service's own TTL also deletes documents, {seconds} s after their last change, or as long as their own `ttl` says"
+        )
     })
 }

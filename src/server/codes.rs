@@ -9,6 +9,7 @@ pub(crate) const UNAUTHORIZED: i32 = 13;
 pub(crate) const AUTHENTICATION_FAILED: i32 = 18;
 pub(crate) const LOCK_TIMEOUT: i32 = 24;
 pub(crate) const NAMESPACE_NOT_FOUND: i32 = 26;
+pub(crate) const INDEX_NOT_FOUND: i32 = 27;
 pub(crate) const CURSOR_NOT_FOUND: i32 = 43;
 pub(crate) const MAX_TIME_MS_EXPIRED: i32 = 50;
 pub(crate) const COMMAND_NOT_FOUND: i32 = 59;

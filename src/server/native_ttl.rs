@@ -2,7 +2,7 @@
 
 use bson::{Document, doc};
 
-use super::error::Result;
+use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::ServerCommand;
@@ -38,7 +38,12 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
         filter: target.partial.clone(),
         as_of: deployment.facts.local_time,
     };
-    let stages = vec![doc! { "$match": expiry.predicate() }, doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }];
+    let mut predicate = expiry.predicate();
+    if let (true, Some(threshold)) = (deployment.facts.capabilities.ttl_by_last_change, expiry.threshold()) {
+        // Microsoft, "Time to live" (custom TTL): numbers are milliseconds since 1970.
+        predicate = doc! { "$or": [predicate, { &target.field: { "$lte": threshold.timestamp_millis() } }] };
+    }
+    let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }];
     let collation = target.collation.as_ref().filter(|_| target.partial.is_some());
     let counted = Query::aggregate(namespace, stages).collation(collation).all(deployment).await?;
     let expired = counted.first().and_then(|counted| count_in(counted, "n")).unwrap_or(0);
@@ -50,23 +55,45 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
 ///
 /// Errors: the server's message, advice, and whether anything was changed.
 pub(crate) async fn apply(deployment: &Deployment, change: &Change) -> std::result::Result<(), String> {
-    let mut command = change.command.clone();
-    command.insert("writeConcern", deployment.write_concern.clone());
-    let Err(cause) = run(deployment, &change.namespace, command).await else {
-        return Ok(());
-    };
-    let action = if change.new_index().is_some() { "createIndex" } else { "collMod" };
-    let why = privileges::explain(&cause, &change.namespace, &[action]);
-    if cause.is_reply_lost() {
-        return Err(format!("{why}; the reply was lost, so it is unknown whether it was changed: see `sweeper native diff`"));
+    let mut dropped = None;
+    for command in &change.commands {
+        let index = command.get_str("index").ok();
+        match run(deployment, &change.namespace, command).await {
+            Ok(()) => {}
+            // Its reply was lost, or somebody else dropped it.
+            Err(cause) if index.is_some() && cause.has_code(codes::INDEX_NOT_FOUND) => {}
+            Err(cause) => return Err(failed(&cause, change, command, dropped)),
+        }
+        dropped = index;
     }
-    let advice = cause.code().and_then(advice).map(|advice| format!("; {advice}"));
-    Err(format!("{why}{}; nothing was changed there", advice.unwrap_or_default()))
+    Ok(())
+}
+
+/// Returns the message about a command that failed, after an index was `dropped`.
+fn failed(cause: &ServerError, change: &Change, command: &Document, dropped: Option<&str>) -> String {
+    let action = match command.keys().next().map(String::as_str) {
+        Some("createIndexes") => "createIndex",
+        Some("dropIndexes") => "dropIndex",
+        _ => "collMod",
+    };
+    let why = privileges::explain(cause, &change.namespace, &[action]);
+    let advice = cause.code().and_then(advice).map(|advice| format!("; {advice}")).unwrap_or_default();
+    if let Some(index) = dropped {
+        return format!(
+            "{why}{advice}; the index `{index}` was dropped before, so that nothing expires until it is there again: apply it again"
+        );
+    }
+    if cause.is_reply_lost() {
+        return format!("{why}; the reply was lost, so it is unknown whether it was changed: see `sweeper native diff`");
+    }
+    format!("{why}{advice}; nothing was changed there")
 }
 
 /// Runs a command that gives a setting its value, which may be done twice.
-async fn run(deployment: &Deployment, namespace: &Namespace, command: Document) -> Result<()> {
-    let command = ServerCommand::of(&namespace.database, &deployment.marked(command))?;
+async fn run(deployment: &Deployment, namespace: &Namespace, command: &Document) -> Result<()> {
+    let mut command = deployment.marked(command.clone());
+    command.insert("writeConcern", deployment.write_concern.clone());
+    let command = ServerCommand::of(&namespace.database, &command)?;
     let mut retries = Retries::several();
     deployment.write(&command, |cause| retries.wait(cause)).await.map(|_| ())
 }
