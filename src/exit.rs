@@ -28,7 +28,7 @@ exit_codes! {
     USAGE = 2, "usage or policy is wrong; nothing was contacted";
     RULE_FAILED = 3, "ran, and at least one rule failed (the others were swept)";
     LIMIT = 4, "stopped by a limit (maxDeletes, maxDuration, window, stop file): expired documents remain";
-    REFUSED = 5, "a guard refused at least one rule: nothing deleted there; native diff: not everything is the same";
+    REFUSED = 5, "a guard refused at least one rule: nothing deleted there; native: not everything is the same";
     LOCKED = 6, "another run holds the lock, or the lease of at least one rule: nothing deleted there";
     INTERRUPTED = 130, "SIGINT: the batch in flight ended, the report was written";
     TERMINATED = 143, "SIGTERM: the same";

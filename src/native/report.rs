@@ -267,3 +267,51 @@ fn counted(rows: &[Row], word: &str, is_meant: impl Fn(&Row) -> bool) -> Option<
         n => Some(format!("{n} {word}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(state: State, seconds: i64, change: Option<ChangeStatus>) -> Row {
+        let wanted = Setting {
+            scope: Scope::Index,
+            index: None,
+            field: "at".into(),
+            expire_after_seconds: seconds.into(),
+            partial_filter_expression: None,
+            collation: None,
+            hidden: false,
+        };
+        let change = change.map(|status| ChangeReport {
+            command: String::new(),
+            notes: Vec::new(),
+            expired_count: None,
+            document_count: None,
+            status,
+            error: None,
+        });
+        let (rule, native, reason) = (Some("r".into()), None, None);
+        Row { rule, namespace: "a.c".into(), state, native, wanted: Some(wanted), reason, change }
+    }
+
+    #[test]
+    fn a_difference_that_no_change_removes_does_not_end_as_done() {
+        let left = |state| vec![row(State::Same, 1, None), row(state, 2, None)];
+        for (rows, applied, dry) in [
+            (left(State::Differs), exit::REFUSED, exit::DONE),
+            (left(State::Missing), exit::REFUSED, exit::DONE),
+            // No native TTL can do these.
+            (left(State::Impossible), exit::DONE, exit::DONE),
+            (left(State::Extra), exit::DONE, exit::DONE),
+            // The change of another rule makes the same setting.
+            (vec![row(State::Missing, 2, Some(ChangeStatus::Applied)), row(State::Missing, 2, None)], exit::DONE, exit::DONE),
+            (
+                vec![row(State::Differs, 2, Some(ChangeStatus::Failed)), row(State::Differs, 3, None)],
+                exit::RULE_FAILED,
+                exit::RULE_FAILED,
+            ),
+        ] {
+            assert_eq!((of_apply(&rows, false), of_apply(&rows, true)), (applied, dry), "{rows:?}");
+        }
+    }
+}

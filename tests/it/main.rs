@@ -109,6 +109,8 @@ mod report {
 mod services {
     mod any_server;
     mod cosmos;
+    mod cosmos_metadata;
+    mod cosmos_native;
     mod document_db;
     mod proxy;
     mod sharded;

@@ -189,7 +189,7 @@ fn what_older_and_newer_servers_take_decides_the_change() {
     ] {
         let difference = compared(keys, kind, &index, wire_version).remove(0);
         assert_eq!(difference.state.to_string(), state, "{keys} {index}: {difference:?}");
-        let command = difference.change.as_ref().and_then(|change| change.command.keys().next().cloned());
+        let command = difference.change.as_ref().and_then(|change| change.commands[0].keys().next().cloned());
         assert_eq!(command.as_deref(), change, "{keys} {index}");
     }
 }

@@ -318,11 +318,6 @@ async fn the_services_own_ttl_is_set_by_native_apply() {
         assert_eq!((code, &report["rows"][0]["change"]["status"]), (Some(0), &"applied".into()), "{report}");
         let (code, report) = native(&proxied, &rules, &["diff"]).await;
         assert_eq!((code, &report["rows"][0]["native"]["expireAfterSeconds"]), (Some(0), &seconds.into()), "{report}");
-        // Another value: the index must be dropped first, as the reason explains.
-        let other = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60}\n";
-        let (code, report) = native(&proxied, other, &["apply", "--yes"]).await;
-        assert_eq!((code, &report["rows"][0]["state"]), (Some(0), &"differs".into()), "{report}");
-        assert!(report["rows"][0]["reason"].as_str().unwrap().contains("drop `_ts_1`"), "{report}");
         assert_eq!(proxied.left().await, 160);
     }
     let proxied = account(CosmosRu::default()).await;
