@@ -4,7 +4,7 @@
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::support::faults::{Stopped, end, fail_commands, pause_deletes, slow_down, start, until_running};
+use crate::support::faults::{Stopped, end, heal, pause_deletes, slow_down, start, until_running};
 use crate::support::filled::{Filled, Way, until_whole};
 use crate::support::mongod::Mongod;
 use crate::support::replica_set::ReplicaSet;
@@ -90,12 +90,12 @@ impl Sweep {
 
     /// Waits for the end, compares the report with the documents left once the set is whole again, and finishes with a further
     /// run.
-    async fn end(self, set: &mut ReplicaSet, client: &Client, heal: impl AsyncFnOnce(&mut ReplicaSet)) -> Report {
+    async fn end(self, set: &mut ReplicaSet, client: &Client, repair: impl AsyncFnOnce(&mut ReplicaSet)) -> Report {
         let ran = end(self.child).await;
         assert!(self.begun.elapsed() < BOUND, "{ran:?}");
         let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
         let report = Report { json, ran };
-        heal(set).await;
+        repair(set).await;
         until_whole(set, client).await;
         let left = self.filled.left().await.expect("the documents left");
         assert!(left.is_superset(&self.filled.live()), "live documents were deleted: {report:?}");
@@ -110,7 +110,9 @@ impl Sweep {
             Some(3) => assert!(report.rule(0, "error").as_str().is_some_and(|error| error.contains("deleting: ")), "{report:?}"),
             _ => panic!("{report:?}"),
         }
-        fail_commands(client, "off", doc! {}).await;
+        for member in &set.members {
+            heal(&member.client().await).await;
+        }
         let again = self.site.report(&self.uri, &self.filled.rule, &[]).await;
         assert_eq!(again.ran.code, Some(0), "{again:?}");
         assert_eq!(self.filled.left().await.expect("the documents left"), self.filled.live(), "{again:?}");
