@@ -109,8 +109,10 @@ mod report {
 mod services {
     mod any_server;
     mod cosmos;
+    mod cosmos_collections;
     mod cosmos_metadata;
     mod cosmos_native;
+    mod cosmos_units;
     mod document_db;
     mod proxy;
     mod sharded;

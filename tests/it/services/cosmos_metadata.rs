@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::archives::{archive, directory, into, raw, restored};
 use crate::support::faults::{dated, days};
 use crate::support::proxied::Proxied;
-use crate::support::proxy::cosmos::{CosmosRu, TtlOnTs};
+use crate::support::proxy::cosmos::CosmosRu;
 use crate::support::proxy::fault::Fault;
 use crate::support::proxy::{Service, errors};
 use crate::support::sweeper::{Case, Ran, id_set, run, sweeper};
@@ -46,9 +46,8 @@ fn json(ran: &Ran) -> Value {
 
 #[tokio::test]
 async fn every_look_at_a_collection_waits_for_trouble_to_pass() {
-    let on_ts = || CosmosRu { ttl: [("c".to_owned(), TtlOnTs::Seconds(7200))].into(), ..CosmosRu::default() };
     for args in [&["check", "--connect"][..], &["audit"], &["native", "diff"], &["sweep", "--dry-run"], &["sweep"]] {
-        let proxied = account(on_ts()).await;
+        let proxied = account(CosmosRu::default()).await;
         // A glob needs the list of the databases as well.
         let rule =
             "  - {namespace: \"DB*.c\", field: at, expireAfter: 1d}\n".replace("DB*", &format!("{}*", proxied.case.db.name()));

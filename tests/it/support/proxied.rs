@@ -1,10 +1,13 @@
 //! A case on the shared server, reached through the proxy that simulates one of Azure's services.
 
+use std::time::Duration;
+
 use mongodb::Client;
-use mongodb::bson::Document;
+use mongodb::bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 
 use super::faults::{dated, days};
+use super::proxy::cosmos::CosmosRu;
 use super::proxy::{Proxy, Service};
 use super::shared;
 use super::sweeper::Case;
@@ -23,6 +26,11 @@ impl Proxied {
         let case = Case::new().await;
         case.fill("c", dated(0..documents, days(-3))).await;
         Self::behind(service, case).await
+    }
+
+    /// Creates the same behind an account of Cosmos DB.
+    pub(crate) async fn cosmos(settings: CosmosRu, documents: i32) -> Self {
+        Self::new(Service::CosmosRu(settings), documents).await
     }
 
     pub(crate) async fn behind(service: Service, mut case: Case) -> Self {
@@ -57,4 +65,26 @@ pub(crate) fn write_error(reply: &Document) -> (i32, &str) {
     let first = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document());
     let first = first.unwrap_or_else(|| panic!("no write error: {reply}"));
     (first.get_i32("code").expect("a code"), first.get_str("errmsg").expect("a text"))
+}
+
+/// Returns a command that deletes what expired a day ago.
+pub(crate) fn delete_all() -> Document {
+    doc! { "delete": "c", "deletes": [{ "q": { "at": { "$lte": days(-1) } }, "limit": 0 }] }
+}
+
+/// Returns the number of documents in the reply to a `delete`.
+pub(crate) fn deleted(reply: &Document) -> i32 {
+    reply.get_i32("n").unwrap()
+}
+
+/// Asserts that a reply has these fields with these values.
+#[track_caller]
+pub(crate) fn assert_says(reply: &Document, part: &Document) {
+    assert!(part.iter().all(|(key, value)| reply.get(key) == Some(value)), "{part} in {reply}");
+}
+
+/// Returns the wait that the text of a refusal names.
+pub(crate) fn wait_of(text: &str) -> Duration {
+    let digits: String = text.split("RetryAfterMs=").nth(1).unwrap().chars().take_while(char::is_ascii_digit).collect();
+    Duration::from_millis(digits.parse().unwrap())
 }

@@ -94,6 +94,10 @@ impl Proxy {
         let shared =
             Shared { mongod_port, host: address.to_string(), player, faults: Faults::default(), requests: Mutex::default() };
         let shared = Arc::new(shared);
+        if let Player::CosmosRu(account) = &shared.player {
+            let mut upstream = Upstream::connect(mongod_port).await.expect("a connection to mongod");
+            account.prepare(&mut upstream).await.expect("collections in another form");
+        }
         let listening = tokio::spawn(listen(listener, Arc::clone(&shared)));
         Self { address, shared, listening }
     }
@@ -125,6 +129,14 @@ impl Proxy {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
             Player::DocumentDb(_) | Player::Mongos => Usage::default(),
+        }
+    }
+
+    /// Plays the part of Cosmos DB's background task that deletes what native TTL has expired.
+    pub(crate) async fn purge(&self) {
+        if let Player::CosmosRu(account) = &self.shared.player {
+            let mut upstream = Upstream::connect(self.shared.mongod_port).await.expect("a connection to mongod");
+            account.purge(&mut upstream).await.expect("a purge");
         }
     }
 

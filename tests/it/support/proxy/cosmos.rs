@@ -6,6 +6,7 @@
 
 mod budget;
 mod charges;
+mod containers;
 mod delete;
 mod indexes;
 mod operators;
@@ -22,9 +23,11 @@ use std::time::{Duration, Instant};
 
 use mongodb::bson::Document;
 
+use super::upstream::Upstream;
 use super::{Call, errors};
 use budget::{Budget, Purse, Stop};
 use charges::METADATA;
+use containers::Containers;
 use indexes::Indexes;
 pub(crate) use indexes::TtlOnTs;
 use recorder::Recorder;
@@ -34,6 +37,9 @@ pub(crate) use replies::Statistics;
 /// Commands that cost nothing here, which is an assumption: drivers send them on their own, or they say nothing about documents.
 const FREE: [&str; 9] =
     ["currentOp", "explain", "hostInfo", "killCursors", "logout", "ping", "saslContinue", "saslStart", "whatsmyuri"];
+
+/// Commands that mongod runs on collections, but not on views.
+const STORED_ONLY: [&str; 8] = ["collStats", "createIndexes", "delete", "drop", "dropIndexes", "insert", "listIndexes", "update"];
 
 /// Settings of an account. Maps are by namespace.
 #[derive(Debug, Clone)]
@@ -61,6 +67,8 @@ pub(crate) struct CosmosRu {
     pub shard_keys: BTreeMap<String, Document>,
     /// Native TTL settings at the start. A collection that is missing here has no index on `_ts`, and TTL is off.
     pub ttl: BTreeMap<String, TtlOnTs>,
+    /// Time since the last change of the documents that are there at the start.
+    pub age: Duration,
     /// Whether the account has `EnableTtlOnCustomPath`.
     pub ttl_on_custom_path: bool,
     /// Whether the account has `EnableMongoRetryableWrites`.
@@ -81,6 +89,7 @@ impl Default for CosmosRu {
             rows_of_a_cursor: None,
             shard_keys: BTreeMap::new(),
             ttl: BTreeMap::new(),
+            age: Duration::ZERO,
             ttl_on_custom_path: false,
             retryable_writes: false,
         }
@@ -91,10 +100,11 @@ impl Default for CosmosRu {
 pub(crate) struct Account {
     settings: CosmosRu,
     /// By namespace.
-    containers: Mutex<HashMap<String, Arc<Budget>>>,
+    budgets: Mutex<HashMap<String, Arc<Budget>>>,
     metadata: Arc<Budget>,
     recorder: Recorder,
     indexes: Indexes,
+    containers: Containers,
     /// Number of documents that each open cursor has returned.
     cursors: Mutex<HashMap<i64, u64>>,
 }
@@ -103,8 +113,25 @@ impl Account {
     pub(crate) fn new(settings: CosmosRu) -> Self {
         let indexes = Indexes::new(settings.ttl.clone(), settings.ttl_on_custom_path);
         let metadata = Arc::new(Budget::new(settings.metadata_units_per_second, settings.second, settings.names_wait));
-        let (containers, cursors) = Default::default();
-        Self { containers, metadata, recorder: Recorder::default(), indexes, settings, cursors }
+        let containers = Containers::new(settings.shard_keys.clone(), settings.age);
+        let (budgets, cursors) = Default::default();
+        Self { budgets, metadata, recorder: Recorder::default(), indexes, containers, settings, cursors }
+    }
+
+    /// Gives the collections that are there, and need it, the form in which mongod can hold them.
+    pub(crate) async fn prepare(&self, upstream: &mut Upstream) -> io::Result<()> {
+        for namespace in self.settings.shard_keys.keys().chain(self.settings.ttl.keys()) {
+            self.containers.hold(upstream, namespace, self.indexes.ttl(namespace)).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes what native TTL has expired.
+    pub(crate) async fn purge(&self, upstream: &mut Upstream) -> io::Result<()> {
+        for namespace in self.indexes.namespaces() {
+            self.containers.purge(upstream, &namespace, self.indexes.ttl(&namespace)).await?;
+        }
+        Ok(())
     }
 
     pub(crate) fn usage(&self) -> Usage {
@@ -137,7 +164,10 @@ impl Account {
     async fn charged(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let begun = Instant::now();
         let (name, namespace) = (call.name.clone(), refusals::namespace(call));
-        let budget = if METADATA.contains(&name.as_str()) { Arc::clone(&self.metadata) } else { self.container(&namespace) };
+        let budget = if METADATA.contains(&name.as_str()) { Arc::clone(&self.metadata) } else { self.budget(&namespace) };
+        if STORED_ONLY.contains(&name.as_str()) {
+            call.command.insert(&name, self.containers.place(&namespace).1);
+        }
         let limits = (self.settings.time_limit, self.settings.repeats_requests);
         let mut purse = Purse::new(&budget, &self.recorder, (&name, &namespace), limits);
         let reply = match name.as_str() {
@@ -152,6 +182,7 @@ impl Account {
     }
 
     async fn metadata(&self, call: &mut Call<'_>, purse: &mut Purse<'_>) -> io::Result<Document> {
+        let namespace = purse.namespace();
         match purse.spend(charges::OF_METADATA).await {
             Err(Stop::Throttled(wait)) => return Ok(errors::throttled_metadata(wait)),
             Err(Stop::TimedOut) => return Ok(errors::timed_out_throttled()),
@@ -159,19 +190,28 @@ impl Account {
         }
         match call.name.as_str() {
             "customAction" => Ok(replies::custom_action(&self.settings, call)),
-            "createIndexes" => self.indexes.create(call).await,
-            "dropIndexes" => self.indexes.drop(call).await,
-            "listIndexes" => self.indexes.list(call).await,
+            "createIndexes" => self.indexes.create(call, namespace, &self.containers).await,
+            "dropIndexes" => self.indexes.drop(call, namespace, &self.containers).await,
+            "listIndexes" => self.indexes.list(call, namespace).await,
+            "listCollections" => {
+                let reply = call.forward().await?;
+                Ok(self.containers.listed(call.command.get_str("$db").unwrap_or_default(), reply))
+            }
+            "collStats" => {
+                let mut reply = call.forward().await?;
+                reply.insert("ns", namespace);
+                Ok(reply)
+            }
             _ => call.forward().await,
         }
     }
 
     /// Returns the budget of a container. Databases that share their units among containers are not simulated.
-    fn container(&self, namespace: &str) -> Arc<Budget> {
-        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+    fn budget(&self, namespace: &str) -> Arc<Budget> {
+        let mut budgets = self.budgets.lock().unwrap_or_else(PoisonError::into_inner);
         let CosmosRu { units_per_second, second, names_wait, .. } = self.settings;
         let new = || Arc::new(Budget::new(units_per_second, second, names_wait));
-        Arc::clone(containers.entry(namespace.to_owned()).or_insert_with(new))
+        Arc::clone(budgets.entry(namespace.to_owned()).or_insert_with(new))
     }
 
     /// Adds to the number of documents that a cursor has returned, and returns the sum.

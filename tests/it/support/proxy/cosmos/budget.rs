@@ -130,6 +130,11 @@ impl<'a> Purse<'a> {
         Self { budget, recorder, command, namespace, deadline, repeats, unrecorded: 0.0, spent: 0.0 }
     }
 
+    /// Returns the namespace that the command names.
+    pub(super) fn namespace(&self) -> &'a str {
+        self.namespace
+    }
+
     /// Returns the units spent so far.
     pub(super) fn spent(&self) -> f64 {
         self.spent

@@ -34,6 +34,9 @@ pub(super) const OF_METADATA: f64 = 1.0;
 /// Charge for a query, before it loads a document.
 pub(super) const OF_A_QUERY: f64 = 2.5;
 
+/// The field in which mongod returns the size of a document.
+const BYTES: &str = "bytes of the document";
+
 const OF_A_LOADED_KILOBYTE: f64 = 1.0;
 const OF_A_WRITTEN_KILOBYTE: f64 = 5.5;
 const OF_AN_INDEX_ENTRY: f64 = 0.5;
@@ -121,32 +124,37 @@ impl Indexed {
 
 /// A document that a command loads.
 pub(super) struct Loaded {
-    pub id: Bson,
+    /// `_id` and shard key.
+    pub key: Document,
     pub bytes: i64,
 }
 
-/// Returns the documents that a query with this filter loads, in the order of `_id`.
+/// Returns the documents that a query with this filter loads, in the order of `_id` and shard key.
 pub(super) async fn loaded(
     upstream: &mut Upstream,
-    database: &str,
-    collection: &str,
+    (database, collection): (&str, &str),
     served: &Document,
+    shard_key: &Document,
 ) -> io::Result<Vec<Loaded>> {
-    let pipeline =
-        [doc! { "$match": served }, doc! { "$sort": { "_id": 1 } }, doc! { "$project": { "b": { "$bsonSize": "$$ROOT" } } }];
-    let find = doc! {
+    let key = doc! { "_id": 1 }.into_iter().chain(shard_key.keys().map(|path| (path.clone(), Bson::Int32(1))));
+    let key: Document = key.collect();
+    let mut project = key.clone();
+    project.insert(BYTES, doc! { "$bsonSize": "$$ROOT" });
+    let pipeline = [doc! { "$match": served }, doc! { "$sort": key }, doc! { "$project": project }];
+    let aggregate = doc! {
         "aggregate": collection, "pipeline": &pipeline[..], "cursor": { "batchSize": i32::MAX }, "allowDiskUse": true, "$db": database,
     };
-    let mut reply = upstream.run(&find).await?;
+    let mut reply = upstream.run(&aggregate).await?;
     let mut all = Vec::new();
     let mut batch = "firstBatch";
     // An invalid filter loads nothing: the command itself fails.
     while is_ok(&reply) {
         let cursor = reply.get_document("cursor").map_err(io::Error::other)?;
-        all.extend(
-            documents(cursor, batch)
-                .map(|found| Loaded { id: found.get("_id").cloned().unwrap_or(Bson::Null), bytes: whole(found, "b") }),
-        );
+        all.extend(documents(cursor, batch).map(|found| {
+            let mut key = found.clone();
+            key.remove(BYTES);
+            Loaded { key, bytes: whole(found, BYTES) }
+        }));
         let id = whole(cursor, "id");
         if id == 0 {
             break;

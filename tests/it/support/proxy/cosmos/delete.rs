@@ -5,7 +5,7 @@ use std::io;
 
 use mongodb::bson::{Bson, Document, doc};
 
-use super::super::upstream::{documents, is_ok, whole};
+use super::super::upstream::{Upstream, documents, is_ok, whole};
 use super::super::{Call, errors};
 use super::budget::{Purse, Stop};
 use super::reads::returned;
@@ -25,20 +25,27 @@ impl Account {
         let (most, fault) = call.stop.take().unzip();
         let most = most.unwrap_or(u64::MAX);
         let ordered = call.command.get_bool("ordered").unwrap_or(true);
+        let namespace = purse.namespace();
+        let (database, collection) = self.containers.place(namespace);
         let statements: Vec<Document> = documents(&call.command, "deletes").cloned().collect();
         let mut deleted = 0;
         let mut write_errors = Vec::new();
         for (index, statement) in statements.iter().enumerate() {
-            let ids = match matching(call, statement).await? {
+            let stored = self.stored_filter(namespace, statement.get_document("q").map_err(io::Error::other)?);
+            let find = doc! {
+                "find": &collection, "filter": &stored, "projection": { "_id": 1 }, "limit": statement.get("limit"),
+                "batchSize": i32::MAX, "singleBatch": true, "$db": &database,
+            };
+            let ids = match matching(call.upstream, &find).await? {
                 Ok(ids) => ids,
                 Err(refusal) => return Ok(refusal),
             };
             let left = most.saturating_sub(deleted);
-            let (afforded, halt) = self.afford(call, purse, statement, &ids, left, deleted > 0).await?;
+            let (afforded, halt) = self.afford(call.upstream, purse, statement, &ids, left, deleted > 0).await?;
             if !afforded.is_empty() {
-                let filter = doc! { "$and": [{ "_id": { "$in": afforded } }, statement.get("q")] };
+                let filter = doc! { "$and": [{ "_id": { "$in": afforded } }, stored] };
                 let part = doc! {
-                    "delete": call.command.get("delete"), "deletes": [{ "q": filter, "limit": 0 }], "$db": call.command.get("$db"),
+                    "delete": &collection, "deletes": [{ "q": filter, "limit": 0 }], "$db": &database,
                 };
                 let reply = call.upstream.run(&part).await?;
                 if !is_ok(&reply) || reply.contains_key("writeErrors") {
@@ -71,7 +78,7 @@ impl Account {
     /// second while the command has only loaded documents, and is refused once it has deleted one, is an assumption.
     async fn afford(
         &self,
-        call: &mut Call<'_>,
+        upstream: &mut Upstream,
         purse: &mut Purse<'_>,
         statement: &Document,
         ids: &[Bson],
@@ -82,11 +89,11 @@ impl Account {
         if let Err(stop) = purse.spend(charges::OF_A_QUERY).await {
             return Ok((afforded, Some(Halt::Units(stop))));
         }
-        let indexes = self.indexed(call).await?.count();
+        let indexes = self.indexed(upstream, purse.namespace()).await?.count();
         let filter = statement.get_document("q").cloned().unwrap_or_default();
         let is_single = whole(statement, "limit") == 1;
         let mut left: HashSet<Vec<u8>> = ids.iter().map(key).collect::<io::Result<_>>()?;
-        for document in self.loaded(call, &filter).await? {
+        for document in self.loaded_stored(upstream, purse.namespace(), &filter).await? {
             if is_single && left.is_empty() {
                 break;
             }
@@ -95,7 +102,8 @@ impl Account {
             if let Err(stop) = loaded {
                 return Ok((afforded, Some(Halt::Units(stop))));
             }
-            if !left.remove(&key(&document.id)?) {
+            let Some(id) = document.key.get("_id") else { continue };
+            if !left.remove(&key(id)?) {
                 continue;
             }
             if afforded.len() as u64 >= most {
@@ -105,20 +113,15 @@ impl Account {
                 return Ok((afforded, Some(Halt::Units(stop))));
             }
             deletes = true;
-            afforded.push(document.id);
+            afforded.push(id.clone());
         }
         Ok((afforded, None))
     }
 }
 
 /// Returns the `_id`s of the documents that a statement matches. The inner error is mongod's reply to an invalid filter.
-async fn matching(call: &mut Call<'_>, statement: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
-    let limit = if whole(statement, "limit") == 1 { 1 } else { 0 };
-    let find = doc! {
-        "find": call.command.get("delete"), "filter": statement.get("q"), "projection": { "_id": 1 },
-        "limit": limit, "batchSize": i32::MAX, "singleBatch": true, "$db": call.command.get("$db"),
-    };
-    let reply = call.upstream.run(&find).await?;
+async fn matching(upstream: &mut Upstream, find: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
+    let reply = upstream.run(find).await?;
     if !is_ok(&reply) {
         return Ok(Err(reply));
     }

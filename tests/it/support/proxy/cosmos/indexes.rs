@@ -8,7 +8,7 @@ use mongodb::bson::{Bson, Document, doc};
 
 use super::super::upstream::{documents, is_ok, whole};
 use super::super::{Call, errors};
-use super::refusals::namespace;
+use super::containers::Containers;
 
 /// The index on `_ts`. Source: Azure/azure-cli#13229.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,16 +35,25 @@ impl Indexes {
         self.on_ts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the setting of native TTL; `None` if there is no index on `_ts`.
+    pub(super) fn ttl(&self, namespace: &str) -> Option<TtlOnTs> {
+        self.on_ts().get(namespace).copied()
+    }
+
+    /// Returns the namespaces with an index on `_ts`.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        self.on_ts().keys().cloned().collect()
+    }
+
     /// Lists indexes like mongod, but in the form of the service and with the index on `_ts`.
-    pub(super) async fn list(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    pub(super) async fn list(&self, call: &mut Call<'_>, namespace: &str) -> io::Result<Document> {
         let mut reply = call.forward().await?;
         if !is_ok(&reply) {
             return Ok(reply);
         }
-        let namespace = namespace(call);
         let cursor = reply.get_document_mut("cursor").map_err(io::Error::other)?;
         let entries = cursor.get_array_mut("firstBatch").map_err(io::Error::other)?;
-        if let Some(ttl) = self.on_ts().get(&namespace) {
+        if let Some(ttl) = self.on_ts().get(namespace) {
             let mut entry = doc! { "key": { "_ts": 1 }, "name": "_ts_1" };
             if let TtlOnTs::Seconds(seconds) = ttl {
                 entry.insert("expireAfterSeconds", *seconds);
@@ -53,14 +62,13 @@ impl Indexes {
         }
         for entry in entries.iter_mut().filter_map(Bson::as_document_mut) {
             entry.insert("v", 1);
-            entry.insert("ns", &namespace);
+            entry.insert("ns", namespace);
         }
         Ok(reply)
     }
 
-    /// Creates or replaces the index on `_ts`, and lets mongod create others. The reply of an account to a second index on `_ts`
-    /// is not known.
-    pub(super) async fn create(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    /// Creates the index on `_ts`, which sets native TTL, and lets mongod create others.
+    pub(super) async fn create(&self, call: &mut Call<'_>, namespace: &str, containers: &Containers) -> io::Result<Document> {
         let is_on_ts = |spec: &Document| spec.get_document("key").is_ok_and(|key| key.contains_key("_ts"));
         let (on_ts, others): (Vec<Document>, Vec<Document>) = documents(&call.command, "indexes").cloned().partition(is_on_ts);
         if !self.on_custom_path && others.iter().any(|spec| spec.contains_key("expireAfterSeconds")) {
@@ -69,9 +77,21 @@ impl Indexes {
             return Ok(errors::of_cosmos(2, "BadValue", text));
         }
         for spec in on_ts {
-            let seconds = spec.contains_key("expireAfterSeconds").then(|| whole(&spec, "expireAfterSeconds"));
-            let seconds = seconds.map(i32::try_from).transpose().map_err(io::Error::other)?;
-            self.on_ts().insert(namespace(call), seconds.map_or(TtlOnTs::Off, TtlOnTs::Seconds));
+            let ttl = match spec.get("expireAfterSeconds").map(|_| whole(&spec, "expireAfterSeconds")) {
+                None => TtlOnTs::Off,
+                Some(seconds) => match i32::try_from(seconds).ok().filter(|seconds| *seconds == -1 || *seconds > 0) {
+                    Some(seconds) => TtlOnTs::Seconds(seconds),
+                    // Source: Azure/azure-cli#7508, for the API for NoSQL.
+                    None => return Ok(errors::bad_request("The value of TTL must be a nonzero positive integer or -1")),
+                },
+            };
+            if self.ttl(namespace).is_some_and(|there| there != ttl) {
+                // That a second index on `_ts` is refused as MongoDB refuses one is an assumption.
+                let text = "An equivalent index already exists with the same name but different options.";
+                return Ok(errors::of_cosmos(85, "IndexOptionsConflict", text));
+            }
+            self.on_ts().insert(namespace.to_owned(), ttl);
+            containers.hold(call.upstream, namespace, Some(ttl)).await?;
         }
         if others.is_empty() {
             let counts = doc! { "createdCollectionAutomatically": false, "numIndexesBefore": 1, "numIndexesAfter": 2 };
@@ -81,14 +101,18 @@ impl Indexes {
         call.forward().await
     }
 
-    /// Drops the index on `_ts`, or lets mongod drop another one.
-    pub(super) async fn drop(&self, call: &mut Call<'_>) -> io::Result<Document> {
+    /// Drops the index on `_ts`, or lets mongod drop another one. Documents that had expired and were not deleted yet are seen again:
+    /// MicrosoftDocs/azure-docs#24025.
+    pub(super) async fn drop(&self, call: &mut Call<'_>, namespace: &str, containers: &Containers) -> io::Result<Document> {
         let is_on_ts = match call.command.get("index") {
             Some(Bson::String(name)) => name == "_ts_1" || name == "*",
             Some(Bson::Document(key)) => key.contains_key("_ts"),
             _ => false,
         };
-        let dropped = is_on_ts && self.on_ts().remove(&namespace(call)).is_some();
+        let dropped = is_on_ts && self.on_ts().remove(namespace).is_some();
+        if dropped {
+            containers.hold(call.upstream, namespace, None).await?;
+        }
         if dropped && call.command.get_str("index").ok() != Some("*") {
             return Ok(done("DropIndexesResponse", doc! { "nIndexesWas": 2 }));
         }

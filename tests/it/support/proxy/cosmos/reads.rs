@@ -4,7 +4,7 @@ use std::io;
 
 use mongodb::bson::{Bson, Document, doc};
 
-use super::super::upstream::{documents, is_ok, whole};
+use super::super::upstream::{Upstream, documents, is_ok, whole};
 use super::super::{Call, errors};
 use super::budget::Purse;
 use super::charges::{self, Indexed, Loaded};
@@ -15,22 +15,43 @@ impl Account {
         if let Err(stop) = purse.spend(charges::OF_A_QUERY).await {
             return Ok(stopped(stop));
         }
-        if call.name == "find" && !call.command.contains_key("sort") {
-            // Without a sort no order is promised; that of `_id` backwards shows who relies on one.
-            call.command.insert("sort", doc! { "_id": -1 });
-        }
+        let namespace = purse.namespace();
+        self.order(call, namespace);
         if let Some(gone) = self.forgotten(call).await? {
             return Ok(gone);
         }
-        let reply = call.forward().await?;
+        let is_single = self.containers.is_held(namespace) && call.command.remove("singleBatch").is_some();
+        let mut reply = call.forward().await?;
         if !is_ok(&reply) {
             return Ok(reply);
+        }
+        if let (true, Ok(cursor)) = (is_single, reply.get_document_mut("cursor")) {
+            // mongod has no single batches of views.
+            let collection = call.command.get(&call.name);
+            let kill = doc! { "killCursors": collection, "cursors": [whole(cursor, "id")], "$db": call.command.get("$db") };
+            call.upstream.run(&kill).await?;
+            cursor.insert("id", 0_i64);
         }
         if let (Some(batch), Ok(cursor)) = (returned(&reply), reply.get_document("cursor")) {
             self.given(whole(cursor, "id"), batch.len() as u64);
         }
-        let units = self.of_loads(call, &reply).await?;
+        let units = self.of_loads(call, namespace, &reply).await?;
         Ok(purse.spend_in_pages(units).await.map_or_else(stopped, |()| reply))
+    }
+
+    /// Makes the order of a `find` the one that the tests expect of the service: partition after partition where values of `_id` are
+    /// the same, which is an assumption. Without a sort no order is promised; that of `_id` backwards shows who relies on one.
+    fn order(&self, call: &mut Call<'_>, namespace: &str) {
+        if call.name != "find" {
+            return;
+        }
+        let mut sort = call.command.get_document("sort").cloned().unwrap_or(doc! { "_id": -1 });
+        if sort.contains_key("_id") {
+            let direction = sort.get("_id").cloned();
+            let paths = self.containers.shard_key(namespace).into_iter().map(|(path, _)| path);
+            sort.extend(paths.filter_map(|path| Some((path, direction.clone()?))));
+        }
+        call.command.insert("sort", sort);
     }
 
     /// Forgets cursors in time. Source: data-migration-desktop-tool#131, "cursor not found" at row 18,000.
@@ -51,7 +72,7 @@ impl Account {
     }
 
     /// Returns the charge for the documents that the query has loaded.
-    async fn of_loads(&self, call: &mut Call<'_>, reply: &Document) -> io::Result<f64> {
+    async fn of_loads(&self, call: &mut Call<'_>, namespace: &str, reply: &Document) -> io::Result<f64> {
         let command = &call.command;
         let stages: Vec<Document> = documents(command, "pipeline").cloned().collect();
         let filter = |key| command.get_document(key).cloned().unwrap_or_default();
@@ -70,40 +91,58 @@ impl Account {
             // That the number of all documents is known without loading any is an assumption.
             return Ok(0.0);
         }
-        let loaded = self.loaded(call, &filter).await?;
+        let loaded = self.loaded(call.upstream, namespace, &filter).await?;
         let first =
             |stage: &str| stages.iter().find(|found| !found.contains_key("$match")).map(|found| found.contains_key(stage));
-        let count = match call.name.as_str() {
+        let head = |count: Option<i64>| {
+            let count = usize::try_from(count.unwrap_or(0)).unwrap_or(0);
+            &loaded[..loaded.len().min(count)]
+        };
+        let loaded = match call.name.as_str() {
             "find" => self.found(call, reply, &loaded).await?,
             "aggregate" if filter == doc! { "$and": [{}] } && first("$limit") == Some(true) => {
-                let limit = stages.iter().find_map(|stage| stage.contains_key("$limit").then(|| whole(stage, "$limit")));
-                usize::try_from(limit.unwrap_or(0)).unwrap_or(0)
+                head(stages.iter().find_map(|stage| stage.contains_key("$limit").then(|| whole(stage, "$limit"))))
             }
             "aggregate" if stages.first().is_some_and(|stage| stage.contains_key("$sample")) => {
-                let size = stages[0].get_document("$sample").map(|sample| whole(sample, "size")).unwrap_or(0);
-                usize::try_from(size).unwrap_or(0)
+                head(stages[0].get_document("$sample").ok().map(|sample| whole(sample, "size")))
             }
-            _ => loaded.len(),
+            _ => &loaded,
         };
-        Ok(loaded.iter().take(count).map(|document| charges::of_a_load(document.bytes)).sum())
+        Ok(loaded.iter().map(|document| charges::of_a_load(document.bytes)).sum())
     }
 
-    /// Returns the documents that a command with this filter loads if it goes through all of them.
-    pub(super) async fn loaded(&self, call: &mut Call<'_>, filter: &Document) -> io::Result<Vec<Loaded>> {
-        let (database, collection) = target(call);
-        let indexed = self.indexed(call).await?;
-        charges::loaded(call.upstream, &database, &collection, &indexed.served(filter)).await
+    /// Returns the documents that a command with this filter loads if it goes through all of them, with the `_id`s under which mongod
+    /// shows them.
+    async fn loaded(&self, upstream: &mut Upstream, namespace: &str, filter: &Document) -> io::Result<Vec<Loaded>> {
+        let served = self.indexed(upstream, namespace).await?.served(filter);
+        let place = namespace.split_once('.').unwrap_or_default();
+        charges::loaded(upstream, place, &served, &self.containers.shard_key(namespace)).await
     }
 
-    pub(super) async fn indexed(&self, call: &mut Call<'_>) -> io::Result<Indexed> {
-        let (database, collection) = target(call);
-        let none = Document::new();
-        let shard_key = self.settings.shard_keys.get(&format!("{database}.{collection}")).unwrap_or(&none);
-        Indexed::read(call.upstream, &database, &collection, shard_key).await
+    /// Does the same with the `_id`s under which mongod holds them.
+    pub(super) async fn loaded_stored(
+        &self,
+        upstream: &mut Upstream,
+        namespace: &str,
+        filter: &Document,
+    ) -> io::Result<Vec<Loaded>> {
+        let served = self.indexed(upstream, namespace).await?.served(filter);
+        let (database, collection) = self.containers.place(namespace);
+        charges::loaded(upstream, (&database, &collection), &self.stored_filter(namespace, &served), &Document::new()).await
     }
 
-    /// Returns the number of documents that a `find` has loaded: all, or those up to the last one that it returned.
-    async fn found(&self, call: &mut Call<'_>, reply: &Document, loaded: &[Loaded]) -> io::Result<usize> {
+    /// Returns a filter on documents as mongod holds them.
+    pub(super) fn stored_filter(&self, namespace: &str, filter: &Document) -> Document {
+        self.containers.filter(namespace, filter, self.indexes.ttl(namespace))
+    }
+
+    pub(super) async fn indexed(&self, upstream: &mut Upstream, namespace: &str) -> io::Result<Indexed> {
+        let (database, collection) = self.containers.place(namespace);
+        Indexed::read(upstream, &database, &collection, &self.containers.shard_key(namespace)).await
+    }
+
+    /// Returns the documents that a `find` has loaded: all, or those up to the last one that it returned.
+    async fn found<'a>(&self, call: &mut Call<'_>, reply: &Document, loaded: &'a [Loaded]) -> io::Result<&'a [Loaded]> {
         let count = returned(reply).map_or(0, <[_]>::len);
         let limit = usize::try_from(whole(&call.command, "limit").unsigned_abs()).unwrap_or(0);
         let is_open = reply.get_document("cursor").is_ok_and(|cursor| whole(cursor, "id") != 0);
@@ -111,25 +150,23 @@ impl Account {
         let direction = whole(&sort, "_id");
         // Another order than that of `_id` needs all documents, which is an assumption.
         if count == 0 || sort.keys().next().is_none_or(|key| key != "_id") || !(is_open || count == limit) {
-            return Ok(loaded.len());
+            return Ok(loaded);
         }
+        let key: Document = sort.keys().map(|path| (path.clone(), Bson::Int32(1))).collect();
         let find = doc! {
-            "find": call.command.get("find"), "filter": call.command.get("filter"), "sort": sort, "projection": { "_id": 1 },
+            "find": call.command.get("find"), "filter": call.command.get("filter"), "sort": &sort, "projection": key,
             "skip": whole(&call.command, "skip") + i64::try_from(count).map_err(io::Error::other)? - 1, "limit": 1,
-            "singleBatch": true, "$db": call.command.get("$db"),
+            "$db": call.command.get("$db"),
         };
         let last = call.upstream.run(&find).await?;
-        let last = returned(&last).and_then(|batch| batch.first()?.as_document()?.get("_id").cloned());
-        let at = |last: Bson| loaded.iter().rposition(|document| document.id == last);
-        let position = last.and_then(at).unwrap_or(loaded.len().saturating_sub(1));
-        Ok(if direction < 0 { loaded.len() - position } else { position + 1 })
+        let last = returned(&last).and_then(|batch| batch.first()?.as_document());
+        let last = last.and_then(|last| loaded.iter().position(|document| document.key == *last));
+        Ok(match last {
+            Some(last) if direction < 0 => &loaded[last..],
+            Some(last) => &loaded[..=last],
+            None => loaded,
+        })
     }
-}
-
-/// Returns the database and the collection of a command.
-fn target(call: &Call<'_>) -> (String, String) {
-    let part = |key: &str| call.command.get_str(key).unwrap_or_default().to_owned();
-    (part("$db"), part(&call.name))
 }
 
 /// Returns the documents in the reply to a query.

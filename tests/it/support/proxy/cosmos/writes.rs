@@ -14,8 +14,11 @@ impl Account {
     /// Inserts as many documents as the units of this second allow. Source for a throttled insert that is partly done:
     /// MicrosoftDocs/azure-docs#69351.
     pub(super) async fn insert(&self, call: &mut Call<'_>, purse: &mut Purse<'_>) -> io::Result<Document> {
-        let indexes = self.indexed(call).await?.count();
-        let all: Vec<Document> = documents(&call.command, "documents").cloned().collect();
+        let namespace = purse.namespace();
+        let indexes = self.indexed(call.upstream, namespace).await?.count();
+        let all: Vec<Document> =
+            documents(&call.command, "documents").map(|document| self.containers.document(namespace, document)).collect();
+        call.command.insert("documents", &all[..]);
         let mut stopped_by = None;
         let mut afforded = 0;
         for document in &all {
@@ -58,18 +61,45 @@ impl Account {
                 stop => stopped(stop),
             });
         }
+        let namespace = purse.namespace();
         let statements: Vec<Document> = match call.name.as_str() {
-            "update" => documents(&call.command, "updates").filter_map(|update| update.get_document("q").ok()).cloned().collect(),
-            _ => call.command.get_document("query").into_iter().cloned().collect(),
+            "update" => documents(&call.command, "updates").cloned().collect(),
+            _ => vec![doc! { "q": call.command.get("query") }],
         };
         let mut units = 0.0;
-        for filter in &statements {
-            units += self.loaded(call, filter).await?.iter().map(|document| charges::of_a_load(document.bytes)).sum::<f64>();
+        let mut stored = Vec::new();
+        for mut statement in statements {
+            let filter = statement.get_document("q").cloned().unwrap_or_default();
+            let loaded = self.loaded_stored(call.upstream, namespace, &filter).await?;
+            units += loaded.iter().map(|document| charges::of_a_load(document.bytes)).sum::<f64>();
+            statement.insert("q", self.stored_filter(namespace, &filter));
+            stored.push(statement);
         }
-        let indexes = self.indexed(call).await?.count();
+        if self.containers.is_held(namespace) {
+            if let Some(why) = touch(&call.name, &mut stored) {
+                return Ok(errors::bad_request(why));
+            }
+            call.command.insert("updates", stored);
+        }
+        let indexes = self.indexed(call.upstream, namespace).await?.count();
         let reply = call.forward().await?;
         // "Optimize request cost": a replacement costs twice as much as an insert.
         units += 2.0 * charges::of_a_write(0, indexes) * whole(&reply, "n").max(1) as f64;
         Ok(purse.spend_in_pages(units).await.map_or_else(stopped, |()| reply))
     }
+}
+
+/// Makes updates set the time of the last change. Returns the reason if they cannot be simulated.
+fn touch(command: &str, statements: &mut [Document]) -> Option<&'static str> {
+    for statement in statements {
+        let update = statement.get_document_mut("u").ok();
+        let Some(update) = update.filter(|update| command == "update" && update.keys().all(|key| key.starts_with('$'))) else {
+            return Some("the proxy of the tests has only updates by operators here");
+        };
+        update.insert("$currentDate", doc! { "_ts": true });
+        if statement.get_bool("upsert").unwrap_or(false) {
+            return Some("the proxy of the tests has no upserts here");
+        }
+    }
+    None
 }
