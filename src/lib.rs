@@ -61,7 +61,7 @@
 //! - **A command**: a variant of [`cli::Command`], its options in `cli/args.rs`, a file in `commands/`, and a line in the dispatcher of
 //!   [`commands`]. The README has a table of the commands; a test compares it.
 //! - **A flavor**: a variant of [`flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
-//!   `tests/it/support/proxy` plays what its vendor documents.
+//!   `tests/it/support/proxy` plays what its vendor documents; a server of the flavor runs the suites of `tests/it/support/server.rs`.
 //!
 //! # In code
 //!

@@ -173,7 +173,7 @@ impl Drop for Schedule {
 }
 
 #[tokio::test]
-#[ignore = "takes a quarter of an hour; cargo test --test it -- --ignored"]
+#[ignore = "takes a quarter of an hour; cargo test --test it schedules -- --ignored"]
 async fn whatever_happens_the_work_is_done_and_the_counts_are_honest() {
     let mut set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
     let watchful = format!("{}&heartbeatFrequencyMS=500&connectTimeoutMS=1000", set.uri());
