@@ -107,6 +107,17 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
+    /// Returns a predicate for documents whose date lies before now and whose value in the ttl field does not count, because it is no whole
+    /// number that fits int32. `None` if the rule has no `ttlField`.
+    pub fn ttl_ignored(&self) -> Option<Document> {
+        let ttl_field = self.ttl_field.as_ref()?;
+        let value = whole_int32(Bson::from(format!("${ttl_field}")));
+        let mut all =
+            vec![self.dated(self.latest()), doc! { ttl_field: { "$exists": true }, "$expr": { "$eq": [value, Bson::Null] } }];
+        all.extend(self.filter.clone());
+        Some(doc! { "$and": all })
+    }
+
     /// Returns a predicate for documents that are kept because their epoch number is in seconds although the rule says
     /// milliseconds, or the reverse. `None` if the rule's dates are not epoch numbers.
     pub fn implausible_epoch(&self) -> Option<Document> {

@@ -5,6 +5,7 @@ pub mod change;
 pub mod diff;
 pub mod import;
 pub mod notes;
+pub mod own_ttl;
 pub mod report;
 pub mod target;
 pub mod verdict;

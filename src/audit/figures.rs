@@ -60,6 +60,9 @@ pub struct AuditReport {
     pub create_index: Option<String>,
     /// In an audit: the deployment's own TTL compared with the rule; null where it could not be read.
     pub native_comparison: Option<NativeComparison>,
+    /// In an audit: documents with a date before asOf whose value in `ttlField` does not count, because it is no whole number that fits 32 bits;
+    /// `expireAfterSeconds` decides for them. Null without a `ttlField`.
+    pub ignored_ttl_count: Option<u64>,
 }
 
 /// The deployment's own TTL compared with the rule.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::server::error::{Result, ServerError};
 
+use super::counts::misspelt_ttl;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -135,6 +136,7 @@ impl One<'_> {
             examined: None,
             create_index: create_index(self.rule),
             native_comparison,
+            ignored_ttl_count: None,
         };
         let measured = tokio::select! {
             measured = self.measure(counts, &mut audit) => Some(measured),
@@ -170,6 +172,11 @@ impl One<'_> {
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();
+        }
+        if rule.expiry.ttl_field.is_some() {
+            counts.warnings.extend(misspelt_ttl(deployment, rule).await);
+            let ignored = count::ignored_ttl(deployment, rule);
+            audit.ignored_ttl_count = self.figure("documents whose ttl does not count", ignored, counts).await?.flatten();
         }
         let expired_count = counts.expired.as_ref().map(|expired| expired.count);
         if expired_count != Some(0) {

@@ -2,11 +2,13 @@
 
 use tracing::warn;
 
+use super::counts::misspelt_ttl;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
 use crate::cli::{CheckArgs, Common};
 use crate::failure::Failure;
+use crate::native::own_ttl;
 use crate::plan::Decision;
 use crate::policy::Rule;
 use crate::policy::only::Only;
@@ -57,16 +59,24 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         warn!("policy `{}`: `history`: {missing}", session.policy.path);
     }
     let for_leases = session.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
-    let reports = plan.rules.iter().map(|planned| {
+    let mut reports = Vec::new();
+    for planned in &plan.rules {
         let missing = match &planned.decision {
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
             _ => None,
         };
-        let counts =
-            Counts { warnings: advice(&planned.rule), obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
-        RuleReport::of(planned, &counts, &RuleOutcome::NotSwept { window_closed: false }, &Remaining::Unknown)
-    });
-    let reports = reports.collect();
+        let mut warnings = advice(&planned.rule);
+        if let (Some(ttl_field), Some(collection)) = (&planned.rule.ttl_field, &planned.collection) {
+            warnings.extend(own_ttl::obeyed(ttl_field, collection));
+        }
+        if let (None, Decision::Sweep(rule)) = (&missing, &planned.decision) {
+            let looked = async { Ok::<_, Failure>(misspelt_ttl(&deployment, rule).await) };
+            warnings.extend(session.stop.or_fail("nothing was deleted", looked).await?);
+        }
+        let counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
+        let outcome = RuleOutcome::NotSwept { window_closed: false };
+        reports.push(RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown));
+    }
     let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(ReportCommand::Check) };
     let report = Report::new(record, reports);
     deployment.close().await;

@@ -7,6 +7,7 @@ use futures_util::{StreamExt, stream};
 
 use super::session::Session;
 use crate::instant::millis;
+use crate::native::own_ttl;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
 use crate::report::counts::{CountObstacle, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
@@ -70,7 +71,14 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Re
     if count_all {
         counts.never_expires = count::never_expires(deployment, rule).await?;
     }
+    counts.warnings.extend(misspelt_ttl(deployment, rule).await);
     Ok(counts)
+}
+
+/// Returns a warning if documents have the rule's `ttlField` in another case. A failure to look does not keep the rule from running.
+pub(super) async fn misspelt_ttl(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
+    let other = count::misspelt_ttl(deployment, rule).await.ok()??;
+    Some(own_ttl::misspelt(rule.expiry.ttl_field.as_deref()?, &other))
 }
 
 /// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped is counted along

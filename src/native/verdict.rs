@@ -3,8 +3,9 @@
 use bson::Bson;
 
 use super::diff::{Difference, State};
+use super::{notes, own_ttl};
 use crate::audit::figures::{NativeComparison, NativeState};
-use crate::facts::NativeTtl;
+use crate::facts::{CollectionKind, NativeTtl};
 use crate::plan::PlannedRule;
 
 /// Returns whether native TTL does what the rule does, with a sentence; `None` if the two were not compared.
@@ -17,6 +18,12 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
         (State::Impossible, Some(why)) => Some(format!("no native TTL does what the rule does: {why}")),
         (_, reason) => reason.clone(),
     };
+    let collection = planned.collection.as_deref();
+    let obeyed =
+        planned.rule.ttl_field.as_ref().zip(collection).and_then(|(field, collection)| own_ttl::obeyed(field, collection));
+    let cost = collection.filter(|collection| collection.kind == CollectionKind::CosmosRu).map(|_| notes::COST.to_owned());
+    let reason: Vec<String> = [reason, obeyed, cost].into_iter().flatten().collect();
+    let reason = (!reason.is_empty()).then(|| reason.join("; "));
     let with_reason = |text: String| match &reason {
         Some(reason) => format!("{text}; {reason}"),
         None => text,

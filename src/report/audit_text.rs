@@ -48,6 +48,7 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
         let such_as = if ids.is_empty() { String::new() } else { format!(", such as {}", ids.join(", ")) };
         lines.push(format!("  {} {reason}{such_as}", count(*number)));
     }
+    lines.extend(ignored_ttl(rule, audit));
     lines.extend(samples(&audit.samples));
     lines.extend(audit.examined.as_ref().map(|examined| {
         format!(
@@ -70,6 +71,16 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
             .map(|native| fold(&format!("native TTL: {}: {}", native.state, clean(&native.detail)), indent)),
     );
     lines
+}
+
+/// Returns a line about documents whose own ttl does not count.
+fn ignored_ttl(rule: &RuleReport, audit: &AuditReport) -> Option<String> {
+    let (ttl_field, ignored) = rule.ttl_field.as_ref().zip(audit.ignored_ttl_count.filter(|n| *n > 0))?;
+    let decides = if rule.expire_after_seconds >= 0 { "expire by expireAfterSeconds" } else { "never expire" };
+    let documents = plural(ignored, "document");
+    Some(format!(
+        "{documents} with a value in {ttl_field} that does not count, for it is no whole number of 32 bits: they {decides}"
+    ))
 }
 
 /// Returns the totals over all rules in one line.

@@ -48,7 +48,7 @@ const COLUMNS: [&str; 38] = [
 ];
 
 /// Names of the further columns of an audit, in the order of [`audit_cells`].
-const AUDIT_COLUMNS: [&str; 10] = [
+const AUDIT_COLUMNS: [&str; 11] = [
     "sampling",
     "newestExpired",
     "ageHistogram",
@@ -59,6 +59,7 @@ const AUDIT_COLUMNS: [&str; 10] = [
     "examined",
     "createIndex",
     "nativeComparison",
+    "ignoredTtlCount",
 ];
 
 /// Returns the report as CSV, with further columns for an audit.
@@ -165,6 +166,7 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
         examined,
         create_index,
         native_comparison,
+        ignored_ttl_count,
     } = audit;
     [
         list(sampling, |s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent)),
@@ -180,6 +182,7 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
         list(examined, |e| format!("documents={}; keys={}; returned={}", e.documents, e.keys, e.returned)),
         known(create_index.as_ref()),
         list(native_comparison, |native| format!("{}: {}", native.state, native.detail)),
+        known(*ignored_ttl_count),
     ]
 }
 

@@ -215,6 +215,7 @@ fn forecast(audit: &AuditReport) -> Option<u64> {
         examined: _,
         create_index: _,
         native_comparison: _,
+        ignored_ttl_count: _,
     } = audit;
     Some(forecast.as_ref()?.iter().map(|day| day.count).sum())
 }

@@ -122,6 +122,38 @@ pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Resu
     Ok(one(deployment, &plain, stages).await?.is_some())
 }
 
+/// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without one.
+pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<u64>> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let Some(predicate) = expiry.ttl_ignored() else { return Ok(None) };
+    let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
+    let found = one(deployment, selection, stages).await?;
+    Ok(Some(read(expiry, found.as_ref()).count))
+}
+
+/// Returns the rule's `ttlField` as some of the first documents spell it in another case; `None` if one of them has the field as the rule names
+/// it.
+pub(crate) async fn misspelt_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<String>> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let Some(ttl_field) = expiry.ttl_field.as_deref() else { return Ok(None) };
+    let mut capitalized: String = ttl_field.to_lowercase();
+    if let Some(first) = capitalized.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    let mut others = vec![ttl_field.to_lowercase(), ttl_field.to_uppercase(), capitalized];
+    others.retain(|other| other != ttl_field);
+    let is_there = |name: &str| doc! { "$max": { "$ne": [{ "$type": format!("${name}") }, "missing"] } };
+    let mut group = doc! { "_id": null, "named": is_there(ttl_field) };
+    group.extend(others.iter().enumerate().map(|(n, other)| (format!("other{n}"), is_there(other).into())));
+    // A service that bills each document that is looked at gets a smaller sample.
+    let sample = if deployment.facts.capabilities.request_charge { FIELD_SAMPLE / 10 } else { FIELD_SAMPLE };
+    let plain = Selection { collation: None, index: None, ..selection.clone() };
+    let found = one(deployment, &plain, vec![doc! { "$limit": sample }, doc! { "$group": group }]).await?.unwrap_or_default();
+    let has = |key: &str| found.get_bool(key).unwrap_or(false);
+    let other = others.into_iter().enumerate().find(|(n, _)| has(&format!("other{n}")));
+    Ok(other.filter(|_| !has("named")).map(|(_, other)| other))
+}
+
 /// Returns the first document that an aggregation yields.
 async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Option<Document>> {
     Ok(documents(deployment, selection, stages).await?.into_iter().next())

@@ -112,6 +112,7 @@ mod services {
     mod cosmos_collections;
     mod cosmos_metadata;
     mod cosmos_native;
+    mod cosmos_ttl;
     mod cosmos_units;
     mod document_db;
     mod proxy;

@@ -128,6 +128,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(compared) = audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
                 (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
             }
+            @if let Some(ignored) = audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
+                (fact("with a ttl that does not count", html! { (count(ignored)) }))
+            }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
                 @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {

@@ -80,7 +80,8 @@ impl Oracle {
     }
 
     async fn passes(&self) -> i64 {
-        let status = self.client.database("admin").run_command(doc! { "serverStatus": 1, "wiredTiger": 0 }).await.expect("serverStatus");
+        let status =
+            self.client.database("admin").run_command(doc! { "serverStatus": 1, "wiredTiger": 0 }).await.expect("serverStatus");
         let ttl = status.get_document("metrics").and_then(|metrics| metrics.get_document("ttl"));
         ttl.and_then(|ttl| ttl.get_i64("passes")).expect("metrics.ttl.passes")
     }
