@@ -5,6 +5,7 @@ pub(crate) mod classes;
 mod earliest;
 pub(crate) mod expression;
 pub(crate) mod shape;
+pub(crate) mod stretch;
 #[cfg(test)]
 mod tests;
 
@@ -63,7 +64,12 @@ impl Expiry {
 
     /// Returns the whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
     pub fn predicate(&self) -> Document {
-        let mut all = vec![self.dated(self.latest())];
+        self.predicate_with(self.dated(self.latest()))
+    }
+
+    /// Returns the whole predicate with a condition on the date in place of the bound that [`Self::latest`] sets; it must imply that bound.
+    fn predicate_with(&self, dated: Document) -> Document {
+        let mut all = vec![dated];
         if let Some(mut none_of) = self.wrong_unit() {
             // A Decimal128 does not count as an epoch number, but would compare as one.
             none_of.push(doc! { &self.field: { "$type": "decimal" } });

@@ -65,6 +65,8 @@ impl Flavor {
                 // `$bsonSize` came with 4.4.
                 exact_states: wire_version >= 9,
                 sorts: true,
+                deletes_by_id_list: true,
+                deletes_along_range: false,
                 sample_rate: wire_version >= 9,
                 own_counts: true,
                 cursors: true,
@@ -74,6 +76,7 @@ impl Flavor {
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
+                default_batch: 2000,
                 largest_batch: 100_000,
             },
             // Not documented: hints, collations, `$expr` and comments in deletes. Sorts fail on most fields, and cursors end
@@ -85,6 +88,8 @@ impl Flavor {
                 collations: false,
                 exact_states: false,
                 sorts: false,
+                deletes_by_id_list: true,
+                deletes_along_range: false,
                 sample_rate: false,
                 own_counts: true,
                 cursors: false,
@@ -94,6 +99,7 @@ impl Flavor {
                 ttl_by_last_change: true,
                 concurrency: 1,
                 first_batch: 100,
+                default_batch: 1000,
                 largest_batch: 1000,
             },
             // `pg_documentdb`, `delete.c`: hints are ignored, collations refused, and one command is one transaction; sorts are
@@ -106,6 +112,9 @@ impl Flavor {
                 // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
+                // `index_support.c`: a delete has no plan by which a list of `_id`s walks the index; `_id` with one value has one.
+                deletes_by_id_list: false,
+                deletes_along_range: true,
                 sample_rate: true,
                 // `coll_stats.c`: the estimate of Postgres, which deletes change only later.
                 own_counts: false,
@@ -116,7 +125,9 @@ impl Flavor {
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
-                largest_batch: 1000,
+                default_batch: 25_000,
+                // "Service limits" of Azure DocumentDB: the writes of one command.
+                largest_batch: 25_000,
             },
         }
     }
@@ -137,6 +148,10 @@ pub struct Capabilities {
     pub exact_states: bool,
     /// A sort on an indexed field is served by the index. Without it the index cannot be read in ranges.
     pub sorts: bool,
+    /// A delete by a list of `_id`s walks the index on `_id`. Without it each `_id` has a statement of its own.
+    pub deletes_by_id_list: bool,
+    /// A delete by one range of an indexed date walks that range of the index, provided that no other condition is on the date.
+    pub deletes_along_range: bool,
     /// `$sampleRate` draws documents evenly.
     pub sample_rate: bool,
     /// `count` without a query is a count, and not an estimate.
@@ -154,7 +169,9 @@ pub struct Capabilities {
     pub concurrency: u32,
     /// Documents of the first delete command.
     pub first_batch: u32,
-    /// Maximum number of documents of a delete command.
+    /// Maximum number of documents of a delete command unless the policy sets one.
+    pub default_batch: u32,
+    /// Maximum number of documents of a delete command, whatever the policy says.
     pub largest_batch: u32,
 }
 

@@ -92,13 +92,13 @@ pub struct SweepRule {
 }
 
 impl SweepRule {
-    fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection) -> Self {
+    fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection, capabilities: &Capabilities) -> Self {
         Self {
             name: rule.name.clone(),
             namespace: namespace.clone(),
             selection,
             expiry,
-            limits: RuleLimits::of(rule),
+            limits: RuleLimits::of(rule, capabilities),
             archive: rule.archive.clone(),
             approved: None,
         }
@@ -129,9 +129,9 @@ pub struct RuleLimits {
 }
 
 impl RuleLimits {
-    fn of(rule: &Rule) -> Self {
+    fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
         Self {
-            batch_size: rule.batch_size,
+            batch_size: rule.batch_size.unwrap_or(capabilities.default_batch).min(capabilities.largest_batch),
             target_batch: rule.target_batch,
             concurrency: rule.concurrency,
             rate: rule.rate,
@@ -236,8 +236,11 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
         CollectionKind::Capped => {
             Err(Refusal::new(Guard::Capped, "a capped collection drops its oldest documents by itself; put it under `exclude`"))
         }
-        CollectionKind::TimeSeries(series) => buckets::select(rule, namespace, series, figures, run.as_of)
-            .map(|(expiry, selection)| (SweepRule::new(rule, namespace, expiry, selection), run_refusal.cloned())),
+        CollectionKind::TimeSeries(series) => {
+            buckets::select(rule, namespace, series, figures, run.as_of).map(|(expiry, selection)| {
+                (SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities), run_refusal.cloned())
+            })
+        }
         CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu => {
             collection::bind(run, rule, collection, figures, run_refusal)
         }
@@ -277,7 +280,7 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     if rule.max_lag.is_some() && !capabilities.member_status {
         unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
     }
-    if rule.batch_size > capabilities.largest_batch {
+    if rule.batch_size.is_some_and(|size| size > capabilities.largest_batch) {
         unused.push(format!(
             "`batchSize`: batches of more than {} documents are not sent to this service",
             capabilities.largest_batch

@@ -99,7 +99,7 @@ pub struct Rule {
     pub hint: Option<String>,
     pub enabled: bool,
     /// Documents per delete command at most.
-    pub batch_size: u32,
+    pub batch_size: Option<u32>,
     /// Documents per second at most.
     pub rate: Option<u32>,
     /// Delete commands in flight at most; `None` is the default of the flavor.

@@ -5,7 +5,7 @@
 //! until the source is exhausted, or a limit or a person ends the sweep:
 //!     wait for lag, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
-//!     take the next batch of at most n documents from the source                     candidates, *_slices, id_pages
+//!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages
 //!     give back what the batch does not need of the n
 //!     start the batch, up to `concurrency` of them at a time:                        batch
 //!         if the rule archives: read the documents, write them to the disk,
@@ -32,6 +32,7 @@ mod batch;
 mod budget;
 mod candidates;
 mod date_slices;
+mod date_stretches;
 mod engine;
 mod id_pages;
 mod id_slices;
@@ -133,6 +134,8 @@ enum NextBatch {
     Exhausted,
     /// There is at least one more document, but none was asked for.
     More,
+    /// The next batch is to be taken once those in flight have finished, because it would find their documents again.
+    AfterOthers,
 }
 
 /// Returns the reason of a run that was asked to stop: by a signal, or by its stop file.

@@ -27,7 +27,7 @@ pub(super) fn bind(
         },
     };
     let selection = selection(rule, collection, figures, &expiry, index);
-    Ok((SweepRule::new(rule, namespace, expiry, selection), refusal))
+    Ok((SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities), refusal))
 }
 
 /// Returns the expiry of a rule in a collection.

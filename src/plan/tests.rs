@@ -117,6 +117,25 @@ fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
 }
 
 #[test]
+fn batches_are_as_long_as_the_service_takes_and_only_a_longer_one_that_was_asked_for_is_warned_of() {
+    for (flavor, keys, size, warned) in [
+        (Flavor::MongoDb, "", 2000, false),
+        (Flavor::MongoDb, ", batchSize: 100000", 100_000, false),
+        (Flavor::CosmosRu, "", 1000, false),
+        (Flavor::CosmosRu, ", batchSize: 2000", 1000, true),
+        (Flavor::DocumentDb, "", 25_000, false),
+        (Flavor::DocumentDb, ", batchSize: 2000", 2000, false),
+        (Flavor::DocumentDb, ", batchSize: 25001", 25_000, true),
+    ] {
+        let server = ServerFacts { flavor, capabilities: flavor.capabilities(21), ..server(0) };
+        let planned = planned(&server, &format!(", field: at{keys}"), seen(CollectionKind::Plain, vec![], 1));
+        assert_eq!(planned.decision.countable().unwrap().limits.batch_size, size, "{flavor:?}{keys}");
+        let is_warned = planned.warnings.iter().any(|warning| warning.starts_with("`batchSize`"));
+        assert_eq!(is_warned, warned, "{flavor:?}{keys}: {:?}", planned.warnings);
+    }
+}
+
+#[test]
 fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
     use crate::policy::DateFormat::{Date, ObjectId};
     for (kind, wire_version, format, not_before_1970) in [

@@ -41,7 +41,7 @@ pub(super) fn read_rule<'a>(
         date_format: map.optional(&keys::DATE_FORMAT),
         hint: map.optional(&keys::HINT),
         enabled: map.value(&keys::ENABLED),
-        batch_size: map.value(&keys::BATCH_SIZE),
+        batch_size: map.optional(&keys::BATCH_SIZE),
         rate: map.optional(&keys::RATE),
         concurrency: map.optional(&keys::CONCURRENCY),
         target_batch: Duration::from_millis(map.value(&keys::TARGET_BATCH_MS)),

@@ -22,7 +22,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
     let limits = RuleLimits {
-        batch_size: rule.batch_size,
+        batch_size: 2000,
         target_batch: rule.target_batch,
         concurrency: None,
         rate: None,

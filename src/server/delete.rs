@@ -128,7 +128,8 @@ fn command(
     write_concern: &Document,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut deletes = RawArrayBuf::new();
-    for Statement { query, limit, hint } in statements(restriction, selection)? {
+    let one_by_one = !deployment.facts.capabilities.deletes_by_id_list;
+    for Statement { query, limit, hint } in statements(restriction, selection, one_by_one)? {
         let mut statement = RawDocumentBuf::new();
         statement.append(cstr!("q"), RawBson::Document(query));
         statement.append(cstr!("limit"), limit);
@@ -146,7 +147,8 @@ fn command(
     let mut command = RawDocumentBuf::new();
     command.append(cstr!("delete"), selection.namespace.collection.as_str());
     command.append(cstr!("deletes"), RawBson::Array(deletes));
-    command.append(cstr!("ordered"), true);
+    // Statements for one document each do not depend on each other: one that fails keeps no other from being carried out.
+    command.append(cstr!("ordered"), !one_by_one);
     command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
@@ -154,7 +156,7 @@ fn command(
     Ok(command)
 }
 
-/// Reads a reply. Its `n` counts even if there are errors: the statements before a failed one have been carried out.
+/// Reads a reply. Its `n` counts even if there are errors: other statements than a failed one have been carried out.
 pub(crate) fn read(reply: &Document) -> Reply {
     let concern = ServerError::of_write_concern(reply);
     let unconfirmed = concern.is_some();
@@ -179,6 +181,15 @@ mod tests {
         assert_eq!(half.deleted, 2);
         let error = half.error.unwrap();
         assert_eq!((error.message.as_str(), error.retryable, error.reply_lost), ("stepped down (code 189)", true, true));
+        let several = [(112, "conflict"), (16_777_220, "could not serialize"), (2, "bad value"), (16_908_292, "deadlock")];
+        for (skipped, message, retryable) in
+            [(0, "conflict (code 112)", false), (1, "bad value (code 2)", false), (3, "deadlock (SQLSTATE 40P01)", true)]
+        {
+            let errors = several[skipped..].iter().map(|(code, why)| doc! { "index": 0, "code": *code, "errmsg": *why });
+            let reply = read(&doc! { "n": 7, "ok": 1.0, "writeErrors": errors.collect::<Vec<_>>() });
+            let error = reply.error.unwrap();
+            assert_eq!((reply.deleted, error.message.as_str(), error.retryable), (7, message, retryable));
+        }
         let refused = read(&doc! { "n": 0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 10107, "errmsg": "not primary" }] });
         assert!(!refused.error.unwrap().reply_lost);
         let unconfirmed = read(

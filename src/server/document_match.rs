@@ -28,22 +28,24 @@ const DOCUMENTS_PER_STATEMENT: usize = 100;
 /// Returns the filters and hints of the statements that together name these documents in these states, without the predicate of
 /// the rule.
 ///
-/// There are several statements, because looking up a document costs more the more documents its statement names.
+/// There are several statements, because looking up a document costs more the more documents its statement names; with `one_by_one` each document
+/// has its own.
 pub(crate) fn filters(
     documents: &[DocumentState],
     range: Option<&IndexRange>,
     selection: &Selection,
+    one_by_one: bool,
 ) -> Result<Vec<(RawDocumentBuf, RawBson)>, bson::error::Error> {
     let mut filters = Vec::new();
     let keys: Vec<Option<IndexKey>> =
         range.map(|range| documents.iter().map(|state| range.key(&state.document)).collect()).unwrap_or_default();
     let mut begin = 0;
     while begin < documents.len() {
-        let chunk = chunk(&documents[begin..], selection);
+        let chunk = if one_by_one { &documents[begin..=begin] } else { chunk(&documents[begin..], selection) };
         let along_index = range.and_then(|range| Some((range.bounds(&keys[begin..], chunk.len())?, range.hint.clone())));
         let (place, hint) = match along_index {
             Some((bounds, hint)) => (RawDocumentBuf::try_from(&bounds)?, RawBson::try_from(hint)?),
-            None => (by_ids(chunk, selection)?, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?)),
+            None => (by_ids(chunk, selection, one_by_one)?, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?)),
         };
         filters.push((filter(place, chunk)?, hint));
         begin += chunk.len();
@@ -63,7 +65,7 @@ fn chunk<'a>(documents: &'a [DocumentState], selection: &Selection) -> &'a [Docu
 }
 
 /// Returns a condition that selects these documents and their shards.
-fn by_ids(documents: &[DocumentState], selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
+fn by_ids(documents: &[DocumentState], selection: &Selection, one_by_one: bool) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut keys = Vec::new();
     if !selection.shard_key.is_empty() {
         for state in documents {
@@ -71,9 +73,14 @@ fn by_ids(documents: &[DocumentState], selection: &Selection) -> Result<RawDocum
         }
     }
     let mut place = RawDocumentBuf::try_from(&shard_key::any_of(&keys, &selection.shard_key))?;
-    let mut of_batch = RawDocumentBuf::new();
-    of_batch.append(cstr!("$in"), ids(documents));
-    place.append(cstr!("_id"), of_batch);
+    match documents {
+        [one] if one_by_one => one.id().into_iter().for_each(|id| place.append(cstr!("_id"), id)),
+        documents => {
+            let mut of_batch = RawDocumentBuf::new();
+            of_batch.append(cstr!("$in"), ids(documents));
+            place.append(cstr!("_id"), of_batch);
+        }
+    }
     Ok(place)
 }
 
@@ -178,7 +185,9 @@ mod tests {
         for documents in [same, others, unlike] {
             let state = |document: &Document| DocumentState::new(RawDocumentBuf::try_from(document).unwrap()).unwrap();
             let states = documents.each_ref().map(state);
-            for (filter, _) in filters(&states, None, selection).unwrap() {
+            for (filter, _) in
+                [false, true].into_iter().flat_map(|one_by_one| filters(&states, None, selection, one_by_one).unwrap())
+            {
                 assert_portable(&Bson::Document(Document::try_from(&*filter).unwrap()));
             }
         }

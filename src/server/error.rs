@@ -84,10 +84,14 @@ impl ServerError {
         Self::reported(code, message, error.get_str("codeName").unwrap_or_default())
     }
 
-    /// Reads the first of the `writeErrors` of a reply.
+    /// Reads the `writeErrors` of a reply: the first one after which the command cannot be sent again, or else the first.
     pub(crate) fn of_write(reply: &Document) -> Option<Self> {
         let errors = reply.get_array("writeErrors").ok()?;
-        errors.first().and_then(Bson::as_document).map(Self::read)
+        let mut errors = errors.iter().filter_map(Bson::as_document).map(Self::read);
+        let first = errors.next()?;
+        let may_pass = |error: &Self| error.is_retryable() || error.overload().is_some();
+        let is_final = may_pass(&first).then(|| errors.find(|error| !may_pass(error))).flatten();
+        Some(is_final.unwrap_or(first))
     }
 
     /// Reads the `writeConcernError` of a reply: the write is done on the primary, but the members have not confirmed it.

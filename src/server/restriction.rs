@@ -4,6 +4,7 @@ use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf};
 
 use super::document_match::{DocumentState, IndexRange};
+use crate::expiry::stretch::Stretch;
 
 /// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
 const COMMAND_BYTES: usize = 12 * 1024 * 1024;
@@ -23,6 +24,8 @@ pub(crate) enum Restriction {
         /// The index, by its name or its key.
         hint: Bson,
     },
+    /// A stretch of the rule's dates, which is itself the whole predicate.
+    Stretch(Stretch),
     /// Documents in the states in which they were archived, and in no other.
     States {
         documents: Vec<DocumentState>,
@@ -32,16 +35,22 @@ pub(crate) enum Restriction {
 }
 
 impl Restriction {
-    /// Returns the restrictions that together name all the documents; the documents of each fit into one command.
-    pub(crate) fn of_states(documents: Vec<DocumentState>, range: Option<&IndexRange>) -> Vec<Self> {
+    /// Returns the restrictions that together name all the documents; the documents of each fit into one command, to which every document adds
+    /// the bytes that `size` returns.
+    pub(crate) fn of_states(
+        documents: Vec<DocumentState>,
+        range: Option<&IndexRange>,
+        size_of: impl Fn(&DocumentState) -> usize,
+    ) -> Vec<Self> {
         let mut commands: Vec<Vec<DocumentState>> = Vec::new();
         let mut size = 0;
         for state in documents {
-            size += state.size();
+            let bytes = size_of(&state);
+            size += bytes;
             match commands.last_mut() {
                 Some(command) if size <= COMMAND_BYTES => command.push(state),
                 _ => {
-                    size = state.size();
+                    size = bytes;
                     commands.push(vec![state]);
                 }
             }
@@ -56,7 +65,7 @@ impl Restriction {
             Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
             Restriction::One(_) => 1,
             Restriction::States { documents, .. } => documents.len(),
-            Restriction::Range { .. } => usize::MAX,
+            Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
         }
     }
 
@@ -78,6 +87,9 @@ impl Restriction {
                 let (first, second) = documents.split_at(documents.len() / 2);
                 let part = |documents: &[DocumentState]| Self::States { documents: documents.to_vec(), range: range.clone() };
                 (!first.is_empty()).then(|| (part(first), part(second)))
+            }
+            Restriction::Stretch(stretch) => {
+                stretch.halves().map(|(first, second)| (Self::Stretch(first), Self::Stretch(second)))
             }
             Restriction::One(_) | Restriction::Range { .. } => None,
         }

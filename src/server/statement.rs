@@ -1,11 +1,14 @@
 //! The statements of a delete command: the filters for a restriction, each with the whole predicate of its rule.
 
-use bson::raw::{RawBson, cstr};
-use bson::{Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{RawArrayBuf, RawDocumentBuf, doc};
 
-use super::document_match;
+use super::document_match::{self, DocumentState};
 use super::restriction::Restriction;
 use crate::plan::Selection;
+
+/// Bytes of a statement around its query, and of its place in the command.
+pub(crate) const AROUND_QUERY: usize = 60;
 
 /// One statement of a delete command. A read with the same query finds the same documents.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,56 +21,92 @@ pub(crate) struct Statement {
     pub hint: RawBson,
 }
 
-impl Statement {
-    fn new(filter: RawDocumentBuf, limit: i32, hint: RawBson, selection: &Selection) -> Result<Self, bson::error::Error> {
-        Ok(Self { query: with_predicate(filter, selection)?, limit, hint })
-    }
-}
-
-/// Returns the statements that together name the documents of a restriction.
+/// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their `_id`s have one
+/// statement each.
 ///
 /// They are built raw: `_id`s go from the server's reply to the command without being decoded.
 ///
 /// Errors: BSON cannot hold a part of the selection.
-pub(crate) fn statements(restriction: &Restriction, selection: &Selection) -> Result<Vec<Statement>, bson::error::Error> {
+pub(crate) fn statements(
+    restriction: &Restriction,
+    selection: &Selection,
+    one_by_one: bool,
+) -> Result<Vec<Statement>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
+    let predicate = RawDocumentBuf::try_from(&selection.predicate)?;
+    let statement =
+        |filter, limit, hint: &RawBson| Statement { query: with_predicate(filter, &predicate), limit, hint: hint.clone() };
+    let mut statements = Vec::new();
     match restriction {
-        Restriction::Ids(ids) => Ok(vec![Statement::new(is_in(ids, selection), 0, by_id, selection)?]),
+        Restriction::Ids(ids) => {
+            let filters = of_ids(ids, &RawDocumentBuf::new(), selection, one_by_one)?;
+            statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
+        }
         Restriction::Sharded(groups) => {
-            let statement = |(key, ids): &(Document, RawArrayBuf)| {
-                let mut filter = RawDocumentBuf::try_from(key)?;
-                for element in &is_in(ids, selection) {
-                    let (name, value) = element?;
-                    filter.append(name, value);
-                }
-                Statement::new(filter, 0, by_id.clone(), selection)
-            };
-            groups.iter().map(statement).collect()
+            for (key, ids) in groups {
+                let filters = of_ids(ids, &RawDocumentBuf::try_from(key)?, selection, one_by_one)?;
+                statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
+            }
         }
-        Restriction::One(id) => {
-            let mut filter = RawDocumentBuf::new();
-            filter.append(cstr!("_id"), id.clone());
-            Ok(vec![Statement::new(filter, 1, by_id, selection)?])
-        }
+        Restriction::One(id) => statements.push(statement(is(id.clone()), 1, &by_id)),
         Restriction::Range { bounds, hint } => {
-            let filter = RawDocumentBuf::try_from(bounds)?;
-            Ok(vec![Statement::new(filter, 0, RawBson::try_from(hint.clone())?, selection)?])
+            statements.push(statement(RawDocumentBuf::try_from(bounds)?, 0, &RawBson::try_from(hint.clone())?));
+        }
+        Restriction::Stretch(stretch) => {
+            statements.push(Statement { query: RawDocumentBuf::try_from(&stretch.predicate())?, limit: 0, hint: by_id });
         }
         Restriction::States { documents, range } => {
-            let filters = document_match::filters(documents, range.as_ref(), selection)?;
-            filters.into_iter().map(|(filter, hint)| Statement::new(filter, 0, hint, selection)).collect()
+            let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
+            statements.extend(filters.into_iter().map(|(filter, hint)| statement(filter, 0, &hint)));
         }
     }
+    Ok(statements)
+}
+
+/// Returns the bytes that a document in the state in which it was archived adds to a command of statements for one document each.
+pub(crate) fn bytes_of_one(state: &DocumentState, selection: &Selection) -> usize {
+    let one = Restriction::States { documents: vec![state.clone()], range: None };
+    let statements = statements(&one, selection, true).unwrap_or_default();
+    statements.iter().map(|statement| statement.query.as_bytes().len() + AROUND_QUERY).sum()
 }
 
 /// Returns a filter together with the whole predicate of the rule.
-fn with_predicate(filter: RawDocumentBuf, selection: &Selection) -> Result<RawDocumentBuf, bson::error::Error> {
+fn with_predicate(filter: RawDocumentBuf, predicate: &RawDocumentBuf) -> RawDocumentBuf {
     let mut all = RawArrayBuf::new();
     all.push(RawBson::Document(filter));
-    all.push(RawBson::Document(RawDocumentBuf::try_from(&selection.predicate)?));
+    all.push(RawBsonRef::Document(predicate));
     let mut query = RawDocumentBuf::new();
     query.append(cstr!("$and"), RawBson::Array(all));
-    Ok(query)
+    query
+}
+
+/// Returns the conditions for a list of `_id`s, each together with a condition on the shard key.
+fn of_ids(
+    ids: &RawArrayBuf,
+    key: &RawDocumentBuf,
+    selection: &Selection,
+    one_by_one: bool,
+) -> Result<Vec<RawDocumentBuf>, bson::error::Error> {
+    let conditions = match one_by_one {
+        true => ids.into_iter().map(|id| Ok(is(id?.into()))).collect::<Result<_, bson::error::Error>>()?,
+        false => vec![is_in(ids, selection)],
+    };
+    let with_key = |condition: RawDocumentBuf| {
+        let mut filter = key.clone();
+        for element in &condition {
+            let (name, value) = element?;
+            filter.append(name, value);
+        }
+        Ok(filter)
+    };
+    conditions.into_iter().map(with_key).collect()
+}
+
+/// Returns the condition for one `_id`.
+fn is(id: RawBson) -> RawDocumentBuf {
+    let mut condition = RawDocumentBuf::new();
+    condition.append(cstr!("_id"), id);
+    condition
 }
 
 /// Returns the condition for a list of `_id`s.
@@ -85,4 +124,54 @@ fn is_in(ids: &RawArrayBuf, selection: &Selection) -> RawDocumentBuf {
     let mut by_id = RawDocumentBuf::new();
     by_id.append(cstr!("_id"), RawBson::Document(condition));
     by_id
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, DateTime, Document};
+
+    use super::*;
+    use crate::plan::SweepRule;
+    use crate::report::made_up::planned;
+
+    fn rule() -> SweepRule {
+        planned("", 3).decision.countable().unwrap().clone()
+    }
+
+    fn queries(restriction: &Restriction, one_by_one: bool) -> Vec<Document> {
+        let statements = statements(restriction, &rule().selection, one_by_one).unwrap();
+        statements.iter().map(|statement| Document::try_from(&*statement.query).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_statement_has_the_whole_predicate_and_one_id_or_all() {
+        let predicate = rule().selection.predicate;
+        let ids = RawArrayBuf::from_iter([RawBson::Int32(1), RawBson::String("x".into())]);
+        let with = |condition: Document| doc! { "$and": [condition, &predicate] };
+        let all = Restriction::Ids(ids.clone());
+        assert_eq!(queries(&all, false), [with(doc! { "_id": { "$in": [1, "x"] } })]);
+        assert_eq!(queries(&all, true), [with(doc! { "_id": 1 }), with(doc! { "_id": "x" })]);
+        let sharded = Restriction::Sharded(vec![(doc! { "k": 5 }, ids)]);
+        assert_eq!(queries(&sharded, false), [with(doc! { "k": 5, "_id": { "$in": [1, "x"] } })]);
+        assert_eq!(queries(&sharded, true), [with(doc! { "k": 5, "_id": 1 }), with(doc! { "k": 5, "_id": "x" })]);
+    }
+
+    #[test]
+    fn archived_documents_have_statements_of_their_own_and_the_size_of_those() {
+        let state =
+            |id: i32| DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": id, "v": [{ "n": 0 }] }).unwrap()).unwrap();
+        let states = Restriction::States { documents: vec![state(1), state(2)], range: None };
+        let found = queries(&states, true);
+        let ids = found.iter().map(|query| query.get_array("$and").unwrap()[0].as_document().unwrap().get("_id"));
+        assert_eq!(ids.collect::<Vec<_>>(), [Some(&Bson::Int32(1)), Some(&Bson::Int32(2))]);
+        let bytes = bson::serialize_to_vec(&found[0]).unwrap().len();
+        assert_eq!(bytes_of_one(&state(1), &rule().selection), bytes + AROUND_QUERY);
+    }
+
+    #[test]
+    fn a_stretch_is_the_whole_query() {
+        let rule = rule();
+        let stretch = rule.expiry.stretch(None, DateTime::MAX).unwrap();
+        assert_eq!(queries(&Restriction::Stretch(stretch), true), [rule.selection.predicate]);
+    }
 }

@@ -19,6 +19,7 @@ use crate::server::delete::DeleteError;
 use crate::server::document_match::{DocumentState, IndexRange};
 use crate::server::metadata;
 use crate::server::restriction::Restriction;
+use crate::server::statement::bytes_of_one;
 
 /// Size of the parts that are read, written and synced, in bytes: large enough for an fsync to cost little in comparison, and
 /// small enough for the memory.
@@ -46,6 +47,7 @@ pub(super) fn batch_limit(selection: &Selection) -> Option<u64> {
 /// Archives and deletes the documents that a restriction names. `asked` is their maximum number at the time the restriction was
 /// made.
 pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
+    let one_by_one = !sweep.deployment.facts.capabilities.deletes_by_id_list;
     let mut archived = Archived::default();
     let mut total = Sent { is_sent: true, latency: Some(Duration::ZERO), result: BatchResult::default() };
     let mut is_first = true;
@@ -66,7 +68,11 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
         };
         // If the read passed over many other documents, deleting by `_id` avoids passing over them again.
         let range = range.filter(|_| documents.len() as u64 * 2 >= asked);
-        for restriction in Restriction::of_states(documents, range.as_ref()) {
+        let bytes_of = |state: &DocumentState| match one_by_one {
+            true => bytes_of_one(state, &sweep.rule.selection),
+            false => state.size(),
+        };
+        for restriction in Restriction::of_states(documents, range.as_ref(), bytes_of) {
             let sent = send::send(sweep, Box::new(restriction)).await;
             if !sent.is_sent {
                 // The lease is over; the earlier commands still count.

@@ -13,11 +13,13 @@ use crate::server::error::ServerError;
 use crate::server::find::{Cursor, Query};
 use crate::server::restriction::Restriction;
 use crate::server::retry::Retries;
+use crate::server::statement::AROUND_QUERY;
 use crate::server::timeout::with_reminders;
 use crate::server::{codes, shard_key};
 
-/// Maximum bytes of the `_id`s of a batch: a command may be 16 MB long, and `_id`s that are documents can be large.
-const MAX_ID_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
+/// that are documents can be large.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum bytes of a string that becomes a regular expression: the server takes 32 764 bytes, and escaping can double a string.
 const MAX_REGEX_BYTES: usize = 16_000;
@@ -41,6 +43,8 @@ pub(super) struct Candidates<'a> {
     /// A candidate that was read but did not go into a batch.
     next: Option<Candidate>,
     exhausted: bool,
+    /// Bytes that each document of a batch adds to the command besides its `_id`.
+    bytes_per_document: usize,
     /// The retries that are left for reading the next candidate.
     retries: Retries,
 }
@@ -50,7 +54,14 @@ impl<'a> Candidates<'a> {
     pub(super) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
-        Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, retries: Retries::patient() }
+        let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
+            true => 0,
+            // The predicate is that of the plan, which BSON can hold.
+            false => {
+                AROUND_QUERY + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
+            }
+        };
+        Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, bytes_per_document, retries: Retries::patient() }
     }
 
     /// Returns the next `_id`s, at most `max` of them.
@@ -61,7 +72,7 @@ impl<'a> Candidates<'a> {
         let paths = &self.sweep.rule.selection.shard_key;
         let mut ids = RawArrayBuf::new();
         let mut keys = Vec::new();
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         while count < max {
             let Some(candidate) = self.next().await? else { break };
             let id = &candidate.id;
@@ -71,13 +82,14 @@ impl<'a> Candidates<'a> {
                     let restriction = Box::new(Restriction::One(candidate.id));
                     return Ok(NextBatch::Batch { restriction, documents: 1 });
                 }
-                Some(condition) if count == 0 || ids.as_bytes().len() + size(id) <= MAX_ID_BYTES => ids.push(condition),
+                Some(condition) if count == 0 || ids.as_bytes().len() + size(id) + bytes <= MAX_BYTES => ids.push(condition),
                 _ => {
                     self.next = Some(candidate);
                     break;
                 }
             }
             keys.push(candidate.shard_key);
+            bytes += self.bytes_per_document;
             count += 1;
         }
         if count > 0 {

@@ -48,7 +48,7 @@ impl<'a> Engine<'a> {
         Self {
             run,
             concurrency: usize::try_from(limits.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
-            pace: Pace::new(capabilities.first_batch, limits.batch_size.min(capabilities.largest_batch), limits.target_batch),
+            pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
             rests_until: Instant::now(),
             rate: limits.rate.map(RateLimit::new),
             units: limits.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
@@ -166,7 +166,15 @@ impl<'a> Engine<'a> {
     /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
     /// the reservation that the batch does not need.
     async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
-        let taken = self.wait(source.take(reserved)).await;
+        let taken = loop {
+            match self.wait(source.take(reserved)).await {
+                Ok(Ok(NextBatch::AfterOthers)) => match self.finish_batches().await {
+                    Ok(()) => {}
+                    Err(end) => break Err(end),
+                },
+                taken => break taken,
+            }
+        };
         let asked = if let Ok(Ok(NextBatch::Batch { documents, .. })) = &taken { *documents } else { 0 };
         self.run.budget.give_back(reserved.saturating_sub(asked));
         let NextBatch::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(None) };
@@ -195,7 +203,7 @@ impl<'a> Engine<'a> {
     async fn end_at_limit(&mut self, source: &mut Source<'_>) -> Result<(), End> {
         match self.wait(source.take(0)).await?.map_err(End::Failed)? {
             NextBatch::Exhausted => Ok(()),
-            NextBatch::More | NextBatch::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
+            NextBatch::More | NextBatch::AfterOthers | NextBatch::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
         }
     }
 

@@ -98,5 +98,6 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
         let query = if limit > 0 { query.limit(limit.unsigned_abs().into()) } else { query };
         Ok(if projection.is_empty() { query } else { query.projection(projection.clone()) })
     };
-    statements(restriction, selection)?.into_iter().map(query).collect()
+    // A read finds a list of `_id`s by the index on every flavor.
+    statements(restriction, selection, false)?.into_iter().map(query).collect()
 }

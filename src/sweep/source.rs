@@ -2,6 +2,7 @@
 
 use super::candidates::Candidates;
 use super::date_slices::DateSlices;
+use super::date_stretches::DateStretches;
 use super::id_pages::IdPages;
 use super::id_slices::IdSlices;
 use super::{NextBatch, RuleSweep};
@@ -14,6 +15,8 @@ pub(super) enum Source<'a> {
     Pages(IdPages<'a>),
     /// Ranges of the index on the date.
     Dates(Box<DateSlices<'a>>),
+    /// Stretches of the dates, on a server that does not sort along an index.
+    Stretches(Box<DateStretches<'a>>),
     /// Ranges of the `_id`.
     Scan(Box<IdSlices<'a>>),
 }
@@ -31,6 +34,13 @@ impl<'a> Source<'a> {
         }
         let selection = &sweep.rule.selection;
         let scans = selection.index.is_none() && !selection.is_buckets();
+        if capabilities.deletes_along_range && !by_ids && rate.is_none() && sweep.archive.is_none() {
+            match DateStretches::open(sweep).await {
+                Ok(Some(stretches)) => return Ok(Self::Stretches(Box::new(stretches))),
+                Ok(None) => {}
+                Err(cause) => return Err(sweep.explain_read(&cause)),
+            }
+        }
         // Under a rate batches are small, and a scan in such small ranges would take very many commands.
         if by_ids || (rate.is_some() && scans) || !capabilities.sorts {
             return ids();
@@ -54,6 +64,7 @@ impl<'a> Source<'a> {
             Self::Ids(candidates) => candidates.take(max).await,
             Self::Pages(pages) => pages.take(max).await,
             Self::Dates(slices) => slices.take(max).await,
+            Self::Stretches(stretches) => stretches.take(max).await,
             Self::Scan(slices) => slices.take(max).await,
         }
     }

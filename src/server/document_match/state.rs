@@ -30,7 +30,7 @@ impl DocumentState {
     }
 
     /// Returns the bytes that the document adds to a command.
-    pub(in crate::server) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         // An `_id` of one of these types can be large; keys and the like are not.
         let id = match self.id() {
             Some(RawBsonRef::Document(id)) => id.as_bytes().len(),

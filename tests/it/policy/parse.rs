@@ -31,7 +31,7 @@ fn the_example_is_valid_and_means_what_it_says() {
     assert_eq!(names, ["app.sessions", "finished jobs", "app.carts", "app.events", "app.audit", "metrics.weather"]);
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
-    assert_eq!((all.batch_size, policy.rules[0].batch_size), (1000, 2000), "a rule's own key overrides the defaults");
+    assert_eq!((all.batch_size, policy.rules[0].batch_size), (Some(1000), Some(2000)), "a rule's own key overrides the defaults");
     assert_eq!((all.max_delete_percent, policy.rules[0].max_delete_percent), (Some(20.0), Some(50.0)));
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
