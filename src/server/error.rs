@@ -104,7 +104,7 @@ impl ServerError {
     }
 
     pub(super) fn labelled_retryable(self, is_labelled_retryable: bool) -> Self {
-        Self { is_labelled_retryable, ..self }
+        Self { is_labelled_retryable: self.is_labelled_retryable || is_labelled_retryable, ..self }
     }
 
     pub(super) fn timeout(limit: Duration) -> Self {
@@ -287,7 +287,8 @@ mod tests {
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
         }
         let unconnected = ServerError::reported(1, "error connecting to server: Connection refused", "Internal Error");
-        assert!(unconnected.is_retryable() && unconnected.is_refused() && !unconnected.is_reply_lost());
+        assert!(unconnected.is_refused() && !unconnected.is_reply_lost());
+        assert!(unconnected.labelled_retryable(false).is_retryable(), "the driver sees no label");
         let network = ServerError::new(FailureStage::Network, String::new());
         assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable());
         let unreachable = ServerError::new(FailureStage::Unreachable, String::new());

@@ -1,15 +1,20 @@
 //! The engine of Azure DocumentDB (Cosmos DB for MongoDB vCore), simulated by the proxy.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::support::archives::directory;
 use crate::support::faults::{dated, days};
+use crate::support::native::index;
 use crate::support::proxied::Proxied;
-use crate::support::proxy::Service;
-use crate::support::proxy::document_db::DocumentDb;
+use crate::support::proxy::document_db::{DocumentDb, is_scan};
 use crate::support::proxy::errors;
 use crate::support::proxy::fault::Fault;
+use crate::support::proxy::{Request, Service};
 use crate::support::sweeper::{Case, Report, id_set};
 use futures_util::future::join_all;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde_json::json;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
 
@@ -26,6 +31,13 @@ async fn assert_swept(proxied: &Proxied, report: &Report) {
     assert_eq!(proxied.case.ids("c").await, id_set(1300..1310));
 }
 
+/// Returns the statements of all deletes that were sent.
+fn statements(proxied: &Proxied) -> Vec<Document> {
+    let deletes = proxied.proxy.requests_of("delete");
+    let of_one = |delete: &Request| delete.body.get_array("deletes").unwrap().clone();
+    deletes.iter().flat_map(of_one).map(|statement| statement.as_document().unwrap().clone()).collect()
+}
+
 #[tokio::test]
 async fn a_cluster_is_swept_without_what_it_does_not_know() {
     for names_set in [false, true] {
@@ -38,13 +50,62 @@ async fn a_cluster_is_swept_without_what_it_does_not_know() {
         let server = &report.json["server"];
         assert_eq!((&server["flavor"], &server["recognisedBy"]), (&"documentDb".into(), &"`internal` in its hello".into()));
         assert!(report.rule(0, "requestUnits").is_null(), "{report:?}");
-        for delete in proxied.proxy.requests_of("delete") {
-            let statement = delete.body.get_array("deletes").unwrap()[0].as_document().unwrap();
+        for statement in statements(&proxied) {
             assert_eq!(statement.keys().collect::<Vec<_>>(), ["q", "limit"], "{statement}");
-            let of_batch = statement.get_document("q").unwrap().get_array("$and").unwrap()[0].as_document().unwrap();
-            assert!(of_batch.get_document("_id").unwrap().get_array("$in").unwrap().len() <= 1000);
         }
         assert!(proxied.proxy.requests_of("find").iter().all(|find| !find.body.contains_key("sort")));
+    }
+}
+
+/// The collection has 1300 dates, one of them in 700 documents, lists of dates, a ttl in every third document, and documents that nothing expires.
+#[tokio::test]
+async fn no_delete_is_sent_that_the_engine_serves_by_a_scan() {
+    let hours = |hours: i64| DateTime::from_millis(days(0).timestamp_millis() - hours * 3_600_000);
+    let documents = (0..2000).map(|id| {
+        let at = if id < 1300 { hours(100 + i64::from(id % 97) * 7 + i64::from(id)) } else { hours(90) };
+        let at = if id % 50 == 7 { Bson::from(vec![Bson::from(hours(-1000)), at.into(), "x".into()]) } else { at.into() };
+        doc! { "_id": id, "at": at, "ttl": if id % 3 == 0 { 400 * 86_400 } else { 60 }, "v": { "n": [0, 1.5] } }
+    });
+    let live = (2000..2100)
+        .map(|id| doc! { "_id": id, "at": if id % 2 == 0 { hours(-5).into() } else { Bson::from("never") }, "ttl": 1 });
+    let all: Vec<Document> = documents.chain(live).collect();
+    let swept = async |keys: &str, indexed: bool, left: BTreeSet<String>, along_dates: bool| {
+        let case = Case::new().await;
+        case.fill("c", all.clone()).await;
+        if indexed {
+            index(&case.db, "c", doc! { "at": 1 }, "at_1", doc! {}).await;
+        }
+        let proxied = Proxied::behind(Service::DocumentDb(DocumentDb::default()), case).await;
+        let archive = directory(&proxied.case);
+        let rule =
+            format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n").replace("ARCHIVE", archive.to_str().unwrap());
+        let report = proxied.case.report(&rule, &[]).await;
+        assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{keys} {indexed}: {report:?}");
+        assert_eq!(proxied.case.ids("c").await, left, "{keys} {indexed}");
+        assert_eq!(report.rule(0, "deletedCount"), 2100 - left.len(), "{keys} {indexed}");
+        assert_eq!(report.rule(0, "warnings"), &json!([]), "{keys} {indexed}");
+        let statements = statements(&proxied);
+        let scans: Vec<_> = statements.iter().filter(|statement| is_scan(statement)).collect();
+        assert!(scans.is_empty(), "{keys} {indexed}: {scans:?}");
+        let has_id = |statement: &Document| statement.get_document("q").unwrap().to_string().contains("\"_id\"");
+        // Documents of one date go by stretches as well, once batches are long enough.
+        assert_eq!(statements.iter().any(|statement| !has_id(statement)), along_dates, "{keys} {indexed}");
+    };
+    let old = || id_set(2000..2100);
+    let by_ttl = || id_set((0..2000).filter(|id| id % 3 == 0).chain(2000..2100));
+    for (keys, indexed, left, along_dates) in [
+        ("", true, old(), true),
+        ("", false, old(), false),
+        (", ttlField: ttl", true, by_ttl(), true),
+        (", ttlField: ttl", false, by_ttl(), false),
+        (", batchSize: 20", true, old(), true),
+        (", filter: {ttl: {$gt: 0}}", true, old(), false),
+        (", maxDeletes: 5000", true, old(), false),
+        (", rate: 100000", true, old(), false),
+        (", archive: {directory: ARCHIVE}", true, old(), false),
+        (", archive: {directory: ARCHIVE}, ttlField: ttl", false, by_ttl(), false),
+    ] {
+        swept(keys, indexed, left, along_dates).await;
     }
 }
 
@@ -60,6 +121,19 @@ async fn a_command_that_is_too_much_for_its_time_is_sent_in_parts() {
 #[tokio::test]
 async fn every_fault_ends_with_the_same_survivors() {
     let faults = [
+        ("out of order", Fault::Answer { reply: errors::sqlstate("40P01", "deadlock detected"), done: false }),
+        (
+            "shut down",
+            Fault::Answer { reply: errors::sqlstate("57P01", "terminating connection due to administrator command"), done: true },
+        ),
+        ("starting up", Fault::Answer { reply: errors::sqlstate("57P03", "the database system is starting up"), done: false }),
+        (
+            "away",
+            Fault::Answer {
+                reply: errors::failed(1, "Internal Error", "error connecting to server: Connection refused"),
+                done: false,
+            },
+        ),
         ("timed out before", Fault::Answer { reply: errors::command_timeout(), done: false }),
         ("timed out after", Fault::Answer { reply: errors::command_timeout(), done: true }),
         ("closed before", Fault::Close { done: false }),

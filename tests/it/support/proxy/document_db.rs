@@ -1,13 +1,13 @@
 //! The differences between mongod and the engine of Azure DocumentDB, formerly Azure Cosmos DB for MongoDB vCore.
 //!
-//! Sources: microsoft/documentdb (the gateway's ismaster.rs and requests/mod.rs, the extension's delete.c), and the pages "MQL
-//! compatibility" and "Service limits" of Azure DocumentDB.
+//! Sources: microsoft/documentdb (`pg_documentdb_gw` and `pg_documentdb`, by the files named below), and the pages "MQL compatibility" and
+//! "Service limits" of Azure DocumentDB.
 
 use std::io;
 
 use mongodb::bson::{Bson, Document, doc};
 
-use super::upstream::{documents, whole};
+use super::upstream::{documents, is_ok, whole};
 use super::{Call, errors, partial, writable};
 
 /// A command with more writes fails. Source: Azure DocumentDB, "Service limits".
@@ -26,6 +26,9 @@ const UNKNOWN: [&str; 9] = [
     "profile",
 ];
 
+/// The number by which the estimate of `count` exceeds the documents of a collection, as after many deletes. Assumption: any number.
+pub(crate) const ESTIMATE_EXCESS: i64 = 100_000;
+
 /// Settings of a cluster.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DocumentDb {
@@ -33,11 +36,25 @@ pub(crate) struct DocumentDb {
     pub most_deleted: Option<u64>,
     /// Whether `hello` also has `setName: "globaldb"`, as in samples from older clusters.
     pub names_set: bool,
+    /// Whether `hello` does not tell the time. Assumption: no gateway does so; it is what a client must not rely on.
+    pub hides_time: bool,
 }
 
 impl DocumentDb {
     pub(crate) async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
-        match call.name.as_str() {
+        let traits = Traits::of(&Bson::Document(call.command.clone()));
+        if traits.has_let_of_two {
+            // The backend that evaluates it over arrays ends by a segmentation fault, and PostgreSQL ends all others. Observed at version
+            // 0.108; here every such expression ends the connection.
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if traits.has_cond {
+            // Both branches are evaluated, so that one for another type fails (`HandlePreParsedDollarCond` of
+            // bson_expression_conditional_operators.c). Here every document has a type that one of the branches fails on.
+            let text = "Expected 'array' type as input to $filter but found 'date' type";
+            return Ok(errors::failed(28_651, "Location28651", text));
+        }
+        match call.name.clone().as_str() {
             "hello" | "isMaster" | "ismaster" => {
                 let theirs = call.forward().await?;
                 Ok(self.hello(&call.name, &theirs))
@@ -48,6 +65,22 @@ impl DocumentDb {
             name if UNKNOWN.contains(&name) => {
                 Ok(errors::failed(115, "CommandNotSupported", &format!("Unknown request received: {name}")))
             }
+            // constant.rs: whoever is logged in, the lists are empty.
+            "connectionStatus" => Ok(doc! {
+                "authInfo": { "authenticatedUsers": [], "authenticatedUserRoles": [], "authenticatedUserPrivileges": [] }, "ok": 1.0,
+            }),
+            "count" if !call.command.contains_key("query") => {
+                let mut reply = call.forward().await?;
+                // coll_stats.c: the estimate of PostgreSQL, which lags behind.
+                if is_ok(&reply) {
+                    reply.insert("n", whole(&reply, "n") + ESTIMATE_EXCESS);
+                }
+                Ok(reply)
+            }
+            "collMod" if is_plain_index(call).await? => {
+                // coll_mod.c: only an index that has expireAfterSeconds can get another.
+                Ok(errors::failed(72, "InvalidOptions", "no expireAfterSeconds field to update"))
+            }
             "delete" => self.delete(call).await,
             _ => {
                 // The engine accepts and ignores this.
@@ -57,14 +90,17 @@ impl DocumentDb {
         }
     }
 
-    /// Returns the reply to `hello`. Source: the gateway's ismaster.rs; `kind`: microsoft/vscode-documentdb.
+    /// Returns the reply to `hello`. Source: ismaster.rs, where `localTime` is a number; `kind`: microsoft/vscode-documentdb.
     fn hello(&self, name: &str, theirs: &Document) -> Document {
         let mut reply = doc! {
             writable(name): true, "msg": "isdbgrid", "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
-            "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get("localTime"), "logicalSessionTimeoutMinutes": 30,
+            "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get_datetime("localTime").map(|time| time.timestamp_millis()).ok(), "logicalSessionTimeoutMinutes": 30,
             "minWireVersion": 0, "maxWireVersion": 21, "readOnly": false, "saslSupportedMechs": ["SCRAM-SHA-256"],
             "internal": { "documentdb_versions": ["1.106-0", "1.106.0", "12.1-1"], "kind": "azuredocumentdb" }, "ok": 1.0,
         };
+        if self.hides_time {
+            reply.remove("localTime");
+        }
         if self.names_set {
             reply.insert("setName", "globaldb");
         }
@@ -89,6 +125,74 @@ impl DocumentDb {
         }
         call.forward().await
     }
+}
+
+/// Whether the engine finds the documents of a delete statement by walking all documents, or all that have expired: by a list of `_id`s, for only one
+/// value of `_id` becomes a condition on its index (`DeleteAllMatchingDocuments` of delete.c), or by a range next to a second condition on the
+/// same field. Observed at version 0.108: the planner walks the index by both conditions.
+pub(crate) fn is_scan(statement: &Document) -> bool {
+    fn conditions<'a>(query: &'a Document, found: &mut Vec<(&'a str, &'a Bson)>) {
+        for (key, value) in query {
+            match value {
+                Bson::Array(all) if key == "$and" => {
+                    all.iter().filter_map(Bson::as_document).for_each(|inner| conditions(inner, found));
+                }
+                value => found.push((key, value)),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    statement.get_document("q").iter().for_each(|query| conditions(query, &mut found));
+    let has_operator = |value: &Bson| value.as_document().is_some_and(|value| value.keys().any(|key| key.starts_with('$')));
+    let is_one_id = found.iter().any(|(key, value)| *key == "_id" && !has_operator(value));
+    let fields: Vec<&str> = found.iter().map(|(key, _)| *key).filter(|key| !key.starts_with('$')).collect();
+    let is_repeated = fields.iter().enumerate().any(|(at, field)| fields[..at].contains(field));
+    !is_one_id && (fields.contains(&"_id") || is_repeated)
+}
+
+/// The parts of a command that the engine evaluates in its own way.
+#[derive(Default)]
+struct Traits {
+    has_cond: bool,
+    has_let_of_two: bool,
+}
+
+impl Traits {
+    fn of(part: &Bson) -> Self {
+        let mut traits = Self::default();
+        traits.look(part);
+        traits
+    }
+
+    fn look(&mut self, part: &Bson) {
+        match part {
+            Bson::Array(items) => items.iter().for_each(|item| self.look(item)),
+            Bson::Document(document) => {
+                for (key, value) in document {
+                    self.has_cond |= key == "$cond";
+                    let variables = value.as_document().and_then(|bound| bound.get_document("vars").ok());
+                    self.has_let_of_two |= key == "$let" && variables.is_some_and(|variables| variables.len() > 1);
+                    // A constant is not evaluated.
+                    if key != "$literal" && key != "documents" {
+                        self.look(value);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a `collMod` is for an index without expireAfterSeconds.
+async fn is_plain_index(call: &mut Call<'_>) -> io::Result<bool> {
+    let Ok(index) = call.command.get_document("index") else { return Ok(false) };
+    let list = doc! { "listIndexes": call.command.get("collMod"), "$db": call.command.get("$db") };
+    let reply = call.upstream.run(&list).await?;
+    let Ok(cursor) = reply.get_document("cursor") else { return Ok(false) };
+    let is_meant = |found: &Document| {
+        found.get("name") == index.get("name") || found.get("key").is_some_and(|key| index.get("keyPattern") == Some(key))
+    };
+    Ok(documents(cursor, "firstBatch").any(|found| is_meant(found) && !found.contains_key("expireAfterSeconds")))
 }
 
 /// Returns the error if the command is refused. Source: delete.c and commands_common.c of microsoft/documentdb, its feature flags

@@ -27,6 +27,13 @@ pub(crate) fn bad_request(why: &str) -> Document {
     of_cosmos(2, "BadValue", &text)
 }
 
+/// Returns the error of PostgreSQL with this SQLSTATE as the gateway of the DocumentDB engine passes it on: as a number, six bits for each
+/// character. Source: microsoft/documentdb, `postgres_sqlstate_to_i32` in pg.rs of the gateway; `codeName`: responses/error.rs.
+pub(crate) fn sqlstate(state: &str, text: &str) -> Document {
+    let code = state.bytes().rev().fold(0, |code, character| (code << 6) + i32::from(character - b'0'));
+    failed(code, "DocumentDB error.", text)
+}
+
 /// Returns one entry of `writeErrors`; the sender adds the index of the statement.
 pub(crate) fn write_error(code: i32, text: &str) -> Document {
     doc! { "index": 0, "code": code, "errmsg": text }
