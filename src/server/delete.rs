@@ -181,9 +181,9 @@ mod tests {
         assert_eq!(half.deleted, 2);
         let error = half.error.unwrap();
         assert_eq!((error.message.as_str(), error.retryable, error.reply_lost), ("stepped down (code 189)", true, true));
-        let several = [(112, "conflict"), (16_777_220, "could not serialize"), (2, "bad value"), (16_908_292, "deadlock")];
+        let several = [(9, "cannot be parsed"), (16_777_220, "could not serialize"), (2, "bad value"), (16_908_292, "deadlock")];
         for (skipped, message, retryable) in
-            [(0, "conflict (code 112)", false), (1, "bad value (code 2)", false), (3, "deadlock (SQLSTATE 40P01)", true)]
+            [(0, "cannot be parsed (code 9)", false), (1, "bad value (code 2)", false), (3, "deadlock (SQLSTATE 40P01)", true)]
         {
             let errors = several[skipped..].iter().map(|(code, why)| doc! { "index": 0, "code": *code, "errmsg": *why });
             let reply = read(&doc! { "n": 7, "ok": 1.0, "writeErrors": errors.collect::<Vec<_>>() });
