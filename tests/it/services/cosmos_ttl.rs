@@ -52,7 +52,8 @@ async fn an_audit_and_a_check_say_whether_the_service_obeys_ttl() {
         (Some(TtlOnTs::Seconds(7200)), "it overrides the 7200 s of the index `_ts_1`"),
     ] {
         let case = Case::new().await;
-        case.fill("c", documents()).await;
+        // A ttl so long that the service hides none of them during the test.
+        case.fill("c", (0..12).map(|id| doc! { "_id": id, "at": days(-3), "ttl": 7 * 86_400 })).await;
         let proxied = account(case, on_ts).await;
         let audit = json(&proxied.case, RULE, &["audit"]).await;
         let compared = audit["rules"][0]["nativeComparison"]["detail"].as_str().unwrap().to_owned();
