@@ -83,12 +83,12 @@ pub(crate) async fn entry(deployment: &Deployment, namespace: &Namespace) -> Res
     Ok(Query::listing(&namespace.database, command).all(deployment).await?.into_iter().next())
 }
 
-/// Returns the entries of listIndexes; `None` if the collection is missing, such as when it was dropped since it was listed.
+/// Returns the entries of listIndexes; `None` if there is no such collection, because it was dropped or replaced by a view since it was listed.
 pub(crate) async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
     // The driver's typed call loses the options of an index whenever one of them has an unusual type.
     match Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await {
         Ok(entries) => Ok(Some(entries)),
-        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Ok(None),
+        Err(cause) if matches!(cause.code(), Some(codes::NAMESPACE_NOT_FOUND | codes::COMMAND_NOT_SUPPORTED_ON_VIEW)) => Ok(None),
         Err(cause) => Err(cause),
     }
 }
@@ -254,6 +254,20 @@ async fn look_closer(deployment: &Deployment, listed: Collection, is_series: boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::error::ServerError;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test]
+    async fn a_collection_that_is_gone_since_it_was_listed_has_no_indexes_to_read() {
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        for (code, is_gone) in
+            [(codes::NAMESPACE_NOT_FOUND, true), (codes::COMMAND_NOT_SUPPORTED_ON_VIEW, true), (codes::UNAUTHORIZED, false)]
+        {
+            let script = Script::new([ScriptedReply::Error(ServerError::reported(code, "no", ""))]);
+            let read = index_entries(&script.deployment(), &namespace).await;
+            assert_eq!(matches!(read, Ok(None)), is_gone, "{code}: {read:?}");
+        }
+    }
 
     #[test]
     fn a_clustered_index_has_no_value_of_its_own() {

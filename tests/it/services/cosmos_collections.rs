@@ -36,14 +36,25 @@ async fn cosmos_refuses_what_it_has_not() {
         (aggregate(doc! { "$sort": { "at": 1 } }), 2, sorted),
         (delete(with("hint")), 9, "deletes.hint"),
         (delete(with("collation")), 9, "deletes.collation"),
-        (delete(doc! { "comment": "c" }), 9, "delete.comment"),
+        (delete(doc! { "comment": "c" }), 2, "comment is not supported"),
+        (delete(doc! { "let": { "x": 1 } }), 2, "let is not supported"),
         (delete(doc! { "maxTimeMS": 100 }), 9, "delete.maxTimeMS"),
         (delete(doc! { "deletes": [{ "q": among, "limit": 0 }] }), 2, "array literal"),
         (delete(doc! { "txnNumber": 1_i64 }), 2, retryable),
         (delete(doc! { "deletes": vec![doc! { "q": {}, "limit": 0 }; 1001] }), 21, "between 1 and 1000"),
         (doc! { "find": "c", "sort": { "at": 1 } }, 2, sorted),
         (doc! { "find": "c", "hint": "_id_" }, 2, "hint"),
-        (doc! { "find": "c", "filter": { "$or": [{ "$where": "true" }] } }, 2, "$where"),
+        (doc! { "find": "c", "collation": { "locale": "en" } }, 2, "collation"),
+        (doc! { "find": "c", "sort": { "_id": 1, "at": 1 } }, 2, "composite index"),
+        (doc! { "find": "c", "filter": { "$or": [{ "$where": "true" }] } }, 115, "'where' is not supported"),
+        (doc! { "find": "c", "filter": { "at": { "$bitsAllSet": 1 } } }, 115, "'bitsAllSet' is not supported"),
+        (doc! { "find": "c", "filter": { "$expr": { "$gt": [{ "$bsonSize": "$$ROOT" }, 1] } } }, 115, "'bsonSize'"),
+        (doc! { "find": "c", "filter": { "$expr": { "$eq": ["$$USER_ROLES", 1] } } }, 115, "'USER_ROLES'"),
+        (doc! { "find": "c", "projection": { "a": { "$ifNull": ["$b", 1] } } }, 115, "'ifNull'"),
+        (doc! { "update": "c", "updates": [{ "q": {}, "u": [{ "$set": { "a": 1 } }] }] }, 115, "pipeline"),
+        (aggregate(doc! { "$project": { "a": { "$isNumber": "$b" } } }), 115, "'isNumber'"),
+        (aggregate(doc! { "$match": { "$sampleRate": 0.5 } }), 115, "'sampleRate'"),
+        (doc! { "endSessions": [] }, 115, "endSessions"),
     ];
     for (command, code, part) in cases {
         let (found, text) = refused(proxied.run(command.clone()).await);
@@ -52,6 +63,12 @@ async fn cosmos_refuses_what_it_has_not() {
     assert_eq!(proxied.left().await, 1);
     let allowed = aggregate(doc! { "$match": { "at": { "$in": [[1, 2], [3]] } } });
     proxied.run(allowed).await.unwrap();
+    let indexes = [doc! { "key": { "at": 1 }, "name": "at_1" }, doc! { "key": { "at": 1, "_id": -1 }, "name": "both" }];
+    proxied.run(doc! { "createIndexes": "c", "indexes": &indexes[..] }).await.unwrap();
+    for sort in [doc! { "at": -1 }, doc! { "at": 1, "_id": -1 }, doc! { "at": -1, "_id": 1 }] {
+        proxied.run(doc! { "find": "c", "sort": sort.clone() }).await.unwrap();
+        proxied.run(aggregate(doc! { "$sort": sort })).await.unwrap();
+    }
     let explained = proxied.run(doc! { "explain": { "find": "c" } }).await.unwrap();
     assert!(explained.contains_key("stages") && !explained.contains_key("queryPlanner"), "{explained}");
 }

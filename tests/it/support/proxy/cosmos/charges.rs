@@ -60,6 +60,8 @@ pub(super) struct Indexed {
     fields: Vec<String>,
     /// Whether a wildcard index covers every field.
     every: bool,
+    /// Keys of indexes on several fields.
+    composite: Vec<Document>,
 }
 
 impl Indexed {
@@ -73,12 +75,37 @@ impl Indexed {
         let list = doc! { "listIndexes": collection, "cursor": { "batchSize": 1000 }, "$db": database };
         let reply = upstream.run(&list).await?;
         let mut fields: Vec<String> = shard_key.keys().cloned().chain(["_id".to_owned()]).collect();
+        let mut composite = Vec::new();
         if let Ok(cursor) = reply.get_document("cursor") {
-            let keys = documents(cursor, "firstBatch").filter_map(|index| index.get_document("key").ok());
-            fields.extend(keys.filter(|key| key.len() == 1).flat_map(Document::keys).cloned());
+            for key in documents(cursor, "firstBatch").filter_map(|index| index.get_document("key").ok()) {
+                match key.len() {
+                    1 => fields.extend(key.keys().cloned()),
+                    _ => composite.push(key.clone()),
+                }
+            }
         }
         let every = fields.iter().any(|field| field == "$**");
-        Ok(Self { fields, every })
+        Ok(Self { fields, every, composite })
+    }
+
+    fn has(&self, field: &str) -> bool {
+        self.every || self.fields.iter().any(|indexed| indexed == field)
+    }
+
+    /// Returns the reason why a sort is refused: it needs an index on its field, or one with its fields in their order. Sources:
+    /// "Indexing"; hcengineering/huly-selfhost#29, pa11y/pa11y-webservice#151.
+    pub(super) fn why_not_sorted(&self, sort: &Document) -> Option<&'static str> {
+        let directions = |key: &Document, sign: i64| -> Vec<(String, i64)> {
+            key.keys().map(|field| (field.clone(), sign * whole(key, field))).collect()
+        };
+        let serves = |key: &Document| [1, -1].iter().any(|sign| directions(key, *sign) == directions(sort, 1));
+        match sort.len() {
+            1 if sort.keys().all(|field| self.has(field)) => None,
+            1 => Some("The index path corresponding to the specified order-by item is excluded."),
+            0 => None,
+            _ if self.composite.iter().any(serves) => None,
+            _ => Some("The order by query does not have a corresponding composite index that it can be served from."),
+        }
     }
 
     /// Returns the number of indexes on fields other than `_id`.
@@ -109,7 +136,7 @@ impl Indexed {
             }
             // That no index serves `$expr` and `$nor` is an assumption.
             (key, _) if key.starts_with('$') => None,
-            (key, _) if !self.every && !self.fields.iter().any(|field| field == key) => None,
+            (key, _) if !self.has(key) => None,
             (key, Bson::Document(operators)) if operators.keys().any(|name| name.starts_with('$')) => {
                 let ranges =
                     operators.iter().filter(|(name, _)| ["$eq", "$gt", "$gte", "$lt", "$lte", "$in"].contains(&name.as_str()));

@@ -8,6 +8,7 @@ use super::super::upstream::{Upstream, documents, is_ok, whole};
 use super::super::{Call, errors};
 use super::budget::Purse;
 use super::charges::{self, Indexed, Loaded};
+use super::operators::sorts;
 use super::{Account, stopped};
 
 impl Account {
@@ -16,6 +17,9 @@ impl Account {
             return Ok(stopped(stop));
         }
         let namespace = purse.namespace();
+        if let Some(why) = self.why_not_sorted(call, namespace).await? {
+            return Ok(errors::bad_request(why));
+        }
         self.order(call, namespace);
         if let Some(gone) = self.forgotten(call).await? {
             return Ok(gone);
@@ -37,6 +41,17 @@ impl Account {
         }
         let units = self.of_loads(call, namespace, &reply).await?;
         Ok(purse.spend_in_pages(units).await.map_or_else(stopped, |()| reply))
+    }
+
+    async fn why_not_sorted(&self, call: &mut Call<'_>, namespace: &str) -> io::Result<Option<&'static str>> {
+        let stages: Vec<Document> = documents(&call.command, "pipeline").cloned().collect();
+        let sort = call.command.get_document("sort").ok();
+        let sorts: Vec<&Document> = sort.into_iter().chain(sorts(&stages)).collect();
+        if sorts.is_empty() {
+            return Ok(None);
+        }
+        let indexed = self.indexed(call.upstream, namespace).await?;
+        Ok(sorts.into_iter().find_map(|sort| indexed.why_not_sorted(sort)))
     }
 
     /// Makes the order of a `find` the one that the tests expect of the service: partition after partition where values of `_id` are

@@ -5,7 +5,7 @@ use mongodb::bson::{Bson, Document};
 use super::super::upstream::{documents, whole};
 use super::super::{Call, errors};
 use super::CosmosRu;
-use super::operators::{Unsupported, in_filter, in_pipeline, in_sort};
+use super::operators::{Unsupported, in_filter, in_pipeline, in_projection, in_update};
 
 /// Both from a `hello` reply: laravel-mongodb#1492.
 pub(super) const MAX_WRITES: i32 = 1000;
@@ -72,9 +72,10 @@ pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> 
                     connection string or an equivalent driver specific config.";
         return Some(errors::of_cosmos(2, "BadValue", text));
     }
-    if command.contains_key("hint") {
-        // The pages of version 3.6 said "cursor.hint(): No"; the actual message is not known.
-        return Some(errors::bad_request("hint is not supported"));
+    // The pages of version 3.6 said "cursor.hint(): No". That the others, which no page names, are refused in reads as well, and the
+    // message, are assumptions.
+    if let Some(name) = ["hint", "collation", "comment", "let"].into_iter().find(|name| command.contains_key(name)) {
+        return Some(errors::bad_request(&format!("{name} is not supported")));
     }
     if call.name == "delete" {
         return of_delete(settings, call);
@@ -83,8 +84,10 @@ pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> 
     let found = within("filter")
         .and_then(in_filter)
         .or_else(|| within("query").and_then(in_filter))
-        .or_else(|| within("sort").and_then(in_sort))
+        .or_else(|| within("projection").and_then(in_projection))
         .or_else(|| in_pipeline(documents(command, "pipeline")))
+        .or_else(|| command.get("update").filter(|_| call.name == "findAndModify").and_then(in_update))
+        .or_else(|| documents(command, "updates").filter_map(|update| update.get("u")).find_map(in_update))
         .or_else(|| documents(command, "updates").filter_map(|update| update.get_document("q").ok()).find_map(in_filter));
     found.map(in_words)
 }
@@ -93,8 +96,8 @@ pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> 
 fn of_delete(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> {
     let command = &call.command;
     let unknown = |name: &str| errors::of_cosmos(9, "FailedToParse", &format!("BSON field 'delete.{name}' is an unknown field."));
-    if let Some(name) = ["let", "comment", "maxTimeMS"].into_iter().find(|name| command.contains_key(name)) {
-        return Some(unknown(name));
+    if command.contains_key("maxTimeMS") {
+        return Some(unknown("maxTimeMS"));
     }
     let statements = || documents(command, "deletes");
     let count = statements().count();
@@ -133,10 +136,11 @@ fn in_words(unsupported: Unsupported) -> Document {
         Unsupported::Stage(name) => {
             errors::of_cosmos(40_324, "Location40324", &format!("Unrecognized pipeline stage name: {name}"))
         }
-        Unsupported::Filter(name) => errors::of_cosmos(2, "BadValue", &format!("unknown operator: {name}")),
+        // Source: automatiko-io/automatiko-engine#222.
+        Unsupported::Operator(name) => {
+            errors::of_cosmos(115, "CommandNotSupported", &format!("'{}' is not supported", name.trim_start_matches('$')))
+        }
         Unsupported::ArrayLiteral => errors::bad_request("Comparison expressions with an array literal are not supported."),
-        // Sources: growthbook/growthbook#1356, hcengineering/huly-selfhost#29.
-        Unsupported::Sort => errors::bad_request("The index path corresponding to the specified order-by item is excluded."),
     }
 }
 
