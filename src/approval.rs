@@ -153,7 +153,7 @@ fn differs(then: &ServerReport, now: &ServerReport) -> Option<(&'static str, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Topology;
+    use crate::facts::{Topology, TtlMonitor};
     use crate::flavor::Flavor;
     use crate::plan::PlannedRule;
     use crate::policy::parse::parse;
@@ -180,6 +180,7 @@ mod tests {
             hosts: vec!["h:27017".into()],
             local_time: DateTime::from_millis(local_time),
             clock_skew_ms: 0,
+            ttl_monitor: TtlMonitor::Unknown,
         }
     }
 

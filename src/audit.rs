@@ -5,6 +5,7 @@ pub(crate) mod doubts;
 pub(crate) mod figures;
 pub(crate) mod ranges;
 pub(crate) mod sample;
+pub(crate) mod troubles;
 
 /// Documents of the largest collection that is not sampled.
 pub(crate) const SAMPLED_ABOVE: u64 = 1_000_000;

@@ -1,11 +1,13 @@
 //! Facts about a deployment, collected before anything is decided. These are values only; `server` reads them.
 
 mod collection;
+mod idle_ttl;
 mod native_ttl;
 
 use bson::DateTime;
 
 pub use collection::{Catalog, Collection, CollectionKind, Figures, IndexFacts, TimeSeries};
+pub use idle_ttl::{IdleReason, IdleTtl, TtlMonitor};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 
 use crate::flavor::{Capabilities, Flavor};
@@ -32,6 +34,7 @@ pub struct ServerFacts {
     pub local_time: DateTime,
     /// The client's clock minus the server's, in milliseconds, give or take the round trip.
     pub clock_skew_ms: i64,
+    pub ttl_monitor: TtlMonitor,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,16 @@ impl ServerFacts {
     /// them; the version in between that changed this is unknown, so they are kept from 6.1 on.
     pub fn clustered_keeps_before_1970(&self) -> bool {
         self.wire_version > 17
+    }
+
+    /// Whether one measurement before 1970 or after 2038-01-19 keeps the TTL monitor from deleting anything of a time-series collection. MongoDB
+    /// 6.0.5 deletes all the same, 7.0.28 does not, and 8.0.12 and 8.1 delete again (mongo, SERVER-79864 and SERVER-97368). The first versions
+    /// of 6.0 and 7.0 that do not are unknown, so that they count as such from 6.0.6 on.
+    pub fn stops_at_extended_times(&self) -> bool {
+        let mut numbers = self.version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        let version = (next(), next(), next());
+        ((6, 0, 6)..=(8, 0, 11)).contains(&version)
     }
 
     /// Returns a sentence about the first expectation of the policy that the deployment does not meet; `None` if it meets all.

@@ -71,6 +71,7 @@ impl Flavor {
                 own_counts: true,
                 cursors: true,
                 member_status: true,
+                parameters: true,
                 request_charge: false,
                 shard_keys: ShardKeys::InConfig,
                 ttl_by_last_change: false,
@@ -94,6 +95,7 @@ impl Flavor {
                 own_counts: true,
                 cursors: false,
                 member_status: false,
+                parameters: false,
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
                 ttl_by_last_change: true,
@@ -120,6 +122,7 @@ impl Flavor {
                 own_counts: false,
                 cursors: true,
                 member_status: false,
+                parameters: false,
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
                 ttl_by_last_change: false,
@@ -160,6 +163,8 @@ pub struct Capabilities {
     pub cursors: bool,
     /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
+    /// `getParameter` shows the state of the TTL monitor.
+    pub parameters: bool,
     /// `getLastRequestStatistics` shows the cost of a request.
     pub request_charge: bool,
     pub shard_keys: ShardKeys,

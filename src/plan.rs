@@ -262,12 +262,13 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
         return vec![format!("no such namespace: `{namespace}`")];
     }
     let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
-    let native = match collection.kind {
-        CollectionKind::TimeSeries(_) => native::own_warning(collection),
-        CollectionKind::Clustered if sweep.expiry.field == "_id" => native::own_warning(collection),
-        _ if figures.document_count > 0 => native::warning(&sweep.expiry.field, collection),
-        _ => None,
+    let field = match &collection.kind {
+        CollectionKind::TimeSeries(series) => &series.time_field,
+        _ => &sweep.expiry.field,
     };
+    // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not shown.
+    let is_empty = figures.document_count == 0 && !sweep.selection.is_buckets();
+    let native = if is_empty { Vec::new() } else { native::warnings(field, collection, run.server) };
     unused(rule, &run.server.capabilities).into_iter().chain(native).collect()
 }
 

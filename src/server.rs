@@ -19,6 +19,7 @@ pub(crate) mod lease;
 pub(crate) mod metadata;
 pub(crate) mod meter;
 pub(crate) mod native_ttl;
+pub(crate) mod overdue;
 pub(crate) mod overload;
 pub(crate) mod privileges;
 pub(crate) mod restriction;

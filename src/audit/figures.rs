@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::facts::IdleReason;
 use crate::instant::Instant;
+use crate::text::{count, duration, plural};
 
 /// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property of the
 /// document or its date (ttlNever to before1970).
@@ -28,6 +30,9 @@ pub(crate) const NEVER_EXPIRES_REASONS: [&str; 15] = [
     "implausibleEpoch",
     "before1970",
 ];
+
+/// The lag in seconds from which whole days are shown.
+const TWO_DAYS: u64 = 2 * 86_400;
 
 /// Figures of an audit. A value that was not measured is null.
 ///
@@ -63,6 +68,45 @@ pub struct AuditReport {
     /// In an audit: documents with a date before asOf whose value in `ttlField` does not count, because it is no whole number that fits 32 bits;
     /// `expireAfterSeconds` decides for them. Null without a `ttlField`.
     pub ignored_ttl_count: Option<u64>,
+    /// In an audit: the deployment's own TTL settings of the collection that are set and delete nothing, or are far behind; null where they were
+    /// not looked at.
+    pub native_troubles: Option<Vec<NativeTrouble>>,
+}
+
+/// A native TTL setting that does not do its work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "nativeTrouble")]
+pub struct NativeTrouble {
+    /// Name of the index; null if the setting belongs to the collection itself.
+    pub index: Option<String>,
+    /// Field of the dates, or all fields of an index by which the server never deletes.
+    pub field: String,
+    pub reason: IdleReason,
+    /// The reason in words.
+    pub detail: String,
+    /// Documents, in a time-series collection buckets, that the server should have deleted more than 10 minutes ago; null if they were not
+    /// counted.
+    pub overdue_count: Option<u64>,
+    /// Seconds since the first of them expired by the setting; null if there is none, or it is unknown.
+    pub behind_seconds: Option<u64>,
+}
+
+impl NativeTrouble {
+    /// Says which setting it is, why it deletes nothing, and how far it is behind.
+    pub fn words(&self) -> String {
+        let place = self.index.as_ref().map_or_else(|| "the collection's own".to_owned(), |index| format!("index {index}"));
+        let mut words = format!("{place} ({}): {}", self.field, self.detail);
+        if let Some(overdue) = self.overdue_count {
+            words.push_str(&format!("; {} overdue", plural(overdue, "document")));
+        }
+        match self.behind_seconds {
+            Some(behind @ TWO_DAYS..) => words.push_str(&format!(", the first by {} days", count(behind / 86_400))),
+            Some(behind) => words.push_str(&format!(", the first by {}", duration(behind.saturating_mul(1000)))),
+            None => {}
+        }
+        words
+    }
 }
 
 /// The deployment's own TTL compared with the rule.

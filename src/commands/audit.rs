@@ -10,10 +10,10 @@ use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
 use super::sweep::{not_swept, show};
-use crate::audit::figures::{AuditReport, Examined, NativeComparison};
-use crate::audit::{doubts, sample_rate};
+use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble};
+use crate::audit::{doubts, sample_rate, troubles};
 use crate::cli::{AuditArgs, Common, ReadFrom};
-use crate::facts::Catalog;
+use crate::facts::{Catalog, Collection, Scope};
 use crate::instant::millis;
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
@@ -23,7 +23,7 @@ use crate::progress::AuditProgress;
 use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
 use crate::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
 use crate::server::transport::ReadPreference;
-use crate::server::{Deployment, ReadOptions, audit as ask, codes, count};
+use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, overdue};
 use crate::text::duration;
 
 /// Runs the command, delivers its report, and returns the exit code.
@@ -38,7 +38,7 @@ pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> any
 }
 
 async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, approval: None };
+    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, asks_monitor: true, approval: None };
     let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
     let looking = AuditProgress::new(show(&session.options), plan.rules.len());
@@ -93,8 +93,9 @@ impl Auditing<'_> {
                     counts.obstacle = Some(CountObstacle::Failed(not_begun(why)));
                 } else {
                     let begun = Instant::now();
-                    let one = One { auditing: self, number, rule };
-                    gone = one.audit(verdict::verdict(planned, &differences), &mut counts).await;
+                    let one = One { auditing: self, number, rule, collection: planned.collection.as_deref() };
+                    let comparison = verdict::verdict(planned, &differences, &self.deployment.facts);
+                    gone = one.audit(comparison, &mut counts).await;
                     counts.duration_ms = millis(begun.elapsed());
                 }
             }
@@ -119,6 +120,7 @@ struct One<'a> {
     auditing: &'a Auditing<'a>,
     number: usize,
     rule: &'a SweepRule,
+    collection: Option<&'a Collection>,
 }
 
 impl One<'_> {
@@ -137,6 +139,7 @@ impl One<'_> {
             create_index: create_index(self.rule),
             native_comparison,
             ignored_ttl_count: None,
+            native_troubles: None,
         };
         let measured = tokio::select! {
             measured = self.measure(counts, &mut audit) => Some(measured),
@@ -190,7 +193,29 @@ impl One<'_> {
             }
             _ => self.figure("cost", ask::examined(deployment, selection), counts).await?.flatten(),
         };
+        if let Some(collection) = self.collection {
+            audit.native_troubles = Some(self.native_troubles(collection, counts).await?);
+        }
         Ok(())
+    }
+
+    /// Returns the native settings of the collection that are set and do not do their work.
+    async fn native_troubles(&self, collection: &Collection, counts: &mut Counts) -> Result<Vec<NativeTrouble>> {
+        let deployment = self.auditing.deployment;
+        let mut troubles = Vec::new();
+        for ttl in collection.ttl().iter().filter(|ttl| ttl.scope != Scope::LastChange) {
+            let found = match ttl.deletes_after() {
+                Ok(setting) => {
+                    let asked = overdue::overdue(deployment, collection, ttl, setting);
+                    self.figure("documents overdue by native TTL", asked, counts).await?.flatten()
+                }
+                Err(_) => None,
+            };
+            let idle = ttl.idle(collection, &deployment.facts);
+            let idle = idle.or_else(|| troubles::of_count(found.as_ref()?, ttl, self.rule.selection.document_count));
+            troubles.extend(idle.map(|idle| troubles::trouble(ttl, idle, found.as_ref())));
+        }
+        Ok(troubles)
     }
 
     /// Counts the expired documents, as a dry run does.

@@ -43,7 +43,7 @@ fn offline(session: &Session) -> Result<Report, Failure> {
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
 async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions { as_of: None, allow_clock_skew: args.allow_clock_skew, approval: None };
+    let options = PlanOptions { as_of: None, allow_clock_skew: args.allow_clock_skew, asks_monitor: true, approval: None };
     let (deployment, plan) = prepare::plan(session, &options).await?;
     let granted = async {
         let asked = privileges::ask(&deployment).await;

@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
+use tracing::warn;
+
 use super::outputs::{SingleOutput, deliver_single};
 use super::session::Session;
 use super::{confirm, prepare};
@@ -16,7 +18,7 @@ use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row}
 use crate::plan::guard;
 use crate::policy::only::Only;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
-use crate::server::{Deployment, catalog, native_ttl};
+use crate::server::{Deployment, catalog, native_ttl, overdue};
 use crate::text::plural;
 
 /// Runs the command and writes its report. Returns the exit code.
@@ -68,7 +70,11 @@ async fn unless_stopped<T>(session: &Session, work: impl Future<Output = Result<
 async fn look(session: &Session) -> Result<(Deployment, Vec<Difference>), Failure> {
     let only = Only(&session.options.only);
     only.rules(&session.policy)?;
-    let deployment = prepare::connect(session, "nothing was changed").await?;
+    let mut deployment = prepare::connect(session, "nothing was changed").await?;
+    deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
+    if let Some(why) = deployment.facts.ttl_monitor.why_off() {
+        warn!("{why}: no TTL setting of this server deletes anything");
+    }
     let differences = compare(session, &only, &deployment).await?;
     if differences.is_empty() { Err(only.nothing_selected(&session.policy).into()) } else { Ok((deployment, differences)) }
 }
@@ -84,6 +90,7 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
     // All rules take part: a setting is extra only if none of them corresponds to it.
     let rules: Vec<_> = session.policy.rules.iter().collect();
     let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version);
+    diff::note_idle(&mut differences, &catalog, &deployment.facts);
     differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
     Ok(differences)
 }

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::{NothingSelected, Only};
-use crate::server::{Deployment, catalog, connect};
+use crate::server::{Deployment, catalog, connect, overdue};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
@@ -30,6 +30,8 @@ pub(super) struct PlanOptions<'a> {
     /// Instant of the plan; `None`: the server's clock.
     pub as_of: Option<DateTime>,
     pub allow_clock_skew: bool,
+    /// Whether to ask for the server's TTL monitor, for commands that are there to look.
+    pub asks_monitor: bool,
     /// The approval to hold the plan against, and its maximum age.
     pub approval: Option<(&'a Approval, Duration)>,
 }
@@ -45,7 +47,10 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     let only = Only(&session.options.only);
     let rules = only.rules(&session.policy)?;
     let connection = &session.policy.connection;
-    let deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
+    let mut deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
+    if options.asks_monitor {
+        deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
+    }
     let _ = session.connected.set(deployment.clone());
     let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await

@@ -86,6 +86,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         None => None,
     };
     let options = PlanOptions {
+        asks_monitor: false,
         as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
         allow_clock_skew: args.allow_clock_skew,
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),

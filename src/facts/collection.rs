@@ -23,7 +23,7 @@ pub struct Collection {
     pub collation: Option<Document>,
     /// `expireAfterSeconds` of the collection itself.
     pub expire_after_seconds: Option<Bson>,
-    /// Empty for a view, and for a time-series collection that is only swept: a sweep finds buckets by their `_id`.
+    /// Empty for a view, and for a time-series collection whose indexes the user may not see: a sweep finds buckets by their `_id`.
     pub indexes: Vec<IndexFacts>,
 }
 
@@ -48,6 +48,9 @@ pub struct TimeSeries {
     pub bucket_max_span_seconds: Option<i64>,
     /// Whether the deployment shows the collection of the buckets.
     pub shows_buckets: bool,
+    /// Whether there are measurements before 1970 or after 2038; `None` if that was not looked at, because the collection has no native TTL, or
+    /// could not be seen.
+    pub extended_times: Option<bool>,
 }
 
 /// Figures that only a sweep needs, and that cost more commands. Those of a time-series collection are the figures of its buckets.

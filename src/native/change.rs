@@ -49,6 +49,9 @@ pub fn alter(collection: &Collection, native: &NativeTtl, target: &TtlTarget) ->
         (Some(index), seconds) if collection.kind == CollectionKind::CosmosRu => {
             Ok(replace_index(collection, index, target, seconds))
         }
+        (Some(index), _) if is_series(collection) => Err(format!(
+            "the server changes no TTL index of a time-series collection: drop `{index}`, and `sweeper native apply` creates it again"
+        )),
         (Some(index), Some(seconds)) => Ok(modify_index(collection, index, seconds)),
         (Some(index), None) => Err(format!(
             "the rule is disabled, and a TTL index cannot be switched off: drop `{index}`, and create it without expireAfterSeconds if queries use it"
@@ -82,11 +85,19 @@ pub fn create(
         Some(index) if wire_version < PLAIN_TO_TTL => Err(format!(
             "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it again"
         )),
+        Some(index) if is_series(collection) => Err(format!(
+            "the index `{index}` without expireAfterSeconds is in the way, and the server changes no index of a time-series collection into a \
+             TTL index; drop it, and this creates it again"
+        )),
         Some(index) => Ok(modify_index(collection, index, seconds)),
         None => {
             Ok(change(collection, vec![create_index(collection, target, seconds, free_name(collection, &target.field, planned))]))
         }
     }
+}
+
+fn is_series(collection: &Collection) -> bool {
+    matches!(collection.kind, CollectionKind::TimeSeries(_))
 }
 
 /// Finds an index without expireAfterSeconds on the same field with the same filter. The server accepts no TTL index in addition to such an

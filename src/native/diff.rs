@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::change::{self, Change, is_same_filter};
 use super::target::{TtlTarget, target};
-use crate::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope};
+use crate::facts::{Catalog, Collection, CollectionKind, IdleReason, NativeTtl, Scope, ServerFacts};
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 
@@ -84,6 +84,20 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32) -> Vec<Differ
         differences.extend(left.map(|(_, native)| extra(collection, native)));
     }
     differences
+}
+
+/// Adds the reason to each setting that equals its rule, or differs from it, and by which the server deletes nothing all the same. A monitor that
+/// is off concerns every setting, and is left to the caller.
+pub fn note_idle(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
+    for difference in differences.iter_mut().filter(|difference| matches!(difference.state, State::Same | State::Differs)) {
+        let collection = catalog.collections.iter().find(|collection| collection.namespace == difference.namespace);
+        let idle = difference.native.as_ref().zip(collection).and_then(|(native, collection)| native.idle(collection, server));
+        let idle = idle.filter(|idle| idle.reason != IdleReason::MonitorOff);
+        if let Some(idle) = idle {
+            let why = format!("the server deletes nothing by it: {}", idle.detail);
+            difference.reason = Some(difference.reason.take().map_or(why.clone(), |reason| format!("{reason}; {why}")));
+        }
+    }
 }
 
 fn pairs<'a>(rules: &[&'a Rule], catalog: &Catalog, wire_version: i32) -> Vec<Pair<'a>> {

@@ -2,7 +2,8 @@
 
 use bson::{Bson, Document};
 
-use crate::facts::{Collection, CollectionKind, LAST_CHANGE, Scope};
+use crate::facts::{Collection, CollectionKind, LAST_CHANGE, Scope, TimeSeries};
+use crate::plan::buckets::of_meta;
 use crate::policy::{DateFormat, Rule};
 
 /// Wire version of MongoDB 6.0, from which the filter of a partial index may have `$or`, `$in` and a nested `$and`.
@@ -10,6 +11,9 @@ const PARTIAL_OR: i32 = 17;
 
 /// Wire version of MongoDB 7.1, from which a capped collection may have a TTL index.
 const CAPPED_TTL: i32 = 22;
+
+/// Wire version of MongoDB 7.0, from which a time-series collection may have a TTL index with a filter on its metaField.
+const PARTIAL_SERIES: i32 = 21;
 
 /// A rule as a native TTL setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,10 +59,13 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
         CollectionKind::TimeSeries(series) if *field != series.time_field => {
             return Err(format!("a time-series collection expires only by its timeField `{}`", series.time_field));
         }
-        CollectionKind::TimeSeries(_) if partial.is_some() => {
-            return Err("a time-series collection has one expireAfterSeconds for all of it, without a filter".into());
-        }
-        CollectionKind::TimeSeries(_) => Scope::TimeSeries,
+        CollectionKind::TimeSeries(series) => match &partial {
+            None => Scope::TimeSeries,
+            Some(filter) => {
+                can_select_buckets(filter, rule, series, wire_version)?;
+                Scope::Index
+            }
+        },
         CollectionKind::Clustered if is_id && partial.is_some() => {
             return Err("a clustered collection has one expireAfterSeconds for all of it, without a filter".into());
         }
@@ -72,6 +79,23 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     let collation = rule.collation.as_ref().or(collection.collation.as_ref()).filter(|_| partial.is_some()).cloned();
     let seconds = rule.expire_after_seconds.filter(|_| rule.enabled).map(i64::from);
     Ok(TtlTarget { scope, field: field.clone(), seconds, partial, collation })
+}
+
+/// Checks that a partial TTL index can select the buckets of a time-series collection.
+///
+/// Source: MongoDB manual, "Add Secondary Indexes to Time Series Collections"; mongod 7.0.28 refuses a collation.
+///
+/// Errors: the reason why it cannot.
+fn can_select_buckets(filter: &Document, rule: &Rule, series: &TimeSeries, wire_version: i32) -> Result<(), String> {
+    if wire_version < PARTIAL_SERIES {
+        return Err(
+            "before MongoDB 7.0 a time-series collection has one expireAfterSeconds for all of it, without a filter".into()
+        );
+    }
+    if rule.collation.is_some() {
+        return Err("a partial TTL index of a time-series collection takes no collation".into());
+    }
+    of_meta(filter, series.meta_field.as_deref()).map(|_| ())
 }
 
 /// Returns the setting for Azure Cosmos DB (RU), where a document expires by the time of its last change, or by its own `ttl`.

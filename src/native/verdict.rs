@@ -5,11 +5,11 @@ use bson::Bson;
 use super::diff::{Difference, State};
 use super::{notes, own_ttl};
 use crate::audit::figures::{NativeComparison, NativeState};
-use crate::facts::{CollectionKind, NativeTtl};
+use crate::facts::{CollectionKind, NativeTtl, ServerFacts};
 use crate::plan::PlannedRule;
 
 /// Returns whether native TTL does what the rule does, with a sentence; `None` if the two were not compared.
-pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<NativeComparison> {
+pub fn verdict(planned: &PlannedRule, differences: &[Difference], server: &ServerFacts) -> Option<NativeComparison> {
     let is_mine = |difference: &&Difference| {
         difference.namespace == planned.namespace && difference.rule.as_ref().is_some_and(|rule| rule.name == planned.rule.name)
     };
@@ -28,7 +28,19 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference]) -> Option<Nati
         Some(reason) => format!("{text}; {reason}"),
         None => text,
     };
+    let idle = |native: &NativeTtl| planned.collection.as_ref().and_then(|collection| native.idle(collection, server));
+    let deletes_nothing = |native: &NativeTtl| {
+        idle(native)
+            .map(|idle| said(NativeState::None, with_reason(format!("{} deletes nothing: {}", native.name(), idle.detail))))
+    };
     let wanted = planned.rule.expire_after_seconds.map_or(-1, i64::from);
+    let meant = match (difference.state, &difference.native) {
+        (State::Same | State::Differs, native) => native.clone(),
+        _ => other(planned).map(|(native, _)| native),
+    };
+    if let Some(idle) = meant.as_ref().and_then(deletes_nothing) {
+        return Some(idle);
+    }
     Some(match (difference.state, &difference.native, other(planned)) {
         (State::Same, Some(native), _) => {
             said(NativeState::Same, with_reason(format!("{} deletes after {} s", place(native), value(native))))

@@ -84,7 +84,7 @@ pub fn select(
 }
 
 /// Returns the greatest `_id` of a bucket whose earliest measurement is at or before the threshold. It only bounds the walk; `control.max` decides.
-fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
+pub fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
     let threshold = as_of.timestamp_millis().div_euclid(1000) - expire_after_seconds.map_or(0, i64::from);
     // Before 1970 nothing is swept, not even the bucket with the least `_id` of all.
     let Ok(seconds) = u32::try_from(threshold.min(i64::from(u32::MAX))) else { return ObjectId::from_bytes([0; 12]) };
@@ -94,7 +94,7 @@ fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
 /// Rewrites a filter on the metaField for the buckets, which hold that field under `meta`.
 ///
 /// Errors: the filter selects by another field.
-fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, String> {
+pub fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, String> {
     let Some(meta_field) = meta_field else {
         return Err("`filter`: this time-series collection has no metaField, and a bucket can be selected by nothing else".into());
     };

@@ -1,29 +1,33 @@
-//! Warnings about native TTL settings, by which the server deletes in addition to the rule.
+//! Warnings about native TTL settings: the server deletes in addition to the rule, or is meant to and does not.
 
 use bson::Bson;
 
-use crate::facts::{Collection, LAST_CHANGE};
-use crate::values::integer;
+use crate::facts::{Collection, NativeTtl, Scope, ServerFacts};
 
-/// Returns a warning about the TTL of a clustered or time-series collection itself.
-pub(super) fn own_warning(collection: &Collection) -> Option<String> {
-    let seconds = collection.expire_after_seconds.as_ref().and_then(integer)?;
-    Some(format!("the collection's own expireAfterSeconds ({seconds}) deletes from it as well"))
+/// Returns a warning about each native setting by which the server deletes, or is meant to delete, what the rule could delete. `field` is the
+/// rule's, or the timeField.
+pub(super) fn warnings(field: &str, collection: &Collection, server: &ServerFacts) -> Vec<String> {
+    collection.ttl().iter().filter(|ttl| concerns(ttl, field)).map(|ttl| warning(ttl, collection, server)).collect()
 }
 
-/// Returns a warning about a TTL index on the rule's field or on the time of the last change.
-pub(super) fn warning(field: &str, collection: &Collection) -> Option<String> {
-    let (index, on, seconds) = collection.indexes.iter().find_map(|index| match index.key.as_slice() {
-        [(on, _)] if on == field || on == LAST_CHANGE => Some((index, on, index.expire_after_seconds.as_ref()?)),
-        _ => None,
-    })?;
-    Some(if on == field {
-        format!("the TTL index `{}` (expireAfterSeconds {seconds}) deletes from this collection as well", index.name)
-    } else if matches!(seconds, Bson::Int32(-1) | Bson::Int64(-1)) {
-        "the service's own TTL is on and deletes documents by their own `ttl` as well".into()
-    } else {
-        format!(
-            "the service's own TTL also deletes documents, {seconds} s after their last change, or as long as their own `ttl` says"
-        )
-    })
+fn concerns(ttl: &NativeTtl, field: &str) -> bool {
+    ttl.scope == Scope::LastChange || matches!(ttl.key.as_slice(), [(on, _)] if on == field)
+}
+
+fn warning(ttl: &NativeTtl, collection: &Collection, server: &ServerFacts) -> String {
+    let seconds = &ttl.expire_after_seconds;
+    if ttl.scope == Scope::LastChange {
+        return match seconds {
+            Bson::Int32(-1) | Bson::Int64(-1) => {
+                "the service's own TTL is on and deletes documents by their own `ttl` as well".into()
+            }
+            _ => format!("the service's own TTL also deletes documents, {seconds} s after their last change"),
+        };
+    }
+    let name = ttl.name();
+    match ttl.idle(collection, server) {
+        Some(idle) => format!("{name} deletes nothing: {}", idle.detail),
+        None if ttl.index.is_none() => format!("{name} deletes from it as well"),
+        None => format!("{name} deletes from this collection as well"),
+    }
 }

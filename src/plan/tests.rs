@@ -1,7 +1,7 @@
 use bson::{Bson, doc};
 
 use super::*;
-use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology};
+use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology, TtlMonitor};
 use crate::flavor::Flavor;
 use crate::policy::parse::parse;
 
@@ -19,6 +19,7 @@ fn server(clock_skew_ms: i64) -> ServerFacts {
         hosts: vec!["h:27017".into()],
         local_time: DateTime::from_millis(NOW),
         clock_skew_ms,
+        ttl_monitor: TtlMonitor::Unknown,
     }
 }
 
@@ -44,7 +45,7 @@ fn index(field: &str) -> IndexFacts {
 }
 
 fn series() -> TimeSeries {
-    TimeSeries { time_field: "t".into(), meta_field: None, bucket_max_span_seconds: None, shows_buckets: true }
+    TimeSeries { time_field: "t".into(), shows_buckets: true, ..TimeSeries::default() }
 }
 
 /// Plans one rule with these keys over one namespace.

@@ -70,6 +70,8 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
             .as_ref()
             .map(|native| fold(&format!("native TTL: {}: {}", native.state, clean(&native.detail)), indent)),
     );
+    let troubles = audit.native_troubles.iter().flatten();
+    lines.extend(troubles.map(|trouble| fold(&format!("native TTL does nothing: {}", clean(&trouble.words())), indent)));
     lines
 }
 

@@ -48,7 +48,7 @@ const COLUMNS: [&str; 38] = [
 ];
 
 /// Names of the further columns of an audit, in the order of [`audit_cells`].
-const AUDIT_COLUMNS: [&str; 11] = [
+const AUDIT_COLUMNS: [&str; 12] = [
     "sampling",
     "newestExpired",
     "ageHistogram",
@@ -60,6 +60,7 @@ const AUDIT_COLUMNS: [&str; 11] = [
     "createIndex",
     "nativeComparison",
     "ignoredTtlCount",
+    "nativeTroubles",
 ];
 
 /// Returns the report as CSV, with further columns for an audit.
@@ -167,6 +168,7 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
         create_index,
         native_comparison,
         ignored_ttl_count,
+        native_troubles,
     } = audit;
     [
         list(sampling, |s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent)),
@@ -183,6 +185,7 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
         known(create_index.as_ref()),
         list(native_comparison, |native| format!("{}: {}", native.state, native.detail)),
         known(*ignored_ttl_count),
+        list(native_troubles.iter().flatten(), |trouble| trouble.words()),
     ]
 }
 

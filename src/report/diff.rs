@@ -216,6 +216,7 @@ fn forecast(audit: &AuditReport) -> Option<u64> {
         create_index: _,
         native_comparison: _,
         ignored_ttl_count: _,
+        native_troubles: _,
     } = audit;
     Some(forecast.as_ref()?.iter().map(|day| day.count).sum())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures_util::{StreamExt, stream};
 
@@ -158,6 +159,7 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
                 meta_field: series.get_str("metaField").ok().map(str::to_owned),
                 bucket_max_span_seconds: integer_in(&series, "bucketMaxSpanSeconds"),
                 shows_buckets: listed.contains(namespace.buckets().collection.as_str()),
+                extended_times: None,
             })
         }
         _ if options.get_bool("capped").unwrap_or(false) => CollectionKind::Capped,
@@ -178,8 +180,30 @@ async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result
     if collection.kind == CollectionKind::View {
         return Ok(Some(collection));
     }
-    let entries = index_entries(deployment, &collection.namespace).await?;
-    Ok(entries.map(|entries| Collection { indexes: entries.iter().filter_map(index).collect(), ..collection }))
+    let Some(entries) = index_entries(deployment, &collection.namespace).await? else { return Ok(None) };
+    let mut collection = Collection { indexes: entries.iter().filter_map(index).collect(), ..collection };
+    let with_ttl = !collection.ttl().is_empty();
+    let buckets = collection.storage();
+    if let CollectionKind::TimeSeries(series) = &mut collection.kind
+        && with_ttl
+        && series.shows_buckets
+    {
+        series.extended_times = extended_times(deployment, &buckets).await;
+    }
+    Ok(Some(collection))
+}
+
+/// Tells whether a bucket has times before 1970 or after 2038; `None` if the user may not look.
+///
+/// The seconds in the `_id` of such a bucket have their first bit set. Times before 1902 and after 2106 wrap around and are not seen, and neither
+/// are those in a bucket that begins before 2038. mongod looks no closer when it opens a collection
+/// (`src/mongo/db/timeseries/timeseries_extended_range.cpp`).
+async fn extended_times(deployment: &Deployment, buckets: &Namespace) -> Option<bool> {
+    let mut first = [0; 12];
+    first[0] = 0x80;
+    let find = Query::find(buckets, doc! { "_id": { "$gte": ObjectId::from_bytes(first) } });
+    let found = find.projection(doc! { "_id": 1 }).limit(1).all(deployment).await;
+    found.ok().map(|found| !found.is_empty())
 }
 
 /// Reads an entry of listIndexes.
@@ -242,7 +266,11 @@ async fn look(deployment: &Deployment, listed: Collection) -> Seen {
 
 /// Does the same as [`look`]; `None` if the collection was dropped since it was listed.
 async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
-    let collection = if is_series { Some(listed) } else { with_indexes(deployment, listed).await? };
+    let collection = match with_indexes(deployment, listed.clone()).await {
+        // A sweep finds buckets by their `_id`; the indexes only show what the server's own TTL does.
+        Err(cause) if is_series && cause.is_unauthorized() => Some(listed),
+        read => read?,
+    };
     let Some(collection) = collection else { return Ok(None) };
     match figures::of(deployment, &collection).await {
         Ok(figures) => Ok(Some((collection, figures))),

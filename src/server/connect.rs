@@ -13,7 +13,7 @@ use super::meter::Meter;
 use super::retry::{Retries, retry};
 use super::transport::{ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout, uri};
-use crate::facts::{ServerFacts, Topology};
+use crate::facts::{ServerFacts, Topology, TtlMonitor};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
 use crate::values::integer_in;
@@ -132,6 +132,7 @@ async fn ask(
         hosts: if hosts.is_empty() { seeds } else { hosts },
         local_time,
         clock_skew_ms: DateTime::from_system_time(middle).timestamp_millis() - local_time.timestamp_millis(),
+        ttl_monitor: TtlMonitor::Unknown,
     })
 }
 

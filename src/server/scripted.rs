@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::error::ServerError;
 use super::transport::{Batches, ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout};
-use crate::facts::{ServerFacts, Topology};
+use crate::facts::{ServerFacts, Topology, TtlMonitor};
 use crate::flavor::Flavor;
 
 /// The answer to one request.
@@ -58,6 +58,7 @@ impl Script {
                 hosts: Vec::new(),
                 local_time: DateTime::from_millis(0),
                 clock_skew_ms: 0,
+                ttl_monitor: TtlMonitor::Unknown,
             },
             comment: "sweeper test".into(),
             write_concern: doc! { "w": "majority" },

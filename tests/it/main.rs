@@ -14,6 +14,7 @@ mod archive {
 
 mod audit {
     mod figures;
+    mod idle_native;
     mod run;
     mod said;
     mod sample;
@@ -75,6 +76,7 @@ mod native {
     mod diff;
     mod import;
     mod import_text;
+    mod partial_series;
 }
 
 mod policy {

@@ -131,6 +131,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(ignored) = audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
                 (fact("with a ttl that does not count", html! { (count(ignored)) }))
             }
+            @for trouble in audit.iter().filter_map(|audit| audit.native_troubles.as_ref()).flatten() {
+                (fact("native TTL that does nothing", html! { (name(&trouble.words())) }))
+            }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
                 @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {

@@ -103,7 +103,11 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
         "a capped collection takes no TTL index before MongoDB 7.1",
         "a view holds no documents of its own",
         "a time-series collection expires only by its timeField `t`",
-        "a time-series collection has one expireAfterSeconds for all of it, without a filter",
+        if version(db).await.major < 7 {
+            "before MongoDB 7.0 a time-series collection has one expireAfterSeconds for all of it, without a filter"
+        } else {
+            "`filter`: this time-series collection has no metaField, and a bucket can be selected by nothing else"
+        },
         "a clustered collection has one expireAfterSeconds for all of it, without a filter",
         "no such namespace",
         "the rule `l` wants the same setting with another value, and the server takes one of them",

@@ -2,7 +2,7 @@
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
-use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, Topology};
+use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, Topology, TtlMonitor};
 use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::native::import::{self, ImportSource, Imported};
 use ttl_sweeper::policy::namespace::Namespace;
@@ -21,6 +21,7 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
         hosts: Vec::new(),
         local_time: DateTime::from_millis(0),
         clock_skew_ms: 0,
+        ttl_monitor: TtlMonitor::Unknown,
     };
     let index = IndexFacts {
         name: "i".into(),
