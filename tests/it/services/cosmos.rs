@@ -283,6 +283,14 @@ async fn an_account_that_is_too_old_is_explained() {
 }
 
 #[tokio::test]
+async fn an_account_without_types_in_its_replies_is_known_by_its_set() {
+    let proxied = account(CosmosRu { shows_types: false, ..CosmosRu::default() }).await;
+    let report = sweep(&proxied, RULE).await;
+    assert_swept(&proxied, &report).await;
+    assert_eq!(report.json["server"]["recognisedBy"], "the replica set `globaldb`");
+}
+
+#[tokio::test]
 async fn the_policy_can_name_the_service() {
     let proxied = account(CosmosRu::default()).await;
     let policy = format!(

@@ -48,6 +48,9 @@ pub(crate) struct CosmosRu {
     pub api_version: &'static str,
     /// Whether `hello` is refused, as accounts of version 7.0 do: eclipse-basyx/basyx-java-server-sdk#452.
     pub refuses_hello: bool,
+    /// Whether `hello` and `buildInfo` have `_t`. The replies that show it are those of versions 3.2 and 3.4; that later versions keep
+    /// it is an assumption.
+    pub shows_types: bool,
     /// Units per second of each container; `None` for no limit.
     pub units_per_second: Option<f64>,
     /// Units per second for the account's metadata. "Azure Cosmos DB service quotas": 240.
@@ -80,6 +83,7 @@ impl Default for CosmosRu {
         Self {
             api_version: "4.2",
             refuses_hello: false,
+            shows_types: true,
             units_per_second: None,
             metadata_units_per_second: Some(240.0),
             second: Duration::from_secs(1),
@@ -152,7 +156,7 @@ impl Account {
                 let theirs = call.forward().await?;
                 Ok(replies::hello(&self.settings, call, &theirs))
             }
-            "buildInfo" | "buildinfo" => Ok(replies::build_info(self.settings.api_version)),
+            "buildInfo" | "buildinfo" => Ok(replies::build_info(&self.settings)),
             "getLastRequestStatistics" => Ok(replies::statistics(call.last.as_ref())),
             "explain" => Ok(replies::explained(call)),
             name if FREE.contains(&name) => call.forward().await,

@@ -33,23 +33,28 @@ fn wire_version(api_version: &str) -> i32 {
 /// Returns the reply to `hello`. The shape is from laravel-mongodb#1492. `helloOk` is omitted, so that drivers keep sending
 /// `isMaster`: some accounts do not know `hello` before the user has authenticated (MicrosoftDocs/azure-dev-docs#1260).
 pub(super) fn hello(settings: &CosmosRu, call: &Call<'_>, theirs: &Document) -> Document {
-    doc! {
-        "_t": "IsMasterResponse", writable(&call.name): true, "maxBsonObjectSize": 16_777_216,
+    let reply = doc! {
+        writable(&call.name): true, "maxBsonObjectSize": 16_777_216,
         "maxMessageSizeBytes": MAX_MESSAGE_BYTES, "maxWriteBatchSize": MAX_WRITES, "localTime": theirs.get("localTime"),
         "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0, "maxWireVersion": wire_version(settings.api_version),
         "tags": { "region": "West Europe" }, "hosts": [call.host], "setName": "globaldb", "setVersion": 1,
         "primary": call.host, "me": call.host, "readOnly": false, "ok": 1.0,
-    }
+    };
+    typed(settings, "IsMasterResponse", reply)
+}
+
+/// Puts the type of a reply in front, if the account shows it.
+fn typed(settings: &CosmosRu, name: &str, reply: Document) -> Document {
+    let name = settings.shows_types.then(|| ("_t".to_owned(), name.into()));
+    name.into_iter().chain(reply).collect()
 }
 
 /// Returns the reply to `buildInfo`. Source of `_t`: mongolite#167.
-pub(super) fn build_info(api_version: &str) -> Document {
-    let version = format!("{api_version}.0");
+pub(super) fn build_info(settings: &CosmosRu) -> Document {
+    let version = format!("{}.0", settings.api_version);
     let parts: Vec<i32> = version.split('.').filter_map(|part| part.parse().ok()).chain([0]).collect();
-    doc! {
-        "_t": "BuildInfoResponse", "version": version, "versionArray": parts, "bits": 64, "maxBsonObjectSize": 16_777_216,
-        "ok": 1.0,
-    }
+    let reply = doc! { "version": version, "versionArray": parts, "bits": 64, "maxBsonObjectSize": 16_777_216, "ok": 1.0 };
+    typed(settings, "BuildInfoResponse", reply)
 }
 
 /// Answers `GetCollection`. Source: "Use MongoDB extension commands".
