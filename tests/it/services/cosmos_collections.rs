@@ -233,3 +233,17 @@ async fn native_ttl_hides_at_once_and_deletes_later() {
     proxied.run(off()).await.unwrap();
     assert_eq!(ids().await, &(&visible - &id_set(["never"])) | &id_set(["none"]));
 }
+
+#[tokio::test]
+async fn one_field_of_a_collection_has_ttl() {
+    let ttl = |field: &str| {
+        doc! { "createIndexes": "c", "indexes": [{ "key": { field: 1 }, "name": format!("{field}_1"), "expireAfterSeconds": 60 }] }
+    };
+    for (first, second) in [("at", "_ts"), ("_ts", "at"), ("at", "until")] {
+        let proxied = Proxied::cosmos(CosmosRu { ttl_on_custom_path: true, ..CosmosRu::default() }, 1).await;
+        proxied.run(ttl(first)).await.unwrap();
+        let (code, text) = refused(proxied.run(ttl(second)).await);
+        assert!(code == 67 && text.contains("Only one field"), "{first} {second}: {text}");
+        proxied.run(ttl(first)).await.unwrap();
+    }
+}

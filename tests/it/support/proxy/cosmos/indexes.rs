@@ -1,6 +1,6 @@
 //! Indexes: the one on `_ts`, which sets native TTL and does not exist on mongod, and the form of the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -76,6 +76,11 @@ impl Indexes {
             let text = "The 'expireAfterSeconds' option is supported on '_ts' field only.";
             return Ok(errors::of_cosmos(2, "BadValue", text));
         }
+        if self.fields_with_ttl(call, namespace).await?.len() > 1 {
+            // "Supported features", Custom TTL: only one field in a collection can have a TTL. The code is an assumption.
+            let text = "Only one field in a collection can have a TTL set on it.";
+            return Ok(errors::of_cosmos(67, "CannotCreateIndex", text));
+        }
         for spec in on_ts {
             let ttl = match spec.get("expireAfterSeconds").map(|_| whole(&spec, "expireAfterSeconds")) {
                 None => TtlOnTs::Off,
@@ -99,6 +104,17 @@ impl Indexes {
         }
         call.command.insert("indexes", others);
         call.forward().await
+    }
+
+    /// Returns the fields that would have a TTL once the indexes of a command are created.
+    async fn fields_with_ttl(&self, call: &mut Call<'_>, namespace: &str) -> io::Result<BTreeSet<String>> {
+        let list = doc! { "listIndexes": call.command.get("createIndexes"), "$db": call.command.get("$db") };
+        let there = call.upstream.run(&list).await?;
+        let there = there.get_document("cursor").ok().into_iter().flat_map(|cursor| documents(cursor, "firstBatch"));
+        let with_ttl = there.chain(documents(&call.command, "indexes")).filter(|spec| spec.contains_key("expireAfterSeconds"));
+        let fields = with_ttl.filter_map(|spec| spec.get_document("key").ok()?.keys().next().cloned());
+        let on_ts = matches!(self.ttl(namespace), Some(TtlOnTs::Seconds(_))).then(|| "_ts".to_owned());
+        Ok(fields.chain(on_ts).collect())
     }
 
     /// Drops the index on `_ts`, or lets mongod drop another one. Documents that had expired and were not deleted yet are seen again:
