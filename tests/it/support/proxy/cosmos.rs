@@ -201,6 +201,7 @@ impl Account {
                 let reply = call.forward().await?;
                 Ok(self.containers.listed(call.command.get_str("$db").unwrap_or_default(), reply))
             }
+            // That the count includes documents which have expired and are not deleted yet is an assumption.
             "collStats" => {
                 let mut reply = call.forward().await?;
                 reply.insert("ns", namespace);

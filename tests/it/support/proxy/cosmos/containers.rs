@@ -99,7 +99,7 @@ impl Containers {
         doc! { "$and": [of_stored(filter), { "$expr": { "$not": [expired(ttl)] } }] }
     }
 
-    /// Returns the stored form of a document.
+    /// Returns the stored form of a document. That a document without a value for the shard key is taken is an assumption.
     pub(super) fn document(&self, namespace: &str, document: &Document) -> Document {
         if !self.is_held(namespace) {
             return document.clone();

@@ -109,6 +109,7 @@ impl Account {
         let loaded = self.loaded(call.upstream, namespace, &filter).await?;
         let first =
             |stage: &str| stages.iter().find(|found| !found.contains_key("$match")).map(|found| found.contains_key(stage));
+        // That a pipeline loads only as many as it begins by taking, and otherwise all that its first filters leave, is an assumption.
         let head = |count: Option<i64>| {
             let count = usize::try_from(count.unwrap_or(0)).unwrap_or(0);
             &loaded[..loaded.len().min(count)]
