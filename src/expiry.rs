@@ -35,6 +35,9 @@ pub struct Expiry {
     pub ttl_field: Option<String>,
     /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
     pub not_before_1970: bool,
+    /// Whether the date is looked up by an expression as well, which no index serves: an index of the DocumentDB engine on `a.b` also holds a
+    /// field whose name is literally `a.b`, which no rule means.
+    pub checks_path: bool,
     /// A further predicate that has to hold as well.
     pub filter: Option<Document>,
     /// The instant at which the run judges expiry.
@@ -70,6 +73,9 @@ impl Expiry {
     /// Returns the whole predicate with a condition on the date in place of the bound that [`Self::latest`] sets; it must imply that bound.
     fn predicate_with(&self, dated: Document) -> Document {
         let mut all = vec![dated];
+        if self.checks_path {
+            all.push(doc! { "$expr": { "$lte": [{ "$ifNull": [self.earliest(), Bson::MaxKey] }, self.latest_key()] } });
+        }
         if let Some(mut none_of) = self.wrong_unit() {
             // A Decimal128 does not count as an epoch number, but would compare as one.
             none_of.push(doc! { &self.field: { "$type": "decimal" } });

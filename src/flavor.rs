@@ -54,6 +54,15 @@ impl Flavor {
         }
     }
 
+    /// Returns the product's own name.
+    pub fn product(self) -> &'static str {
+        match self {
+            Flavor::MongoDb => "MongoDB",
+            Flavor::CosmosRu => "Azure Cosmos DB for MongoDB (RU)",
+            Flavor::DocumentDb => "DocumentDB",
+        }
+    }
+
     /// Returns the capabilities of a server of this flavor and wire version; 8 is the version of MongoDB 4.2, 9 of 4.4.
     pub fn capabilities(self, wire_version: i32) -> Capabilities {
         match self {
@@ -72,8 +81,12 @@ impl Flavor {
                 cursors: true,
                 member_status: true,
                 parameters: true,
+                indexes_literal_names: false,
                 request_charge: false,
                 shard_keys: ShardKeys::InConfig,
+                // From MongoDB 5.1.
+                plain_to_ttl: if wire_version >= 14 { PlainToTtl::Modified } else { PlainToTtl::ByHand },
+                shows_privileges: true,
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
@@ -96,8 +109,11 @@ impl Flavor {
                 cursors: false,
                 member_status: false,
                 parameters: false,
+                indexes_literal_names: false,
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
+                plain_to_ttl: PlainToTtl::Replaced,
+                shows_privileges: false,
                 ttl_by_last_change: true,
                 concurrency: 1,
                 first_batch: 100,
@@ -123,8 +139,14 @@ impl Flavor {
                 cursors: true,
                 member_status: false,
                 parameters: false,
+                // Seen at version 0.108: a find along the index finds them, one without it does not.
+                indexes_literal_names: true,
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
+                // `coll_mod.c`: only an index with expireAfterSeconds can get another.
+                plain_to_ttl: PlainToTtl::Replaced,
+                // `constant.rs` of the gateway: the lists are empty, whoever is logged in.
+                shows_privileges: false,
                 ttl_by_last_change: false,
                 concurrency: 2,
                 first_batch: 500,
@@ -168,6 +190,11 @@ pub struct Capabilities {
     /// `getLastRequestStatistics` shows the cost of a request.
     pub request_charge: bool,
     pub shard_keys: ShardKeys,
+    /// An index on a dotted path also holds fields whose name is literally the path.
+    pub indexes_literal_names: bool,
+    pub plain_to_ttl: PlainToTtl,
+    /// `connectionStatus` names the user and its privileges.
+    pub shows_privileges: bool,
     /// Native TTL counts from `_ts`, the time of a document's last change.
     pub ttl_by_last_change: bool,
     /// Delete commands in flight unless the policy sets a number.
@@ -189,6 +216,17 @@ pub enum ShardKeys {
     InConfig,
     /// By the command `customAction: "GetCollection"`.
     ByGetCollection,
+}
+
+/// The way in which a plain index becomes a TTL index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlainToTtl {
+    /// By `collMod`.
+    Modified,
+    /// Dropped, and created again.
+    Replaced,
+    /// Only by a person, who decides when to do without the index: it may take long to build.
+    ByHand,
 }
 
 #[cfg(test)]

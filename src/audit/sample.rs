@@ -54,6 +54,7 @@ mod tests {
             expire_after_seconds: Some(3600),
             ttl_field: Some("ttl".into()),
             not_before_1970: false,
+            checks_path: false,
             filter: None,
             as_of: DateTime::from_millis(0),
         };

@@ -111,7 +111,7 @@ impl Auditing<'_> {
         let seen = plan.rules.iter().filter_map(|planned| planned.collection.as_deref());
         let seen: BTreeMap<_, _> = seen.map(|collection| (&collection.namespace, collection)).collect();
         let catalog = Catalog { collections: seen.into_values().cloned().collect(), unreadable: Vec::new() };
-        diff::diff(&rules, &catalog, self.deployment.facts.wire_version)
+        diff::diff(&rules, &catalog, self.deployment.facts.wire_version, self.deployment.facts.capabilities.plain_to_ttl)
     }
 }
 

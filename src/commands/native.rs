@@ -89,7 +89,7 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
     }
     // All rules take part: a setting is extra only if none of them corresponds to it.
     let rules: Vec<_> = session.policy.rules.iter().collect();
-    let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version);
+    let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version, deployment.facts.capabilities.plain_to_ttl);
     diff::note_idle(&mut differences, &catalog, &deployment.facts);
     differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
     Ok(differences)

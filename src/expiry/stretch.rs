@@ -23,11 +23,8 @@ impl Expiry {
     /// Returns the stretch of dates from `from` to `to`, both included, but to the latest date that can have expired at most. `None` if the
     /// range is empty, or the rule has no stretches: its dates are of another format, or a filter decides as well, which other indexes may
     /// serve.
-    ///
-    /// A dotted field has no stretch either: an index of the DocumentDB engine on `a.b` also holds a field whose name is literally `a.b`, which
-    /// no rule means, and a range would delete its document.
     pub(crate) fn stretch(&self, from: Option<DateTime>, to: DateTime) -> Option<Stretch> {
-        if self.format != DateFormat::Date || self.filter.is_some() || self.not_before_1970 || self.field.contains('.') {
+        if self.format != DateFormat::Date || self.filter.is_some() || self.not_before_1970 {
             return None;
         }
         let to = to.min(self.latest());
@@ -70,6 +67,7 @@ mod tests {
             expire_after_seconds: Some(60),
             ttl_field: None,
             not_before_1970: false,
+            checks_path: false,
             filter: None,
             as_of: at(THRESHOLD + 60_000),
         }
@@ -108,7 +106,6 @@ mod tests {
             Expiry { format: DateFormat::EpochMillis, ..rule() },
             Expiry { format: DateFormat::ObjectId, ..rule() },
             Expiry { not_before_1970: true, ..rule() },
-            Expiry { field: "a.b".into(), ..rule() },
         ] {
             assert_eq!(rule.stretch(None, at(5)), None, "{rule:?}");
         }

@@ -12,6 +12,7 @@ fn expiry(format: DateFormat) -> Expiry {
         expire_after_seconds: Some(60),
         ttl_field: None,
         not_before_1970: false,
+        checks_path: false,
         filter: None,
         as_of: DateTime::from_millis(NOW),
     }
@@ -65,6 +66,15 @@ fn predicates_of_dates_and_object_ids_are_one_bound() {
     let object_id = expiry(DateFormat::ObjectId).predicate();
     assert_eq!(object_id, doc! { "at": { "$lte": id("6b49d1c4ffffffffffffffff") } });
     assert_eq!(at(DateFormat::ObjectId, 0).predicate(), doc! { "at": { "$in": [] } });
+}
+
+#[test]
+fn a_path_that_is_checked_is_walked_by_an_expression_beside_its_bound() {
+    let checked = Expiry { field: "a.b".into(), checks_path: true, ..expiry(DateFormat::Date) };
+    let threshold = DateTime::from_millis(NOW - 60_000);
+    let earliest = doc! { "$ifNull": [checked.earliest(), Bson::MaxKey] };
+    let found = doc! { "$expr": { "$lte": [earliest, threshold] } };
+    assert_eq!(checked.predicate(), doc! { "$and": [{ "a.b": { "$lte": threshold } }, found] });
 }
 
 #[test]
@@ -140,7 +150,15 @@ fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
             for expire_after_seconds in [Some(60), None] {
                 let (field, ttl_field) = (field.to_owned(), ttl_field.map(str::to_owned));
                 let filter = Some(doc! { "kind": "x" });
-                let rule = Expiry { field, ttl_field, expire_after_seconds, filter, not_before_1970: true, ..expiry(format) };
+                let rule = Expiry {
+                    field,
+                    ttl_field,
+                    expire_after_seconds,
+                    filter,
+                    checks_path: true,
+                    not_before_1970: true,
+                    ..expiry(format)
+                };
                 let filters = [Some(rule.predicate()), rule.ttl_not_positive(), rule.implausible_epoch()];
                 let classes = rule.classes(rule.filter.as_ref(), &[1, 2, 3], &doc! { "n": 1 });
                 let stages = [filters.into_iter().flatten().collect(), rule.samples(10)].concat();

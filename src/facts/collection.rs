@@ -72,6 +72,7 @@ pub struct IndexFacts {
     pub partial: Option<Document>,
     pub hidden: bool,
     pub sparse: bool,
+    pub unique: bool,
     pub collation: Option<Document>,
     pub expire_after_seconds: Option<Bson>,
 }

@@ -163,6 +163,7 @@ mod tests {
                 partial: None,
                 hidden: false,
                 sparse: false,
+                unique: false,
                 collation: None,
                 expire_after_seconds: Some(value.clone()),
             };

@@ -5,11 +5,9 @@ use serde_json::Value;
 
 use super::target::TtlTarget;
 use crate::facts::{Collection, CollectionKind, IndexFacts, NativeTtl, Scope};
+use crate::flavor::PlainToTtl;
 use crate::plan::index::is_same_collation;
 use crate::policy::namespace::Namespace;
-
-/// Wire version of MongoDB 5.1, from which collMod can turn a plain index into a TTL index.
-const PLAIN_TO_TTL: i32 = 14;
 
 /// The commands that change one setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,7 +65,7 @@ pub fn create(
     collection: &Collection,
     target: &TtlTarget,
     seconds: i64,
-    wire_version: i32,
+    plain_to_ttl: PlainToTtl,
     planned: &[(TtlTarget, Change)],
 ) -> Result<Change, String> {
     if target.scope == Scope::LastChange {
@@ -81,16 +79,19 @@ pub fn create(
     if target.scope != Scope::Index {
         return Ok(modify_collection(collection, Some(seconds)));
     }
-    match plain_index(collection, target) {
-        Some(index) if wire_version < PLAIN_TO_TTL => Err(format!(
-            "the plain index `{index}` is in the way, and before MongoDB 5.1 no plain index becomes a TTL index; drop it, and this creates it again"
-        )),
-        Some(index) if is_series(collection) => Err(format!(
+    match (plain_index(collection, target), plain_to_ttl) {
+        (Some(index), _) if is_series(collection) => Err(format!(
             "the index `{index}` without expireAfterSeconds is in the way, and the server changes no index of a time-series collection into a \
              TTL index; drop it, and this creates it again"
         )),
-        Some(index) => Ok(modify_index(collection, index, seconds)),
-        None => {
+        (Some(index), PlainToTtl::Modified) => Ok(modify_index(collection, index, seconds)),
+        (Some(index), PlainToTtl::Replaced) if !has_further_options(collection, index) => {
+            Ok(replace_index(collection, index, target, Some(seconds)))
+        }
+        (Some(index), _) => Err(format!(
+            "the plain index `{index}` is in the way, and this server makes no TTL index of it; drop it, and this creates it again"
+        )),
+        (None, _) => {
             Ok(change(collection, vec![create_index(collection, target, seconds, free_name(collection, &target.field, planned))]))
         }
     }
@@ -109,6 +110,11 @@ pub fn plain_index<'a>(collection: &'a Collection, target: &TtlTarget) -> Option
             && is_same_filter(index.partial.as_ref(), index.collation.as_ref(), target)
     };
     collection.indexes.iter().find(serves).map(|index| index.name.as_str())
+}
+
+/// Whether an index has options that it would lose by being replaced.
+fn has_further_options(collection: &Collection, name: &str) -> bool {
+    collection.indexes.iter().any(|index| index.name == name && (index.unique || index.sparse || index.hidden))
 }
 
 /// Whether an index contains the same documents as the one of the target.

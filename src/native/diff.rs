@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::change::{self, Change, is_same_filter};
 use super::target::{TtlTarget, target};
 use crate::facts::{Catalog, Collection, CollectionKind, IdleReason, NativeTtl, Scope, ServerFacts};
+use crate::flavor::PlainToTtl;
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
 
@@ -59,7 +60,7 @@ struct Pair<'a> {
 }
 
 /// Compares rules with settings. The result is in the order of the rules, then of the namespaces; settings without a rule come last.
-pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32) -> Vec<Difference> {
+pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl: PlainToTtl) -> Vec<Difference> {
     let settings: Vec<Vec<NativeTtl>> = catalog.collections.iter().map(Collection::ttl).collect();
     let mut pairs = pairs(rules, catalog, wire_version);
     let taken = assign(&mut pairs, &settings);
@@ -74,7 +75,7 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32) -> Vec<Differ
         for pair in mine {
             let planned = &mut planned[pair.collection];
             let native = pair.found.map(|found| &settings[pair.collection][found]);
-            let difference = compare(pair, &catalog.collections[pair.collection], native, wire_version, planned);
+            let difference = compare(pair, &catalog.collections[pair.collection], native, plain_to_ttl, planned);
             planned.extend(difference.target.clone().zip(difference.change.clone()));
             differences.push(difference);
         }
@@ -161,7 +162,7 @@ fn compare(
     pair: &Pair,
     collection: &Collection,
     native: Option<&NativeTtl>,
-    wire_version: i32,
+    plain_to_ttl: PlainToTtl,
     planned: &[(TtlTarget, Change)],
 ) -> Difference {
     let row = |state, reason, change| Difference {
@@ -194,7 +195,7 @@ fn compare(
             Err(why) => row(State::Differs, Some(why), None),
         },
         (None, None) => row(State::Same, Some("the rule is disabled, and the server does not delete either".into()), None),
-        (None, Some(seconds)) => match change::create(collection, target, seconds, wire_version, planned) {
+        (None, Some(seconds)) => match change::create(collection, target, seconds, plain_to_ttl, planned) {
             Ok(change) => {
                 let is_by_index = matches!(target.scope, Scope::Index | Scope::LastChange);
                 let plain = is_by_index.then(|| change::plain_index(collection, target)).flatten();

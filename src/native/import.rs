@@ -70,7 +70,7 @@ fn head(source: &ImportSource) -> String {
     let server = source.server;
     let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
     format!(
-        "# Written by `sweeper import` on {at} from {uri}: MongoDB {version}{set}.\n\
+        "# Written by `sweeper import` on {at} from {uri}: {product} {version}{set}.\n\
          # Each rule deletes what the server deletes by the setting above it, unless a line there says otherwise. The server goes on with that; a document goes once.\n\
          # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
          # With this line, editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
@@ -80,6 +80,7 @@ fn head(source: &ImportSource) -> String {
          collections:\n",
         at = rfc3339(source.at),
         uri = comment(source.uri),
+        product = server.flavor.product(),
         version = comment(&server.version),
     )
 }

@@ -1,4 +1,4 @@
-//! Effects of a change on Azure Cosmos DB (RU) that no count shows.
+//! Effects of a change that no count shows: most of them on Azure Cosmos DB (RU).
 
 use super::change::Change;
 use super::target::TtlTarget;
@@ -7,13 +7,16 @@ use crate::facts::{NativeTtl, Scope};
 /// The cost of the service's own deletes. Source: Microsoft, "Time to Live (TTL) in Azure Cosmos DB".
 pub const COST: &str = "the service's own deletes take request units that are left over; a serverless account is billed for them";
 
-/// Returns sentences about the effects of a change; none on other services.
+/// Returns sentences about the effects of a change; none of one that only modifies an index.
 ///
 /// A document that has expired is invisible at once and deleted later, so that it reappears if TTL is switched off in between
 /// (MicrosoftDocs/azure-docs#24025).
 pub fn notes(change: &Change, native: Option<&NativeTtl>, target: &TtlTarget) -> Vec<String> {
     if target.scope != Scope::LastChange && !change.drops() {
         return Vec::new();
+    }
+    if target.scope == Scope::Index && native.is_none() {
+        return vec!["until the index is there again, queries go without it".into()];
     }
     let mut notes = Vec::new();
     match target.seconds {

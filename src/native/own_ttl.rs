@@ -54,6 +54,7 @@ mod tests {
             partial: None,
             hidden: false,
             sparse: false,
+            unique: false,
             collation: None,
             expire_after_seconds: seconds.map(Into::into),
         };

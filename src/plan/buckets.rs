@@ -65,6 +65,7 @@ pub fn select(
         expire_after_seconds: rule.expire_after_seconds,
         ttl_field: None,
         not_before_1970: false,
+        checks_path: false,
         filter: Some(terms),
         as_of,
     };

@@ -49,6 +49,7 @@ fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry
         expire_after_seconds: rule.expire_after_seconds,
         ttl_field: rule.ttl_field.clone(),
         not_before_1970: is_id && is_clustered && run.server.clustered_keeps_before_1970(),
+        checks_path: field.contains('.') && run.server.capabilities.indexes_literal_names,
         filter: rule.filter.clone(),
         as_of: run.as_of,
     })

@@ -147,6 +147,7 @@ mod tests {
             partial: spec.get_document("partial").ok().cloned(),
             hidden: spec.get_bool("hidden").unwrap_or(false),
             sparse: spec.get_bool("sparse").unwrap_or(false),
+            unique: false,
             collation: spec.get_document("collation").ok().cloned(),
             expire_after_seconds: None,
         }

@@ -39,6 +39,7 @@ fn index(field: &str) -> IndexFacts {
         partial: None,
         hidden: false,
         sparse: false,
+        unique: false,
         collation: None,
         expire_after_seconds: None,
     }

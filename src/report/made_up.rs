@@ -38,6 +38,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         expire_after_seconds: Some(3600),
         ttl_field: None,
         not_before_1970: false,
+        checks_path: false,
         filter: None,
         as_of: DateTime::from_millis(NOW),
     };

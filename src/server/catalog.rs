@@ -214,6 +214,7 @@ fn index(entry: &Document) -> Option<IndexFacts> {
         partial: entry.get_document("partialFilterExpression").ok().cloned(),
         hidden: entry.get_bool("hidden").unwrap_or(false),
         sparse: entry.get_bool("sparse").unwrap_or(false),
+        unique: entry.get_bool("unique").unwrap_or(false),
         collation: entry.get_document("collation").ok().cloned(),
         // From 7.0 on mongod repeats the collection's own value on its clustered index.
         expire_after_seconds: entry.get("expireAfterSeconds").filter(|_| !entry.get_bool("clustered").unwrap_or(false)).cloned(),

@@ -35,6 +35,7 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
         expire_after_seconds: Some(seconds),
         ttl_field: None,
         not_before_1970: target.scope == Scope::Clustered && deployment.facts.clustered_keeps_before_1970(),
+        checks_path: false,
         filter: target.partial.clone(),
         as_of: deployment.facts.local_time,
     };

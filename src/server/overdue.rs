@@ -65,6 +65,7 @@ fn expiry(deployment: &Deployment, collection: &Collection, ttl: &NativeTtl, fie
         expire_after_seconds: Some(seconds),
         ttl_field: None,
         not_before_1970: ttl.scope == Scope::Clustered && facts.clustered_keeps_before_1970(),
+        checks_path: false,
         filter: ttl.partial.clone(),
         as_of: facts.local_time,
     };

@@ -18,7 +18,7 @@ pub(crate) struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server for the privileges of the user. If it does not show them, also returns the reason.
 ///
-/// Azure Cosmos DB (RU) has no `connectionStatus` (Microsoft, "Supported features and syntax", 4.2 to 7.0).
+/// The DocumentDB engine names neither user nor privileges (microsoft/documentdb, `constant.rs` of the gateway). Azure Cosmos DB (RU) has no `connectionStatus` (Microsoft, "Supported features and syntax", 4.2 to 7.0).
 ///
 /// Errors: no answer.
 pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<String>)> {
@@ -30,6 +30,9 @@ pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<S
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let documents = |key| info.get_array(key).into_iter().flatten().filter_map(Bson::as_document).cloned().collect::<Vec<_>>();
     let with_user = !documents("authenticatedUsers").is_empty();
+    if !with_user && !deployment.facts.capabilities.shows_privileges {
+        return Ok((Privileges(None), Some("`connectionStatus` names no user".into())));
+    }
     Ok((Privileges(with_user.then(|| documents("authenticatedUserPrivileges"))), None))
 }
 

@@ -117,6 +117,7 @@ mod services {
     mod cosmos_ttl;
     mod cosmos_units;
     mod document_db;
+    mod document_db_answers;
     mod proxy;
     mod sharded;
 }

@@ -5,6 +5,7 @@ use crate::support::version::version;
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
 use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts};
+use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::native::diff::{Difference, diff};
 use ttl_sweeper::policy::namespace::Namespace;
 use ttl_sweeper::policy::parse;
@@ -119,6 +120,10 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
 
 /// Compares one rule for `a.c` with a collection that exists on no server.
 fn compared(keys: &str, kind: CollectionKind, index: &Document, wire_version: i32) -> Vec<Difference> {
+    compared_on(Flavor::MongoDb, keys, kind, index, wire_version)
+}
+
+fn compared_on(flavor: Flavor, keys: &str, kind: CollectionKind, index: &Document, wire_version: i32) -> Vec<Difference> {
     let text = format!("version: 1\ncollections: [{{namespace: a.c, expireAfter: 1d, {keys}}}]");
     let policy = parse::parse("p", &text, &|_| None, true).unwrap();
     let index = IndexFacts {
@@ -127,13 +132,33 @@ fn compared(keys: &str, kind: CollectionKind, index: &Document, wire_version: i3
         partial: index.get_document("partial").ok().cloned(),
         hidden: false,
         sparse: false,
+        unique: index.get_bool("unique").unwrap_or(false),
         collation: index.get_document("collation").ok().cloned(),
         expire_after_seconds: index.get("ttl").cloned(),
     };
     let namespace = Namespace { database: "a".into(), collection: "c".into() };
     let collection = Collection { indexes: vec![index], ..Collection::new(namespace, kind) };
     let rules: Vec<_> = policy.rules.iter().collect();
-    diff(&rules, &Catalog { collections: vec![collection], unreadable: Vec::new() }, wire_version)
+    diff(
+        &rules,
+        &Catalog { collections: vec![collection], unreadable: Vec::new() },
+        wire_version,
+        flavor.capabilities(wire_version).plain_to_ttl,
+    )
+}
+
+#[test]
+fn a_service_that_modifies_no_plain_index_replaces_it_unless_it_would_lose_an_option() {
+    let on = |flavor, index: Document| compared_on(flavor, "field: at", CollectionKind::Plain, &index, 21).remove(0);
+    let plain = on(Flavor::DocumentDb, doc! { "key": { "at": -1 }, "name": "by_date" });
+    let index = doc! { "key": { "at": 1 }, "name": "by_date", "expireAfterSeconds": 86400 };
+    let expected = [doc! { "dropIndexes": "c", "index": "by_date" }, doc! { "createIndexes": "c", "indexes": [index] }];
+    assert_eq!(plain.change.unwrap().commands, expected);
+    let unique = on(Flavor::DocumentDb, doc! { "key": { "at": 1 }, "name": "by_date", "unique": true });
+    assert_eq!(unique.change, None);
+    assert!(unique.reason.unwrap().starts_with("the plain index `by_date` is in the way"));
+    let ttl = on(Flavor::DocumentDb, doc! { "key": { "at": 1 }, "ttl": 60 });
+    assert!(ttl.change.unwrap().commands[0].contains_key("collMod"), "an index that has a value gets another in place");
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
         partial,
         hidden: false,
         sparse: false,
+        unique: false,
         collation: None,
         expire_after_seconds: Some(60.into()),
     };
