@@ -14,6 +14,9 @@ use crate::flavor::{Capabilities, Flavor};
 use crate::policy::namespace::Namespace;
 use crate::policy::{Expect, Rule};
 
+/// Wire version of MongoDB 7.0, the newest version that was run.
+const NEWEST_TESTED: i32 = 21;
+
 /// The deployment a run is connected to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerFacts {
@@ -71,6 +74,19 @@ impl ServerFacts {
         ((6, 0, 6)..=(8, 0, 11)).contains(&version)
     }
 
+    /// Says that the deployment is of a kind with which this program was never tested; `None` if it was.
+    pub fn untested(&self) -> Option<String> {
+        match self.flavor {
+            Flavor::AmazonDocumentDb => Some(
+                "Amazon DocumentDB: never tested with this program; begin with a dry run and a small `maxDeletes`".to_owned(),
+            ),
+            Flavor::MongoDb if self.wire_version > NEWEST_TESTED => {
+                Some(format!("MongoDB {}: not run in the tests, which know 6.0 and 7.0; it is treated as 7.0", self.version))
+            }
+            Flavor::MongoDb | Flavor::CosmosRu | Flavor::DocumentDb => None,
+        }
+    }
+
     /// Returns a sentence about the first expectation of the policy that the deployment does not meet; `None` if it meets all.
     pub fn unexpected(&self, expect: &Expect) -> Option<String> {
         if let Some(expected) = &expect.replica_set
@@ -103,4 +119,33 @@ pub enum Seen {
     Unreadable {
         error: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_run_is_named() {
+        let untested = |flavor: Flavor, wire_version, version: &str| {
+            let server = ServerFacts {
+                version: version.into(),
+                flavor,
+                recognised_by: "a test".into(),
+                capabilities: flavor.capabilities(wire_version),
+                wire_version,
+                topology: Topology::ReplicaSet,
+                set_name: None,
+                hosts: Vec::new(),
+                local_time: DateTime::from_millis(0),
+                clock_skew_ms: 0,
+                ttl_monitor: TtlMonitor::Unknown,
+            };
+            server.untested().unwrap_or_default()
+        };
+        assert_eq!([17, 21].map(|wire_version| untested(Flavor::MongoDb, wire_version, "7.0.28")), ["", ""]);
+        assert!(untested(Flavor::MongoDb, 25, "8.0.4").starts_with("MongoDB 8.0.4: not run in the tests"));
+        assert!(untested(Flavor::AmazonDocumentDb, 13, "5.0.0").starts_with("Amazon DocumentDB: never tested"));
+        assert_eq!(untested(Flavor::DocumentDb, 25, "8.0.0"), "");
+    }
 }

@@ -10,6 +10,8 @@ pub enum Flavor {
     CosmosRu,
     /// Azure Cosmos DB for MongoDB vCore, Azure DocumentDB, and other services on the DocumentDB engine.
     DocumentDb,
+    /// Amazon DocumentDB, which has no more than the name in common with the DocumentDB engine.
+    AmazonDocumentDb,
 }
 
 impl Flavor {
@@ -19,29 +21,35 @@ impl Flavor {
             Flavor::MongoDb => "mongodb",
             Flavor::CosmosRu => "cosmosRu",
             Flavor::DocumentDb => "documentDb",
+            Flavor::AmazonDocumentDb => "amazonDocumentDb",
         }
     }
 
     /// Recognises a flavor by a host name, before anything is sent.
     ///
-    /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds' private DNS zones.
+    /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds' private DNS zones;
+    /// Amazon, "Understanding Amazon DocumentDB endpoints" and "Connecting to elastic clusters".
     pub fn of_host(host: &str) -> Option<Self> {
         const VCORE: [&str; 1] = [".mongocluster.cosmos.azure.com"];
         const RU: [&str; 4] =
             [".mongo.cosmos.azure.com", ".mongo.cosmos.azure.us", ".mongo.cosmos.azure.cn", ".documents.azure.com"];
+        const AMAZON: [&str; 2] = [".docdb.amazonaws.com", ".docdb-elastic.amazonaws.com"];
         let host = host.to_ascii_lowercase();
         let host = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name).trim_end_matches('.');
         if VCORE.iter().any(|suffix| host.ends_with(suffix)) {
             Some(Flavor::DocumentDb)
         } else if RU.iter().any(|suffix| host.ends_with(suffix)) {
             Some(Flavor::CosmosRu)
+        } else if AMAZON.iter().any(|suffix| host.ends_with(suffix)) {
+            Some(Flavor::AmazonDocumentDb)
         } else {
             None
         }
     }
 
     /// Recognises a flavor by the reply to `hello`. The DocumentDB engine calls itself a mongos as well, but describes itself under `internal`
-    /// (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of their own.
+    /// (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of their own. The members
+    /// of an Amazon cluster name each other by their hosts, also behind a tunnel; no mark of Amazon's in its build information is documented.
     pub fn of_hello(hello: &Document) -> Option<(Self, &'static str)> {
         if matches!(hello.get("internal"), Some(Bson::Document(_))) {
             Some((Flavor::DocumentDb, "`internal` in its hello"))
@@ -50,7 +58,9 @@ impl Flavor {
         } else if hello.get_str("setName").is_ok_and(|name| name == "globaldb") {
             Some((Flavor::CosmosRu, "the replica set `globaldb`"))
         } else {
-            None
+            let members = hello.get_array("hosts").into_iter().flatten().chain(hello.get("me"));
+            let mut flavors = members.filter_map(Bson::as_str).filter_map(Self::of_host);
+            flavors.find(|flavor| *flavor == Flavor::AmazonDocumentDb).map(|flavor| (flavor, "the names of its members"))
         }
     }
 
@@ -154,6 +164,30 @@ impl Flavor {
                 // "Service limits" of Azure DocumentDB: the writes of one command.
                 largest_batch: 25_000,
             },
+            // Never run against the service, so that nothing is expected of it that a sweep can do without. Amazon, "Functional differences":
+            // a statement is one transaction; payloadcms/payload#4407: a hint that does not suit is an error.
+            Flavor::AmazonDocumentDb => Capabilities {
+                read_hints: false,
+                delete_hints: false,
+                comments: false,
+                collations: false,
+                exact_states: false,
+                sorts: false,
+                deletes_by_id_list: true,
+                deletes_along_range: false,
+                sample_rate: false,
+                own_counts: false,
+                cursors: false,
+                member_status: false,
+                parameters: false,
+                request_charge: false,
+                shard_keys: ShardKeys::Unseen,
+                ttl_by_last_change: false,
+                concurrency: 1,
+                first_batch: 100,
+                default_batch: 1000,
+                largest_batch: 1000,
+            },
         }
     }
 }
@@ -243,6 +277,9 @@ mod tests {
             ("acct.mongo.cosmos.azure.us:10255", Some(Flavor::CosmosRu)),
             ("c.mongocluster.cosmos.azure.com", Some(Flavor::DocumentDb)),
             ("c.global.mongocluster.cosmos.azure.com.", Some(Flavor::DocumentDb)),
+            ("c.cluster-abc.eu-central-1.docdb.amazonaws.com:27017", Some(Flavor::AmazonDocumentDb)),
+            ("c-123.eu-central-1.docdb-elastic.amazonaws.com", Some(Flavor::AmazonDocumentDb)),
+            ("docdb.amazonaws.com.example.com", None),
             ("db1.example.com:27017", None),
             ("cosmos.azure.com.example.com", None),
             ("localhost", None),
@@ -267,6 +304,9 @@ mod tests {
         assert_eq!(of(doc! { "msg": "isdbgrid", "internal": { "kind": "x" } }), Some(Flavor::DocumentDb));
         assert_eq!(of(doc! { "_t": "IsMasterResponse", "setName": "rs" }), Some(Flavor::CosmosRu));
         assert_eq!(of(doc! { "setName": "globaldb" }), Some(Flavor::CosmosRu));
-        assert_eq!(of(doc! { "setName": "rs0" }), None);
+        assert_eq!(of(doc! { "setName": "rs0", "hosts": ["db1.example.com:27017"], "me": "db1.example.com:27017" }), None);
+        let member = "c-1.abc.eu-central-1.docdb.amazonaws.com:27017";
+        assert_eq!(of(doc! { "setName": "rs0", "hosts": [member] }), Some(Flavor::AmazonDocumentDb));
+        assert_eq!(of(doc! { "setName": "rs0", "me": member }), Some(Flavor::AmazonDocumentDb));
     }
 }

@@ -126,7 +126,7 @@ pub struct PolicyReport {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "server")]
 pub struct ServerReport {
-    #[schemars(extend("enum" = ["mongodb", "cosmosRu", "documentDb"]))]
+    #[schemars(extend("enum" = ["mongodb", "cosmosRu", "documentDb", "amazonDocumentDb"]))]
     pub flavor: String,
     /// Evidence by which the flavor was recognised.
     pub recognised_by: String,
@@ -137,6 +137,8 @@ pub struct ServerReport {
     pub name: Option<String>,
     /// Members as host:port: those that the deployment names, or those of the connection string if it names none.
     pub hosts: Vec<String>,
+    /// Sentence that this service or version was never tested with this program; null if it was.
+    pub untested: Option<String>,
 }
 
 /// The saved audit that approved a sweep.
@@ -159,6 +161,7 @@ impl From<&ServerFacts> for ServerReport {
             topology: facts.topology.name().to_owned(),
             name: facts.set_name.clone(),
             hosts: facts.hosts.clone(),
+            untested: facts.untested(),
         }
     }
 }

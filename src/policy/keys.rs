@@ -75,9 +75,11 @@ keys! {
             ("mongodb", Some(Flavor::MongoDb)),
             ("cosmosRu", Some(Flavor::CosmosRu)),
             ("documentDb", Some(Flavor::DocumentDb)),
+            ("amazonDocumentDb", Some(Flavor::AmazonDocumentDb)),
         ]),
         "Service that runs the deployment. auto: recognised by the host name, else by the server's answers. \
-         cosmosRu: Azure Cosmos DB for MongoDB (RU). documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore.",
+         cosmosRu: Azure Cosmos DB for MongoDB (RU). documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore. \
+         amazonDocumentDb: Amazon DocumentDB, which was never tested.",
     )
     .default(None);
 

@@ -35,6 +35,8 @@ pub fn render(report: &Report, colored: bool) -> String {
         let warnings = rule.warnings.iter().map(|warning| below(&format!("warning: {}", clean(warning))));
         lines.extend(warnings.map(|warning| paint(&warning, Tone::Warning, colored)));
     }
+    let untested = report.server.as_ref().and_then(|server| server.untested.as_ref());
+    lines.extend(untested.map(|why| paint(&below(&format!("warning: {}", clean(why))), Tone::Warning, colored)));
     let line = last(report);
     format!("{}\n\n{}\n", lines.join("\n"), fold(&line, "  "))
 }

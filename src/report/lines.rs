@@ -38,6 +38,7 @@ pub(super) fn head(report: &Report) -> Vec<String> {
         if server.flavor != "mongodb" {
             lines.push(format!("recognised by {}", server.recognised_by));
         }
+        lines.extend(server.untested.as_ref().map(|why| format!("untested: {}", clean(why))));
     }
     let sha256 = &report.policy.sha256;
     lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));

@@ -45,8 +45,9 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
     let by_name = by_name(flavor, &seeds);
-    if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb, _))) {
-        // The driver retries no command of this program, and Cosmos DB refuses the transaction number that retryable writes add.
+    if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb | Flavor::AmazonDocumentDb, _))) {
+        // The driver retries no command of this program, and Cosmos DB and Amazon DocumentDB refuse the transaction number that retryable
+        // writes add.
         options.retry_writes = Some(false);
     }
     let with_user = options.credential.is_some();

@@ -109,6 +109,7 @@ mod report {
 }
 
 mod services {
+    mod amazon;
     mod any_server;
     mod cosmos;
     mod cosmos_collections;

@@ -116,6 +116,7 @@ fn run(report: &Report) -> Markup {
                     @if let Some(set) = &server.name { " " (name(set)) }
                     @if !server.hosts.is_empty() { ": " (name(&server.hosts.join(", "))) }
                     @if server.flavor != "mongodb" { " (recognised by " (name(&server.recognised_by)) ")" }
+                    @if let Some(why) = &server.untested { br; strong { "untested: " } (name(why)) }
                 } @else { "not asked" }
             }
             dt { "policy" } dd { (name(&report.policy.path)) }
