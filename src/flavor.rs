@@ -70,6 +70,7 @@ impl Flavor {
             Flavor::MongoDb => "MongoDB",
             Flavor::CosmosRu => "Azure Cosmos DB for MongoDB (RU)",
             Flavor::DocumentDb => "DocumentDB",
+            Flavor::AmazonDocumentDb => "Amazon DocumentDB",
         }
     }
 
@@ -182,6 +183,10 @@ impl Flavor {
                 parameters: false,
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
+                // A check too many keeps documents; one too few would delete them.
+                indexes_literal_names: true,
+                plain_to_ttl: PlainToTtl::ByHand,
+                shows_privileges: false,
                 ttl_by_last_change: false,
                 concurrency: 1,
                 first_batch: 100,
