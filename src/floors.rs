@@ -11,7 +11,10 @@ const FLOORS: [(&str, &[&str]); 4] = [
     ("ground", &["exit", "failure", "instant", "log", "output", "progress", "stop", "text", "values"]),
     (
         "core",
-        &["approval", "audit", "expiry", "facts", "flavor", "init", "native", "pace", "plan", "policy", "report", "schedule"],
+        &[
+            "approval", "audit", "expiry", "facts", "flavor", "init", "native", "pace", "plan", "policy", "report", "schedule",
+            "units",
+        ],
     ),
     ("shell", &["archive", "lock", "server", "sweep"]),
     ("commands", &["cli", "commands"]),

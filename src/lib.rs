@@ -152,6 +152,7 @@ mod server;
 mod stop;
 mod sweep;
 pub mod text;
+mod units;
 mod values;
 
 #[cfg(test)]

@@ -92,6 +92,14 @@ pub struct SweepRule {
 }
 
 impl SweepRule {
+    /// Whether the documents have to be found before they are deleted where a service bills what it loads: the rule has a limit that a delete of
+    /// an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to name the key.
+    pub fn finds_first(&self) -> bool {
+        let RuleLimits { rate, max_request_units, max_deletes, .. } = self.limits;
+        let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
+        is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
+    }
+
     fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection, capabilities: &Capabilities) -> Self {
         Self {
             name: rule.name.clone(),
@@ -162,6 +170,10 @@ pub struct Selection {
     pub shard_key: Vec<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
+    /// Request units per second that the collection has.
+    pub throughput: Option<u32>,
+    /// Number of indexes besides the one on the `_id`.
+    pub indexes: usize,
 }
 
 impl Selection {
@@ -280,6 +292,13 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     }
     if rule.max_lag.is_some() && !capabilities.member_status {
         unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
+    }
+    if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
+        unused.push(
+            "`concurrency` has no effect here: requests go one after another over one connection, because the service shows the cost of only \
+             the last request on a connection"
+                .into(),
+        );
     }
     if rule.batch_size.is_some_and(|size| size > capabilities.largest_batch) {
         unused.push(format!(

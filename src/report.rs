@@ -9,7 +9,7 @@ pub mod diff;
 pub mod history;
 mod html;
 pub mod json;
-mod lines;
+pub(crate) mod lines;
 #[cfg(test)]
 pub mod made_up;
 mod markdown;
@@ -181,6 +181,9 @@ pub struct Totals {
     pub document_count: Option<u64>,
     /// Size of the expired documents; null if it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
+    /// Cost of everything that the run asked, its history included. Null where the service bills nothing, or no server was asked.
+    #[schemars(range(min = 0))]
+    pub request_units: Option<f64>,
     pub failed: usize,
     pub refused: usize,
 }
@@ -202,6 +205,7 @@ impl Totals {
             estimated_bytes: counted().map(size).sum(),
             deleted_count: rules.iter().map(|rule| rule.deleted_count).sum(),
             remaining_count: rules.iter().filter(|rule| rule.status != Status::Skipped).map(|rule| rule.remaining_count).sum(),
+            request_units: None,
             failed: count(Status::Failed),
             refused: count(Status::Refused),
         }
@@ -224,6 +228,12 @@ pub struct RunRecord<'a> {
 }
 
 impl Report {
+    /// Adds what the run spent, where the service bills requests.
+    pub fn billed(mut self, request_units: Option<f64>) -> Self {
+        self.totals.request_units = request_units.map(rule::two_decimals);
+        self
+    }
+
     /// Makes the report of a run. Status and exit code follow from the rules.
     pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
         let status =

@@ -13,6 +13,7 @@ pub(crate) mod figures;
 pub(crate) mod find;
 pub(crate) mod grant;
 pub(crate) mod history;
+pub(crate) mod id_pages;
 pub(crate) mod insert;
 pub(crate) mod lag;
 pub(crate) mod lease;
@@ -29,6 +30,7 @@ pub(crate) mod sample;
 mod scripted;
 pub(crate) mod shard_key;
 pub(crate) mod statement;
+pub(crate) mod stretches;
 pub(crate) mod timeout;
 pub(crate) mod transport;
 pub(crate) mod uri;
@@ -41,7 +43,7 @@ use tracing::debug;
 
 use crate::facts::ServerFacts;
 use error::ServerError;
-use meter::Meter;
+use meter::Billing;
 use retry::{Retries, retry};
 use transport::{Batches, ReadPreference, ServerCommand, Transport};
 
@@ -75,8 +77,8 @@ pub(crate) struct Deployment {
     /// Time limit of one command of a sweep.
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
-    /// The meter of a service that bills each request.
-    meter: Option<Arc<Meter>>,
+    /// The connections and the bill of a service that charges each request; `transport` is one of them.
+    billing: Option<Billing>,
 }
 
 impl Deployment {
@@ -123,7 +125,13 @@ impl Deployment {
 
     /// Ends the sessions on the server. A failure does not affect the run.
     pub(crate) async fn close(self) {
-        if tokio::time::timeout(MAX_CLOSE_TIME, self.transport.close()).await.is_err() {
+        let closed = async {
+            match &self.billing {
+                Some(billing) => billing.close().await,
+                None => self.transport.close().await,
+            }
+        };
+        if tokio::time::timeout(MAX_CLOSE_TIME, closed).await.is_err() {
             debug!("the connection did not close in time");
         }
     }

@@ -5,7 +5,7 @@
 //! until the source is exhausted, or a limit or a person ends the sweep:
 //!     wait for lag, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
-//!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages
+//!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
 //!     start the batch, up to `concurrency` of them at a time:                        batch
 //!         if the rule archives: read the documents, write them to the disk,
@@ -29,6 +29,7 @@
 mod archived;
 mod attempts;
 mod batch;
+mod billed_stretches;
 mod budget;
 mod candidates;
 mod date_slices;
@@ -42,6 +43,7 @@ mod send;
 mod source;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bson::Document;
@@ -59,7 +61,6 @@ use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
-use crate::server::meter::Charges;
 use crate::server::restriction::Restriction;
 use crate::stop::Stop;
 
@@ -69,13 +70,14 @@ pub(crate) struct RuleSweep {
     rule: SweepRule,
     grant: Arc<DeleteGrant>,
     write_concern: Document,
-    charges: Charges,
     /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
     lag: Option<LagGate>,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
+    /// Documents that the last batch deleted.
+    last_deleted: AtomicU64,
     /// True once the sweep has ended, after which nothing is sent again.
     ended: watch::Sender<bool>,
 }
@@ -91,14 +93,14 @@ impl RuleSweep {
     ) -> Self {
         let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
         Self {
-            deployment: deployment.clone(),
+            deployment: deployment.of_rule(rule),
             rule: rule.clone(),
             grant: grant.clone(),
             write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
-            charges: Charges::default(),
             lag: gate,
             lease: leases.of(&rule.namespace).cloned(),
             archive,
+            last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),
         }
     }
@@ -106,6 +108,10 @@ impl RuleSweep {
     /// Keeps the batches in flight from sending anything again.
     fn end(&self) {
         self.ended.send_replace(true);
+    }
+
+    fn is_lease_over(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_over)
     }
 
     /// Resolves when the sweep has ended.

@@ -50,7 +50,10 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     };
     drop(auditing);
     let rules = plan.rules.iter().zip(counts).zip(not_swept(&plan));
-    let rules = rules.map(|((planned, counts), outcome)| RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown));
+    let rules = rules.map(|((planned, counts), outcome)| {
+        let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
+        RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown).billed(spent)
+    });
     let rules = rules.collect();
     let record = RunRecord {
         dry_run: true,
@@ -58,7 +61,7 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
         server: Some(&deployment.facts),
         ..session.record(ReportCommand::Audit)
     };
-    let report = Report::new(record, rules);
+    let report = Report::new(record, rules).billed(deployment.units_spent());
     deployment.close().await;
     Ok(report)
 }
@@ -93,7 +96,8 @@ impl Auditing<'_> {
                     counts.obstacle = Some(CountObstacle::Failed(not_begun(why)));
                 } else {
                     let begun = Instant::now();
-                    let one = One { auditing: self, number, rule, collection: planned.collection.as_deref() };
+                    let deployment = self.deployment.of_rule(rule);
+                    let one = One { auditing: self, number, rule, collection: planned.collection.as_deref(), deployment };
                     let comparison = verdict::verdict(planned, &differences, &self.deployment.facts);
                     gone = one.audit(comparison, &mut counts).await;
                     counts.duration_ms = millis(begun.elapsed());
@@ -121,6 +125,8 @@ struct One<'a> {
     number: usize,
     rule: &'a SweepRule,
     collection: Option<&'a Collection>,
+    /// Charges its requests to the rule.
+    deployment: Deployment,
 }
 
 impl One<'_> {
@@ -163,7 +169,7 @@ impl One<'_> {
     async fn measure(&self, counts: &mut Counts, audit: &mut AuditReport) -> Result<()> {
         let rule = self.rule;
         let selection = &rule.selection;
-        let deployment = self.auditing.deployment;
+        let deployment = &self.deployment;
         if selection.index.is_some() {
             self.count(counts).await?;
         }
@@ -201,7 +207,7 @@ impl One<'_> {
 
     /// Returns the native settings of the collection that are set and do not do their work.
     async fn native_troubles(&self, collection: &Collection, counts: &mut Counts) -> Result<Vec<NativeTrouble>> {
-        let deployment = self.auditing.deployment;
+        let deployment = &self.deployment;
         let mut troubles = Vec::new();
         for ttl in collection.ttl().iter().filter(|ttl| ttl.scope != Scope::LastChange) {
             let found = match ttl.deletes_after() {
@@ -220,11 +226,11 @@ impl One<'_> {
 
     /// Counts the expired documents, as a dry run does.
     async fn count(&self, counts: &mut Counts) -> Result<()> {
-        let expired = count::expired(self.auditing.deployment, self.rule);
+        let expired = count::expired_and_forecast(&self.deployment, self.rule, None);
         self.look("expired documents");
         match expired.await {
-            Ok(expired) => {
-                counts.expired = Some(expired);
+            Ok((expired, forecast)) => {
+                (counts.expired, counts.forecast) = (Some(expired), forecast);
                 Ok(())
             }
             Err(cause) => self.out_of_time("expired documents", cause, counts),
@@ -235,7 +241,7 @@ impl One<'_> {
     /// are then counted as well.
     async fn distribute(&self, counts: &mut Counts, audit: &mut AuditReport) -> Result<bool> {
         let SweepRule { selection, expiry, .. } = self.rule;
-        let deployment = self.auditing.deployment;
+        let deployment = &self.deployment;
         if deployment.facts.capabilities.request_charge && !self.auditing.exact {
             let why = "the ages of the documents are left out: this service bills every document that is looked at; `--exact` asks for them";
             counts.warnings.push(why.to_owned());
@@ -251,7 +257,12 @@ impl One<'_> {
         counts.never_expires = (!selection.is_buckets()).then(|| found.never_expires(sampled));
         counts.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some()));
         if drawn.is_none() && selection.index.is_none() {
-            counts.expired = Some(Expired { count: found.expired(), oldest: found.oldest, measurements: found.measurements });
+            counts.expired = Some(Expired {
+                count: found.expired(),
+                is_complete: true,
+                oldest: found.oldest,
+                measurements: found.measurements,
+            });
         }
         Ok(drawn.is_none())
     }
@@ -277,7 +288,7 @@ impl One<'_> {
         if !cause.has_code(codes::MAX_TIME_MS_EXPIRED) {
             return Err(cause);
         }
-        let most = self.auditing.deployment.read_options.max_time.map_or(0, millis);
+        let most = self.deployment.read_options.max_time.map_or(0, millis);
         counts.warnings.push(format!("{what}: not measured: it took longer than {}; `--max-time` allows more", duration(most)));
         Ok(())
     }

@@ -70,15 +70,16 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             warnings.extend(own_ttl::obeyed(ttl_field, collection));
         }
         if let (None, Decision::Sweep(rule)) = (&missing, &planned.decision) {
-            let looked = async { Ok::<_, Failure>(misspelt_ttl(&deployment, rule).await) };
+            let looked = async { Ok::<_, Failure>(misspelt_ttl(&deployment.of_rule(rule), rule).await) };
             warnings.extend(session.stop.or_fail("nothing was deleted", looked).await?);
         }
         let counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
         let outcome = RuleOutcome::NotSwept { window_closed: false };
-        reports.push(RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown));
+        let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
+        reports.push(RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown).billed(spent));
     }
     let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(ReportCommand::Check) };
-    let report = Report::new(record, reports);
+    let report = Report::new(record, reports).billed(deployment.units_spent());
     deployment.close().await;
     Ok(report)
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
+use crate::report::lines::cost;
 use crate::report::{RuleReport, Status};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
@@ -26,7 +27,8 @@ pub(super) async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::
     let lines = ready.iter().map(|rule| {
         let expired = rule.expired_count.map_or_else(|| "?".to_owned(), count);
         let whole = rule.document_count.map_or_else(|| "?".to_owned(), count);
-        format!("  {:<width$}  {expired:>13} of {whole:>13} documents", clean(&rule.namespace))
+        let cost = rule.estimated_request_units.map(|units| format!(", {}", cost(units, rule.estimated_seconds)));
+        format!("  {:<width$}  {expired:>13} of {whole:>13} documents{}", clean(&rule.namespace), cost.unwrap_or_default())
     });
     let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
     let question = format!("delete {} from {}?", plural(total, "document"), plural(ready.len() as u64, "collection"));

@@ -42,8 +42,9 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
                 return Counts { obstacle: Some(CountObstacle::Failed(not_begun(&why))), ..Counts::default() };
             }
             let begun = Instant::now();
+            let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
-                counted = count(deployment, rule, count_all) => counted,
+                counted = count(&deployment, rule, count_all) => counted,
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
@@ -62,7 +63,11 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
 async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
     let mut counts = Counts::default();
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
-        let expired = count::expired(deployment, rule).await?;
+        // The guard objects to any number from this one on.
+        let enough = rule.limits.max_delete_percent.filter(|_| !count_all && rule.approved.is_none());
+        let enough = enough.map(|percent| (percent / 100.0 * rule.selection.document_count as f64) as u64 + 1);
+        let expired;
+        (expired, counts.forecast) = count::expired_and_forecast(deployment, rule, enough).await?;
         if expired.count == 0 && rule.selection.document_count > 0 && count_all {
             counts.field_seen = Some(count::has_field(deployment, rule).await?);
         }
@@ -99,8 +104,9 @@ pub(super) async fn after(
             let (true, Decision::Sweep(rule)) = (is_counted && begun.elapsed() < MAX_COUNTS_TIME, &planned.decision) else {
                 return Remaining::Derived;
             };
+            let deployment = deployment.of_rule(rule);
             tokio::select! {
-                remaining = remaining(deployment, rule) => remaining.unwrap_or(Remaining::Derived),
+                remaining = remaining(&deployment, rule) => remaining.unwrap_or(Remaining::Derived),
                 () = session.stop.asked() => Remaining::Derived,
             }
         })

@@ -54,6 +54,8 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         estimated_bytes: _,
         never_expires: _,
         paused_ms: _,
+        estimated_request_units: _,
+        estimated_seconds: _,
         native_ttl: _,
         strategy: _,
         index: _,
@@ -102,6 +104,7 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         expired_count,
         deleted_count,
         remaining_count,
+        request_units,
         failed,
         refused,
         // Only in the report.
@@ -121,6 +124,7 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         expiredCount = expired_count,
         deletedCount = deleted_count,
         remainingCount = remaining_count,
+        requestUnits = request_units,
         durationMs = report.duration_ms,
         "{}",
         report::reason(report)

@@ -72,7 +72,8 @@ pub(super) async fn sweep(
     };
     let rules = join_all(ready.iter().map(async |rule| {
         let outcome = sweeping.one(rule).await;
-        events::rule_ended(&RuleReport::of(rule.planned, rule.counts, &outcome, &Remaining::Unknown));
+        let report = RuleReport::of(rule.planned, rule.counts, &outcome, &Remaining::Unknown);
+        events::rule_ended(&report.billed(deployment.units_spent_on(&rule.rule.name, &rule.rule.namespace)));
         (rule.index, outcome)
     }));
     let lines = async {
@@ -105,7 +106,7 @@ struct Ready<'a> {
 
 impl Ready<'_> {
     fn expired_count(&self) -> Option<u64> {
-        self.counts.expired.as_ref().map(|expired| expired.count)
+        self.counts.expired.as_ref().filter(|expired| expired.is_complete).map(|expired| expired.count)
     }
 }
 
@@ -132,7 +133,7 @@ impl Sweeping<'_> {
         let begun = Instant::now();
         let mut expected = ready.expired_count();
         if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(rule, &self.budget, stop).is_none() {
-            expected = count::expired_within(self.deployment, rule, MAX_COUNT_TIME).await;
+            expected = count::expired_within(&self.deployment.of_rule(rule), rule, MAX_COUNT_TIME).await;
         }
         events::rule_begins(rule, ready.expired_count());
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
@@ -163,12 +164,15 @@ impl Sweeping<'_> {
     /// the count.
     async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
-        if ready.counts.never_expires.is_some() || !is_over {
+        // A service that bills the count of a whole collection is asked for it only in a dry run and an audit.
+        let is_billed = self.deployment.facts.capabilities.request_charge;
+        if ready.counts.never_expires.is_some() || !is_over || is_billed {
             return None;
         }
+        let deployment = self.deployment.of_rule(ready.rule);
         tokio::select! {
             // The sweep is over: a count that fails is not worth an error.
-            kept = count::never_expires(self.deployment, ready.rule) => kept.unwrap_or(None),
+            kept = count::never_expires(&deployment, ready.rule) => kept.unwrap_or(None),
             _ = sweep::stopped(ready.rule, &self.budget, &self.session.stop) => None,
         }
     }
@@ -180,7 +184,7 @@ impl Sweeping<'_> {
             return None;
         }
         // The sweep is over: a query that fails is not worth an error.
-        count::has_field(self.deployment, ready.rule).await.ok()
+        count::has_field(&self.deployment.of_rule(ready.rule), ready.rule).await.ok()
     }
 
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {

@@ -65,7 +65,9 @@ async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Result<Report>
     let session = &session;
     let swept = unrecorded(session, args).await;
     record::history(session, args.dry_run, &swept).await;
-    if let (Ok(_), Some(deployment)) = (&swept, session.connected.get()) {
+    let Some(deployment) = session.connected.get() else { return swept };
+    let swept = swept.map(|report| report.billed(deployment.units_spent()));
+    if swept.is_ok() {
         deployment.clone().close().await;
     }
     swept
@@ -105,7 +107,10 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     let is_recorded = args.metrics_file.is_some() || session.policy.history.is_some();
     let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, is_recorded).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
-    let rules = rules.map(|((planned, counts), (outcome, remaining))| RuleReport::of(planned, counts, outcome, remaining));
+    let rules = rules.map(|((planned, counts), (outcome, remaining))| {
+        let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
+        RuleReport::of(planned, counts, outcome, remaining).billed(spent)
+    });
     let record = RunRecord {
         dry_run: args.dry_run,
         as_of: Some(plan.as_of),
@@ -113,7 +118,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
         ..session.record(ReportCommand::Sweep)
     };
-    Ok(Report::new(record, rules.collect()))
+    Ok(Report::new(record, rules.collect()).billed(deployment.units_spent()))
 }
 
 fn read_plan(path: &Path) -> Result<Approval, Failure> {

@@ -62,6 +62,8 @@ pub struct Figures {
     pub average_bytes: Option<f64>,
     /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
     pub shard_key: Vec<String>,
+    /// Request units per second that the collection has; `None` if it shares those of its database, or the service bills none.
+    pub throughput: Option<u32>,
 }
 
 /// One index.

@@ -80,6 +80,8 @@ pub fn select(
         storage: Storage::Buckets { measurements: format!("data.{time_field}") },
         document_count: figures.document_count,
         average_bytes: figures.average_bytes,
+        throughput: None,
+        indexes: 0,
     };
     Ok((expiry, selection))
 }

@@ -9,11 +9,14 @@ use super::outcome::RuleOutcome;
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::plan::StopReason;
+use crate::units::UnitForecast;
 
 /// Expired documents of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expired {
     pub count: u64,
+    /// Whether all of them were counted: a count that is compared with a guard ends once the guard objects.
+    pub is_complete: bool,
     /// The earliest date of any expired document; `None` if there is none, or the service cannot say.
     pub oldest: Option<DateTime>,
     /// Measurements in expired buckets; `None` outside of a time-series collection.
@@ -28,6 +31,8 @@ pub struct Counts {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
     pub field_seen: Option<bool>,
+    /// The cost of the sweep, where the service bills requests and all expired documents were counted.
+    pub forecast: Option<UnitForecast>,
     /// Findings that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,
@@ -58,7 +63,7 @@ pub enum Remaining {
 impl Remaining {
     /// Returns the number of documents and their earliest date; `None` if unknown.
     pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
-        let expired = counts.expired.as_ref();
+        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),

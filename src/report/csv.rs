@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 38] = [
+const COLUMNS: [&str; 40] = [
     "runId",
     "command",
     "dryRun",
@@ -39,6 +39,8 @@ const COLUMNS: [&str; 38] = [
     "batches",
     "pausedMs",
     "requestUnits",
+    "estimatedRequestUnits",
+    "estimatedSeconds",
     "durationMs",
     "nativeTtl",
     "strategy",
@@ -103,6 +105,8 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         batches,
         paused_ms,
         request_units,
+        estimated_request_units,
+        estimated_seconds,
         duration_ms,
         native_ttl,
         strategy,
@@ -145,6 +149,8 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         batches.to_string(),
         list(paused_ms.iter().flat_map(|paused| paused.by_reason()), |(reason, ms)| format!("{reason}={ms}")),
         known(*request_units),
+        known(*estimated_request_units),
+        known(*estimated_seconds),
         duration_ms.to_string(),
         list(native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds))),
         known(*strategy),

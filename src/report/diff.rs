@@ -105,6 +105,7 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
         remaining_count: _,
         document_count: _,
         estimated_bytes: _,
+        request_units: _,
         failed: _,
         refused: _,
     } = totals;
@@ -171,6 +172,8 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         batches: _,
         paused_ms: _,
         request_units: _,
+        estimated_request_units: _,
+        estimated_seconds: _,
         duration_ms: _,
     } = rule;
     let forecast = audit.as_ref().and_then(forecast);

@@ -152,6 +152,8 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         batches,
         paused_ms,
         request_units,
+        estimated_request_units,
+        estimated_seconds,
         strategy,
         index,
         // In the row of the rule, or in notes and sections of their own.
@@ -207,11 +209,20 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         (Some(path), None) => facts.push(format!("archives to {}", clean(path))),
         (None, _) => {}
     }
+    if let Some(units) = *estimated_request_units {
+        facts.push(format!("a sweep costs {}", cost(units, *estimated_seconds)));
+    }
     if let Some(units) = request_units {
         facts.push(format!("{units:.0} request units"));
     }
     facts.extend(paused_ms.iter().copied().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")
+}
+
+/// Returns the estimated cost of a sweep, such as `about 7000 request units, at least 18 s`.
+pub(crate) fn cost(units: f64, seconds: Option<f64>) -> String {
+    let time = seconds.map_or_else(String::new, |seconds| format!(", at least {}", duration((seconds * 1000.0) as u64)));
+    format!("about {units:.0} request units{time}")
 }
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
@@ -259,5 +270,6 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
         Status::Partial | Status::Refused => Tone::Warning,
         Status::Complete | Status::Skipped => Tone::Plain,
     };
-    (tone, format!("{}: {}, in {}", report.status, parts.join("; "), duration(report.duration_ms)))
+    let units = totals.request_units.map_or_else(String::new, |units| format!(", for {units:.0} request units"));
+    (tone, format!("{}: {}, in {}{units}", report.status, parts.join("; "), duration(report.duration_ms)))
 }

@@ -53,6 +53,8 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         shard_key: Vec::new(),
         document_count,
         average_bytes: Some(100.0),
+        throughput: None,
+        indexes: 0,
     };
     let archive = rule.archive.clone();
     let sweep =
@@ -71,7 +73,11 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
 /// Returns counts of this many expired documents, the oldest of which is dated 1970.
 pub fn counted(expired: u64) -> Counts {
     let oldest = (expired > 0).then(|| DateTime::from_millis(0));
-    Counts { expired: Some(Expired { count: expired, oldest, measurements: None }), duration_ms: 10, ..Counts::default() }
+    Counts {
+        expired: Some(Expired { count: expired, is_complete: true, oldest, measurements: None }),
+        duration_ms: 10,
+        ..Counts::default()
+    }
 }
 
 /// Returns the outcome of a sweep that deleted this many documents.
@@ -82,7 +88,6 @@ pub fn swept(deleted: u64, end: End) -> Swept {
             batches: 1,
             uncertain: false,
             unconfirmed: 0,
-            request_units: None,
             paused: Paused::default(),
             fixed_latency: None,
             archived: Archived::default(),

@@ -65,8 +65,6 @@ pub struct Outcome {
     pub uncertain: bool,
     /// Deleted documents that no majority of the members had confirmed when the sweep ended.
     pub unconfirmed: u64,
-    /// Cost of the sweep, where the service bills requests.
-    pub request_units: Option<f64>,
     pub paused: Paused,
     /// `None` if something else took most of the time.
     pub fixed_latency: Option<FixedLatency>,

@@ -83,9 +83,16 @@ pub struct RuleReport {
     pub batches: u64,
     /// Deliberate pauses by reason; null if nothing was swept.
     pub paused_ms: Option<PausedMs>,
-    /// Cost of the sweep, where the service bills requests.
+    /// Cost of everything that the run asked for the rule: the look at the collection, counts, sweep. Null where the service bills nothing.
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
+    /// Request units that the sweep costs, estimated from the count before it. Null where the service bills nothing, or not all expired documents
+    /// were counted.
+    #[schemars(range(min = 0))]
+    pub estimated_request_units: Option<f64>,
+    /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where neither is known.
+    #[schemars(range(min = 0))]
+    pub estimated_seconds: Option<f64>,
     pub duration_ms: u64,
     /// The deployment's own TTL settings of the collection; null if they were not looked at.
     pub native_ttl: Option<Vec<NativeSetting>>,
@@ -164,7 +171,7 @@ impl RuleReport {
         let (remaining_count, oldest_remaining) = remaining.values(status, counts, outcome);
         let rule = planned.decision.countable();
         let selection = rule.map(|rule| &rule.selection);
-        let expired = counts.expired.as_ref();
+        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let expired_count = expired.map(|expired| expired.count);
         let document_count = selection.map(|selection| selection.document_count);
         let average_bytes = selection.and_then(|selection| selection.average_bytes);
@@ -198,7 +205,9 @@ impl RuleReport {
             never_expires: counts.never_expires.clone().or_else(|| swept?.never_expires.clone()),
             batches: sweep.map_or(0, |sweep| sweep.batches),
             paused_ms: sweep.map(|sweep| sweep.paused.into()),
-            request_units: sweep.and_then(|sweep| sweep.request_units),
+            request_units: None,
+            estimated_request_units: counts.forecast.map(|forecast| forecast.units),
+            estimated_seconds: counts.forecast.and_then(|forecast| forecast.seconds),
             duration_ms: counts.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
@@ -238,6 +247,8 @@ impl RuleReport {
             batches: 0,
             paused_ms: None,
             request_units: None,
+            estimated_request_units: None,
+            estimated_seconds: None,
             duration_ms: 0,
             native_ttl: None,
             strategy: None,
@@ -246,6 +257,11 @@ impl RuleReport {
             error: None,
             audit: None,
         }
+    }
+
+    /// Adds what the run spent on the rule, where the service bills requests.
+    pub fn billed(self, request_units: Option<f64>) -> Self {
+        Self { request_units: request_units.map(two_decimals), ..self }
     }
 
     /// Returns the reason and the error in one text.
@@ -326,6 +342,6 @@ fn stopped_by(outcome: &RuleOutcome) -> Option<StopReason> {
     }
 }
 
-fn two_decimals(value: f64) -> f64 {
+pub(super) fn two_decimals(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

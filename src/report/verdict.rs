@@ -25,9 +25,13 @@ impl Verdict {
             (_, Some(CountObstacle::Stopped(reason))) => Some(Self::partial(*reason)),
             (Decision::Refuse { refusal, .. }, None) => Some(Self::refused(refusal)),
             (Decision::Sweep(rule), None) => {
-                let expired = counts.expired.as_ref()?.count;
-                let share = guard::share(rule.limits.max_delete_percent, expired, rule.selection.document_count);
-                share.or_else(|| rule.approved?.refusal(expired)).as_ref().map(Self::refused)
+                let expired = counts.expired.as_ref()?;
+                let share = guard::share(rule.limits.max_delete_percent, expired.count, rule.selection.document_count);
+                let share = share.map(|refusal| {
+                    let least = if expired.is_complete { "" } else { "at least " };
+                    Refusal { detail: format!("{least}{}", refusal.detail), ..refusal }
+                });
+                share.or_else(|| rule.approved?.refusal(expired.count)).as_ref().map(Self::refused)
             }
         }
     }

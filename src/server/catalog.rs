@@ -64,7 +64,7 @@ pub(crate) async fn targets(
     let selected = found.filter(|(rule, namespace, _)| is_selected(rule, namespace));
     let targets = stream::iter(selected.collect::<Vec<_>>()).map(|(rule, namespace, seen)| async move {
         let seen = match seen {
-            Seen::Collection(listed, _) => look(deployment, *listed).await,
+            Seen::Collection(listed, _) => look(&deployment.charged_to(&rule.name, &namespace), *listed).await,
             other => other,
         };
         Target { rule: rule.clone(), namespace, seen }

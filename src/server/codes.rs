@@ -3,6 +3,7 @@
 //! Source: mongo `src/mongo/base/error_codes.yml`.
 
 pub(crate) const INTERNAL_ERROR: i32 = 1;
+pub(crate) const BAD_VALUE: i32 = 2;
 pub(crate) const HOST_UNREACHABLE: i32 = 6;
 pub(crate) const HOST_NOT_FOUND: i32 = 7;
 pub(crate) const UNAUTHORIZED: i32 = 13;

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::driver::Driver;
 use super::error::{ConnectObstacle, ServerError};
-use super::meter::Meter;
+use super::meter::Billing;
 use super::retry::{Retries, retry};
 use super::transport::{ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout, uri};
@@ -56,17 +56,22 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
 
     let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, given, &cause));
     let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
-    let facts = ask(transport.as_ref(), seeds, by_name, !with_user).await;
+    let facts = ask(transport.as_ref(), seeds, by_name).await;
     let facts = facts.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
-    info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
-    let meter = match facts.capabilities.request_charge {
+    let billing = match facts.capabilities.request_charge {
         true => {
+            transport.close().await;
             options.max_pool_size = Some(1);
             options.min_pool_size = None;
-            Some(Arc::new(Meter::new(Arc::new(driver(options)?))))
+            Some(Billing::new(Arc::new(driver(options.clone())?), Arc::new(driver(options)?)))
         }
         false => None,
     };
+    let transport = billing.as_ref().map_or(transport, Billing::transport);
+    if !with_user {
+        need_no_user(transport.as_ref()).await.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
+    }
+    info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
     Ok(Deployment {
         transport,
         facts,
@@ -75,7 +80,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         read_concern,
         command_timeout: prepared.command_timeout.unwrap_or(timeout::MAX_COMMAND_TIME),
         read_options: ReadOptions::default(),
-        meter,
+        billing,
     })
 }
 
@@ -87,11 +92,16 @@ fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)>
     seeds.iter().find_map(|host| Some((Flavor::of_host(host)?, "the name of its host".to_owned())))
 }
 
+/// Runs a command that is not allowed without a user, if the server asks for one; those that [`ask`] runs are.
+async fn need_no_user(transport: &dyn Transport) -> Result<(), ServerError> {
+    let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+    asked(transport, ServerCommand::of("admin", &list)?).await.map(|_| ())
+}
+
 async fn ask(
     transport: &dyn Transport,
     seeds: Vec<String>,
     by_name: Option<(Flavor, String)>,
-    is_anonymous: bool,
 ) -> Result<ServerFacts, ServerError> {
     // The first command opens the connection; the clocks are compared by the round trip of the second.
     let build = asked(transport, ServerCommand::of("admin", &doc! { "buildInfo": 1 })?).await?;
@@ -105,11 +115,6 @@ async fn ask(
         },
     );
     let (hello, middle) = timed.await?;
-    if is_anonymous {
-        // The commands above are allowed without a user; this one is not, if the server asks for a user.
-        let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-        asked(transport, ServerCommand::of("admin", &list)?).await?;
-    }
     let local_time = local_time(&hello)?;
     let set_name = hello.get_str("setName").ok().map(str::to_owned);
     let hosts: Vec<String> =
@@ -257,7 +262,8 @@ mod tests {
                 throttled(),
                 ScriptedReply::Reply(doc! { "databases": [] }),
             ]);
-            let facts = ask(&script, vec!["h:1".into()], None, true).await.unwrap();
+            let facts = ask(&script, vec!["h:1".into()], None).await.unwrap();
+            need_no_user(&script).await.unwrap();
             assert_eq!((facts.flavor, facts.wire_version, facts.hosts), (Flavor::CosmosRu, 21, vec!["h:1".to_owned()]));
             let sent: Vec<String> = script.sent().iter().map(|command| command.keys().next().unwrap().clone()).collect();
             let expected = ["buildInfo", "buildInfo", "hello", "hello", "isMaster", "listDatabases", "listDatabases"];

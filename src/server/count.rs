@@ -1,5 +1,7 @@
 //! Counts of the documents that a rule deletes or leaves alone. Reads only.
 
+mod in_parts;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,19 +9,51 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::error::Result;
 use super::find::Query;
+use super::meter::Account;
 use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::report::counts::Expired;
+use crate::units::{CountFindings, UnitForecast};
 use crate::values::count_in;
 
 /// Number of documents at the head of a collection in which to look for a field.
 const FIELD_SAMPLE: i64 = 1000;
 
+/// Counts the expired documents of a rule as [`expired`] does, and says what a sweep will cost where the service bills it.
+pub(crate) async fn expired_and_forecast(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    enough: Option<u64>,
+) -> Result<(Expired, Option<UnitForecast>)> {
+    let before = deployment.account().map(Account::spent);
+    let expired = expired(deployment, rule, enough).await?;
+    let SweepRule { selection, limits, .. } = rule;
+    let per_second = [limits.max_request_units, selection.throughput].into_iter().flatten().min().map(f64::from);
+    let forecast = before.zip(deployment.account()).filter(|_| expired.is_complete).map(|(before, account)| {
+        UnitForecast::of(&CountFindings {
+            units: account.spent() - before,
+            expired: expired.count,
+            average_bytes: selection.average_bytes,
+            indexes: selection.indexes,
+            finds_first: rule.finds_first(),
+            per_second,
+        })
+    });
+    Ok((expired, forecast))
+}
+
 /// Counts the expired documents of a rule along its index, or in one pass over the collection if it has none.
-pub(crate) async fn expired(deployment: &Deployment, rule: &SweepRule) -> Result<Expired> {
+///
+/// A service that bills each document that a count loads is asked in parts, and no further than to `enough` documents, if that is given.
+async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
+    if !deployment.facts.capabilities.cursors {
+        let count = in_parts::count(deployment, rule, selection, enough).await?;
+        let is_complete = enough.is_none_or(|enough| count < enough);
+        return Ok(Expired { count, is_complete, oldest: None, measurements: None });
+    }
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = expiry.earliest();
     let capabilities = &deployment.facts.capabilities;
@@ -88,7 +122,7 @@ fn first(rule: &SweepRule) -> Vec<Document> {
 fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
     let number = |key| found.and_then(|found| count_in(found, key));
     let oldest = found.and_then(|found| found.get("oldest")).and_then(|oldest| expiry.instant(oldest));
-    Expired { count: number("count").unwrap_or(0), oldest, measurements: number("measurements") }
+    Expired { count: number("count").unwrap_or(0), is_complete: true, oldest, measurements: number("measurements") }
 }
 
 /// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement has a key.
@@ -106,6 +140,11 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
+        if !deployment.facts.capabilities.cursors {
+            let kept = Selection { predicate, index: None, ..selection.clone() };
+            counts.insert(reason.to_owned(), in_parts::count(deployment, rule, &kept, None).await?);
+            continue;
+        }
         let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
         let found = one(deployment, selection, stages).await?;
         counts.insert(reason.to_owned(), read(expiry, found.as_ref()).count);
@@ -116,8 +155,8 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
 /// Tells whether one of the first documents of the collection has the rule's field.
 pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
     let SweepRule { selection, expiry, .. } = rule;
-    let stages =
-        vec![doc! { "$limit": FIELD_SAMPLE }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$limit": 1 }];
+    let most = sample(deployment, FIELD_SAMPLE);
+    let stages = vec![doc! { "$limit": most }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$limit": 1 }];
     let plain = Selection { collation: None, index: None, ..selection.clone() };
     Ok(one(deployment, &plain, stages).await?.is_some())
 }
@@ -146,12 +185,19 @@ pub(crate) async fn misspelt_ttl(deployment: &Deployment, rule: &SweepRule) -> R
     let mut group = doc! { "_id": null, "named": is_there(ttl_field) };
     group.extend(others.iter().enumerate().map(|(n, other)| (format!("other{n}"), is_there(other).into())));
     // A service that bills each document that is looked at gets a smaller sample.
-    let sample = if deployment.facts.capabilities.request_charge { FIELD_SAMPLE / 10 } else { FIELD_SAMPLE };
+    let most = if deployment.facts.capabilities.request_charge { FIELD_SAMPLE / 10 } else { FIELD_SAMPLE };
     let plain = Selection { collation: None, index: None, ..selection.clone() };
-    let found = one(deployment, &plain, vec![doc! { "$limit": sample }, doc! { "$group": group }]).await?.unwrap_or_default();
+    let found = one(deployment, &plain, vec![doc! { "$limit": sample(deployment, most) }, doc! { "$group": group }])
+        .await?
+        .unwrap_or_default();
     let has = |key: &str| found.get_bool(key).unwrap_or(false);
     let other = others.into_iter().enumerate().find(|(n, _)| has(&format!("other{n}")));
     Ok(other.filter(|_| !has("named")).map(|(_, other)| other))
+}
+
+/// Returns the number of documents to look at, at most as many as one query may load under the rule's limit of request units.
+fn sample(deployment: &Deployment, most: i64) -> i64 {
+    deployment.account().and_then(Account::find_limit).map_or(most, |limit| limit.clamp(1, most))
 }
 
 /// Returns the first document that an aggregation yields.

@@ -7,7 +7,6 @@ use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf};
 
 use super::error::ServerError;
 use super::grant::DeleteGrant;
-use super::meter::Charges;
 use super::overload::Overload;
 use super::restriction::Restriction;
 use super::statement::{Statement, statements};
@@ -39,6 +38,8 @@ pub(crate) struct DeleteError {
     pub confirmation_timed_out: bool,
     /// The state of a service under too much load, as it reports it.
     pub overload: Option<Overload>,
+    /// Whether a service without room did not say how much it had deleted before: nothing, unless the next attempt finds less than it asks for.
+    pub uncounted: bool,
     /// Whether the reply was no longer waited for, because the sweep had to end.
     pub given_up: bool,
 }
@@ -58,8 +59,9 @@ impl DeleteError {
     /// Creates the error of a command that failed as a whole.
     fn of_command(cause: &ServerError, selection: &Selection) -> Self {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
-        Self { retryable: cause.is_retryable_delete(), reply_lost: cause.is_reply_lost(), ..Self::fatal(message) }
-            .overloaded(cause)
+        let uncounted = matches!(cause.overload(), Some(Overload::Throttled { .. }));
+        let (retryable, reply_lost) = (cause.is_retryable_delete(), cause.is_reply_lost());
+        Self { retryable, reply_lost, uncounted, ..Self::fatal(message) }.overloaded(cause)
     }
 
     /// Creates the error of a statement that failed.
@@ -96,14 +98,15 @@ pub(crate) async fn delete(
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
-    charges: &Charges,
     _grant: &DeleteGrant,
 ) -> Reply {
     let command = match command(deployment, selection, restriction, write_concern) {
         Ok(command) => command,
         Err(cause) => return failed(DeleteError::fatal(format!("building the delete command: {cause}"))),
     };
-    match deployment.charged(ServerCommand::new(&selection.namespace.database, command), charges).await {
+    let command = ServerCommand::new(&selection.namespace.database, command).time_limit(deployment.command_timeout);
+    let command = command.extent(restriction.extent());
+    match deployment.send_once(command).await {
         Ok(reply) => read(&reply),
         Err(cause) => failed(DeleteError::of_command(&cause, selection)),
     }

@@ -22,13 +22,25 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
             let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
-            Ok(Figures { document_count, average_bytes, shard_key: Vec::new() })
+            Ok(Figures { document_count, average_bytes, ..Figures::default() })
         }
-        CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu => {
+        CollectionKind::CosmosRu => {
+            // One command less: there the reply has both.
+            let stats = stats(deployment, &collection.namespace, 1).await?;
+            let document_count = match stats.as_ref().and_then(|stats| count_in(stats, "count")) {
+                Some(document_count) => document_count,
+                None => count(deployment, &collection.namespace).await?,
+            };
+            let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
+            let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), shard_key, throughput })
+        }
+        CollectionKind::Plain | CollectionKind::Clustered => {
             let document_count = count(deployment, &collection.namespace).await?;
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);
-            Ok(Figures { document_count, average_bytes, shard_key: shard_key(deployment, &collection.namespace).await? })
+            let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, average_bytes, shard_key, throughput })
         }
     }
 }
@@ -56,29 +68,39 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
     }
 }
 
-/// Returns the paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
+/// Returns the paths of the shard key, which are empty if the collection is not sharded or the deployment does not show the key, and the request
+/// units per second that the collection has.
 ///
 /// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
-async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {
+async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<(Vec<String>, Option<u32>)> {
     let facts = &deployment.facts;
     let key = match facts.capabilities.shard_keys {
         ShardKeys::ByGetCollection => {
             let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
             let reply = deployment.read(&namespace.database, command).await;
-            reply.map(|reply| reply.get_document("shardKeyDefinition").ok().cloned())
+            reply.map(|reply| (reply.get_document("shardKeyDefinition").ok().cloned(), throughput(&reply)))
         }
         ShardKeys::InConfig if facts.topology == Topology::Sharded => {
             let collections = Namespace { database: "config".into(), collection: "collections".into() };
             let entry = Query::find(&collections, doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
             let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await;
-            entry.map(|entry| entry.first().and_then(|entry| entry.get_document("key").ok().cloned()))
+            entry.map(|entry| entry.first().and_then(|entry| entry.get_document("key").ok().cloned())).map(|key| (key, None))
         }
-        ShardKeys::InConfig | ShardKeys::Unseen => return Ok(Vec::new()),
+        ShardKeys::InConfig | ShardKeys::Unseen => return Ok((Vec::new(), None)),
     };
     match key {
-        Ok(key) => Ok(key.unwrap_or_default().keys().cloned().collect()),
+        Ok((key, throughput)) => Ok((key.unwrap_or_default().keys().cloned().collect(), throughput)),
         // Deletes then go to every shard, which is correct as well.
-        Err(cause) if cause.is_unavailable() => Ok(Vec::new()),
+        Err(cause) if cause.is_unavailable() => Ok((Vec::new(), None)),
         Err(cause) => Err(cause),
     }
+}
+
+/// Returns the throughput in a reply to GetCollection: what is provisioned, or the most that autoscale provides.
+fn throughput(reply: &Document) -> Option<u32> {
+    let autoscale = reply.get_document("autoScaleSettings").ok().and_then(|settings| integer_in(settings, "maxThroughput"));
+    autoscale
+        .or_else(|| integer_in(reply, "provisionedThroughput"))
+        .and_then(|units| u32::try_from(units).ok())
+        .filter(|units| *units > 0)
 }

@@ -8,9 +8,9 @@ use tracing::warn;
 
 use super::Deployment;
 use super::error::ServerError;
-use super::meter::Charges;
+use super::overload::Overload;
 use super::retry::{Retries, retry};
-use super::transport::{Batches, ReadPreference, ServerCommand};
+use super::transport::{Batches, Extent, ReadPreference, ServerCommand};
 use crate::policy::namespace::Namespace;
 
 /// A read that is yet to be sent: by default to the primary, without time limits, and retried as [`Retries::several`] says.
@@ -26,7 +26,10 @@ pub(crate) struct Query {
     read_preference: ReadPreference,
     time_limit: Option<Duration>,
     attempts: RetryMode,
-    charges: Option<Charges>,
+    /// Whether a query for which the service had no time is an error at once.
+    shrinks: bool,
+    /// Request units that the query will cost, by the caller's estimate.
+    units: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +85,8 @@ impl Query {
             read_preference: ReadPreference::Primary,
             time_limit: None,
             attempts: RetryMode::Several,
-            charges: None,
+            shrinks: false,
+            units: None,
         }
     }
 
@@ -144,9 +148,14 @@ impl Query {
         Self { attempts: RetryMode::Patient(reported_as.clone()), ..self }
     }
 
-    /// Adds the cost of the first batch to these charges.
-    pub(crate) fn charged_to(self, charges: &Charges) -> Self {
-        Self { charges: Some(charges.clone()), ..self }
+    /// Leaves it to the caller to ask for less after the service had no time for the query, which would cost as much again.
+    pub(crate) fn shrunk_by_caller(self) -> Self {
+        Self { shrinks: true, ..self }
+    }
+
+    /// Sets the request units that the query will cost, by the caller's estimate.
+    pub(crate) fn costing(self, units: f64) -> Self {
+        Self { units: Some(units), ..self }
     }
 
     /// Returns the first batch and leaves no cursor open. The length of the batch is the limit or the batch size.
@@ -157,13 +166,7 @@ impl Query {
             single = single.option("batchSize", limit.clone());
         }
         let command = single.command(deployment)?;
-        let reply = self.retrying(|| async {
-            match &self.charges {
-                Some(charges) => deployment.charged(command.clone(), charges).await,
-                None => deployment.send_once(command.clone()).await,
-            }
-        });
-        let reply = reply.await?;
+        let reply = self.retrying(|| deployment.send_once(command.clone())).await?;
         let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
     }
@@ -217,7 +220,7 @@ impl Query {
             RetryMode::Patient(_) => Retries::patient(),
         };
         let next_wait = |cause: &ServerError| {
-            let wait = retries.wait(cause)?;
+            let wait = retries.wait(cause).filter(|_| !self.shrinks || cause.overload() != Some(Overload::TimedOut))?;
             if let RetryMode::Patient(namespace) = &self.attempts {
                 warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
             }
@@ -240,7 +243,17 @@ impl Query {
 
     fn addressed(&self, body: RawDocumentBuf) -> ServerCommand {
         let command = ServerCommand::new(&self.database, body).read_preference(self.read_preference);
-        ServerCommand { time_limit: self.time_limit, ..command }
+        let first = match &self.kind {
+            QueryKind::Aggregate { stages, .. } => stages.first().and_then(|stage| stage.get_i64("$limit").ok()),
+            QueryKind::Find { .. } | QueryKind::Listing(_) => self.options.get_i64("limit").ok(),
+        };
+        let limit = first.and_then(|limit| u64::try_from(limit).ok());
+        let extent = match (self.units, limit) {
+            (Some(units), _) => Extent::Units(units),
+            (None, Some(documents)) => Extent::Documents(documents),
+            (None, None) => Extent::Unknown,
+        };
+        ServerCommand { time_limit: self.time_limit, ..command.extent(extent) }
     }
 
     fn body(&self, deployment: &Deployment) -> Result<RawDocumentBuf, ServerError> {

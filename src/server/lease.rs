@@ -32,7 +32,7 @@ pub(crate) struct LeaseStore {
 
 impl LeaseStore {
     pub(crate) fn new(deployment: &Deployment, namespace: &Namespace, run_id: &str) -> Self {
-        Self { deployment: deployment.clone(), namespace: namespace.clone(), me: Holder::me(run_id, deployment.facts.local_time) }
+        Self { deployment: deployment.aside(), namespace: namespace.clone(), me: Holder::me(run_id, deployment.facts.local_time) }
     }
 
     /// Reads the server's clock.

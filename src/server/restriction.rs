@@ -4,6 +4,7 @@ use bson::raw::{RawBson, RawBsonRef};
 use bson::{Bson, Document, RawArrayBuf};
 
 use super::document_match::{DocumentState, IndexRange};
+use super::transport::Extent;
 use crate::expiry::stretch::Stretch;
 
 /// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
@@ -66,6 +67,14 @@ impl Restriction {
             Restriction::One(_) => 1,
             Restriction::States { documents, .. } => documents.len(),
             Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
+        }
+    }
+
+    /// Returns the extent of a delete: the maximum number of documents, which is unknown for a range.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Restriction::Range { .. } | Restriction::Stretch(_) => Extent::Unknown,
+            _ => u64::try_from(self.max_documents()).map_or(Extent::Unknown, Extent::Documents),
         }
     }
 

@@ -167,8 +167,8 @@ mod tests {
             names.sort();
             names
         };
-        // `find` retries whole reads, `insert` what was not inserted; `meter` sends for both of them and for deletes, which count; `lag` polls.
-        assert_eq!(names(".send_once("), ["find", "insert", "lag", "meter"]);
+        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag` polls.
+        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag"]);
         assert_eq!(names(".open_once("), ["find"]);
         assert_eq!(names("transport.run("), ["connect", "meter"]);
     }

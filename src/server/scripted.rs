@@ -65,7 +65,7 @@ impl Script {
             read_concern: None,
             command_timeout: timeout::MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
-            meter: None,
+            billing: None,
         }
     }
 }

@@ -38,12 +38,30 @@ pub(crate) struct ServerCommand {
     pub read_preference: ReadPreference,
     /// Time after which the reply counts as lost; `None` for no limit.
     pub time_limit: Option<Duration>,
+    pub extent: Extent,
+}
+
+/// The extent of a command, from which its cost can be foretold on a service that bills it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) enum Extent {
+    #[default]
+    Unknown,
+    /// Documents that the command is about.
+    Documents(u64),
+    /// Request units, by the caller's own estimate.
+    Units(f64),
 }
 
 impl ServerCommand {
     /// Creates a command for the primary, without a time limit.
     pub(crate) fn new(database: &str, body: RawDocumentBuf) -> Self {
-        Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, time_limit: None }
+        Self {
+            database: database.to_owned(),
+            body,
+            read_preference: ReadPreference::Primary,
+            time_limit: None,
+            extent: Extent::Unknown,
+        }
     }
 
     /// Creates a command for the primary from a document, without a time limit.
@@ -59,6 +77,10 @@ impl ServerCommand {
 
     pub(crate) fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: Some(limit), ..self }
+    }
+
+    pub(crate) fn extent(self, extent: Extent) -> Self {
+        Self { extent, ..self }
     }
 }
 

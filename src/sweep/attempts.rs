@@ -3,6 +3,8 @@
 
 #[cfg(test)]
 mod schedules;
+#[cfg(test)]
+mod uncounted;
 
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use crate::server::delete::{DeleteError, Reply};
 use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;
 use crate::server::retry::{MAX_REFUSALS, RETRY_WAITS};
+use crate::server::transport::Extent;
 
 /// Wait before a majority is asked again; the server itself has already waited for it.
 const CONFIRM_AGAIN: Duration = Duration::from_millis(200);
@@ -34,6 +37,10 @@ pub(super) struct Attempts {
     /// Confirmed deletes after the first unconfirmed one.
     confirmed_after: u64,
     uncertain: bool,
+    /// Documents of the target that were deleted.
+    of_target: u64,
+    /// Whether a command for the target failed without a count.
+    uncounted: bool,
     retried: bool,
     overloaded_after: Option<u64>,
     throttled: Duration,
@@ -101,6 +108,8 @@ impl Attempts {
             unconfirmed: 0,
             confirmed_after: 0,
             uncertain: false,
+            of_target: 0,
+            uncounted: false,
             retried: false,
             overloaded_after: None,
             throttled: Duration::ZERO,
@@ -132,7 +141,7 @@ impl Attempts {
         let Some(DeleteError { retryable, confirmation_timed_out, overload, .. }) = self.error else {
             return match self.parts.pop() {
                 Some(part) => {
-                    *self.target = part;
+                    self.aim_at(part);
                     Step::Next
                 }
                 None => Step::End,
@@ -145,7 +154,7 @@ impl Attempts {
             if matches!(overload, Overload::TooLarge | Overload::TimedOut | Overload::CacheFull)
                 && let Some((first, second)) = self.target.halves()
             {
-                *self.target = first;
+                self.aim_at(first);
                 self.parts.push(second);
                 if overload == Overload::TooLarge {
                     return Step::Next;
@@ -182,8 +191,20 @@ impl Attempts {
         }
     }
 
+    fn aim_at(&mut self, target: Restriction) {
+        *self.target = target;
+        (self.of_target, self.uncounted) = (0, false);
+    }
+
     fn count(&mut self, reply: &Reply) {
         self.uncertain |= reply.error.as_ref().is_some_and(|error| error.reply_lost);
+        self.of_target += reply.deleted;
+        match (&reply.error, self.target.extent()) {
+            (Some(error), _) => self.uncounted |= error.uncounted,
+            // A part of the target was gone: deleted by the command without a count, or by others.
+            (None, Extent::Documents(asked)) if self.uncounted && self.of_target < asked => self.uncertain = true,
+            (None, _) => {}
+        }
         if reply.deleted == 0 {
             return;
         }

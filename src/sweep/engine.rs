@@ -19,6 +19,7 @@ use crate::pace::rate::RateLimit;
 use crate::pace::{BatchTiming, Pace};
 use crate::plan::StopReason;
 use crate::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
+use crate::server::meter::Account;
 use crate::server::restriction::Restriction;
 use throttle::LAG_CHECK_INTERVAL;
 
@@ -31,8 +32,6 @@ pub(super) struct Engine<'a> {
     /// The earliest start of the next batch.
     rests_until: Instant,
     rate: Option<RateLimit>,
-    /// The limit of request units.
-    units: Option<RateLimit>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
     in_flight: JoinSet<FinishedBatch>,
@@ -47,11 +46,14 @@ impl<'a> Engine<'a> {
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
             run,
-            concurrency: usize::try_from(limits.concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+            concurrency: match limits.concurrency {
+                // Requests go one after another, and the next stretch follows from the cost of the last one.
+                _ if capabilities.request_charge => 1,
+                concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+            },
             pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
             rests_until: Instant::now(),
             rate: limits.rate.map(RateLimit::new),
-            units: limits.max_request_units.filter(|_| capabilities.request_charge).map(RateLimit::new),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
             gave_up: false,
@@ -60,7 +62,6 @@ impl<'a> Engine<'a> {
                 batches: 0,
                 uncertain: false,
                 unconfirmed: 0,
-                request_units: None,
                 paused: Paused::default(),
                 fixed_latency: None,
                 archived: Archived::default(),
@@ -95,7 +96,6 @@ impl<'a> Engine<'a> {
         if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
             self.outcome.end = end;
         }
-        self.count_charges();
         self.outcome.fixed_latency = self.decisive_fixed_latency();
         self.outcome
     }
@@ -159,7 +159,8 @@ impl<'a> Engine<'a> {
     fn max_documents(&self) -> u64 {
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
         let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
-        let limits = [of_rate, of_archive, self.run.budget.rate_limit(), self.allowance];
+        let of_units = self.sweep.deployment.account().and_then(Account::batch_limit);
+        let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
     }
 
@@ -257,7 +258,7 @@ impl<'a> Engine<'a> {
         self.outcome.archived.add(&archived);
         if !is_sent {
             budget.settle(asked, 0);
-            return Err(End::Partial(StopReason::LockLost));
+            return if self.sweep.is_lease_over() { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         self.outcome.deleted += deleted;

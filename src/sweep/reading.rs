@@ -14,10 +14,10 @@ use crate::server::retry::{Retries, retry};
 use crate::server::statement::{Statement, statements};
 
 impl RuleSweep {
-    /// Returns a query on the collection with the documents of the rule. It is retried, and charged to the sweep.
+    /// Returns a query on the collection with the documents of the rule. It is retried.
     pub(super) fn query(&self, filter: impl Into<QueryFilter>) -> Query {
         let SweepRule { selection, namespace, .. } = &self.rule;
-        Query::find(&selection.namespace, filter).charged_to(&self.charges).retried_patiently(namespace)
+        Query::find(&selection.namespace, filter).time_limit(self.deployment.command_timeout).retried_patiently(namespace)
     }
 
     /// Returns the reason why documents could not be read.

@@ -1,5 +1,6 @@
 //! Sends the delete commands of a batch, as its attempts decide.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
@@ -7,7 +8,6 @@ use tracing::{info, warn};
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
-use crate::lock::lease::Lease;
 use crate::server::delete::{self, Reply};
 use crate::server::restriction::Restriction;
 
@@ -16,7 +16,7 @@ const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// The delete commands that were sent for a restriction.
 pub(super) struct Sent {
-    /// False if the lease was over before the first of them.
+    /// False if the lease was over, or the sweep had ended, before the first of them.
     pub is_sent: bool,
     /// The time that the server took; `None` if the batch was tried again after an error.
     pub latency: Option<Duration>,
@@ -26,21 +26,28 @@ pub(super) struct Sent {
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
 /// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost.
 pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
-    let RuleSweep { deployment, rule, write_concern, charges, grant, .. } = sweep;
+    let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;
     let begun = Instant::now();
     let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
     let mut unconfirmed = None;
     let mut is_sent = false;
+    let mut held_back = Duration::ZERO;
     loop {
+        let asked = Instant::now();
+        tokio::select! {
+            () = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => {}
+            () = sweep.ended() => break,
+        }
+        held_back += asked.elapsed();
         // The last moment to check: the process may be suspended between any two steps, and resume when another run has the
         // lease.
-        if sweep.lease.as_ref().is_some_and(Lease::is_over) {
+        if sweep.is_lease_over() {
             break;
         }
         is_sent = true;
         let reply = tokio::select! {
-            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, charges, grant) => reply,
+            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, grant) => reply,
             () = ended_for(sweep, MAX_LAST_WAIT) => Reply::given_up(MAX_LAST_WAIT),
         };
         let step = attempts.next_step(reply, fastrand::f64());
@@ -71,7 +78,9 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             () = sweep.ended() => break,
         }
     }
-    let result = attempts.end();
+    let mut result = attempts.end();
+    result.throttled += held_back;
+    sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
     Sent { is_sent, latency, result }
 }

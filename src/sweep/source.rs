@@ -1,5 +1,6 @@
 //! The sources of batches. Each finds every expired document once; the index and the limits decide which source is used.
 
+use super::billed_stretches::BilledStretches;
 use super::candidates::Candidates;
 use super::date_slices::DateSlices;
 use super::date_stretches::DateStretches;
@@ -12,7 +13,9 @@ pub(super) enum Source<'a> {
     /// `_id`s of documents that were found, never more than were asked for.
     Ids(Box<Candidates<'a>>),
     /// Pages of `_id`s of documents that were found.
-    Pages(IdPages<'a>),
+    Pages(Box<IdPages<'a>>),
+    /// Stretches of the date or of the `_id`, on a service that bills what a command loads.
+    Billed(Box<BilledStretches<'a>>),
     /// Ranges of the index on the date.
     Dates(Box<DateSlices<'a>>),
     /// Stretches of the dates, on a server that does not sort along an index.
@@ -30,7 +33,12 @@ impl<'a> Source<'a> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None))));
         let capabilities = &sweep.deployment.facts.capabilities;
         if !capabilities.cursors {
-            return Ok(Self::Pages(IdPages::new(sweep)));
+            let stretches = BilledStretches::open(sweep, by_ids || rate.is_some()).await;
+            let stretches = stretches.map_err(|cause| sweep.explain_read(&cause))?;
+            return Ok(match stretches {
+                Some(stretches) => Self::Billed(Box::new(stretches)),
+                None => Self::Pages(Box::new(IdPages::new(sweep))),
+            });
         }
         let selection = &sweep.rule.selection;
         let scans = selection.index.is_none() && !selection.is_buckets();
@@ -63,6 +71,7 @@ impl<'a> Source<'a> {
         match self {
             Self::Ids(candidates) => candidates.take(max).await,
             Self::Pages(pages) => pages.take(max).await,
+            Self::Billed(stretches) => stretches.take(max).await,
             Self::Dates(slices) => slices.take(max).await,
             Self::Stretches(stretches) => stretches.take(max).await,
             Self::Scan(slices) => slices.take(max).await,

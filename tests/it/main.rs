@@ -113,8 +113,10 @@ mod services {
     mod any_server;
     mod cosmos;
     mod cosmos_collections;
+    mod cosmos_costs;
     mod cosmos_metadata;
     mod cosmos_native;
+    mod cosmos_sharded;
     mod cosmos_ttl;
     mod cosmos_units;
     mod document_db;

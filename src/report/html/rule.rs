@@ -9,7 +9,7 @@ use super::words::{
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::report::ages::age;
-use crate::report::lines::pauses;
+use crate::report::lines::{cost, pauses};
 use crate::report::native_ttl::NativeSetting;
 use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status};
 use crate::text::{bytes, count, duration, plural};
@@ -74,6 +74,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         batches,
         paused_ms,
         request_units,
+        estimated_request_units,
+        estimated_seconds,
         duration_ms,
         native_ttl,
         audit,
@@ -111,6 +113,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
                 @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
             }
+            @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
             @if looked_at && let Some(audit) = audit {
                 @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
                 (fact("next 30 days", measured(next_days(audit))))
@@ -141,8 +144,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 }
                 (fact("delete commands", html! { (count(*batches)) }))
                 @if let Some(millis) = paused_ms { (fact("paused", paused(millis))) }
-                @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
             }
+            @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
         }
     }
 }

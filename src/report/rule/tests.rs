@@ -34,14 +34,14 @@ fn a_sweep_has_what_it_did() {
     let mut outcome = swept(50, End::Complete);
     outcome.outcome = Outcome {
         unconfirmed: 1,
-        request_units: Some(1.5),
         paused: Paused { lag: Time::from_secs(1), ..Paused::default() },
         fixed_latency: Some(FixedLatency { latency: Time::from_micros(250_900), batch_size: 2000, concurrency: 2 }),
         ..outcome.outcome
     };
     let report = of(&planned("", 200), &Counts::default(), sweep(outcome));
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
-    assert_eq!((report.expired_count, report.request_units), (None, Some(1.5)));
+    assert_eq!((report.expired_count, report.request_units), (None, None));
+    assert_eq!(report.clone().billed(Some(1.499)).request_units, Some(1.5));
     assert_eq!(report.paused_ms, Some(PausedMs { lag: 1000, latency: 0, rate: 0, throttle: 0 }));
     assert_eq!(
         report.warnings,

@@ -68,23 +68,10 @@ impl Engine<'_> {
         }
     }
 
-    /// Adds the cost of the requests since the last call to the outcome, and charges it to the limit of request units.
-    pub(super) fn count_charges(&mut self) {
-        if !self.sweep.deployment.facts.capabilities.request_charge {
-            return;
-        }
-        let spent = self.sweep.charges.take();
-        *self.outcome.request_units.get_or_insert(0.0) += spent;
-        if let Some(units) = &mut self.units {
-            // A fraction of a unit counts as a whole one; a cast from float saturates.
-            units.take(spent.ceil() as u64, self.run.budget.elapsed());
-        }
-    }
-
-    /// Returns the time to wait for the request units that were spent.
-    fn wait_for_units(&mut self) -> Duration {
-        self.count_charges();
-        self.units.as_ref().map_or(Duration::ZERO, |units| units.wait(self.run.budget.elapsed()))
+    /// Returns the time to wait for room at the service, and for the limit of request units.
+    fn wait_for_units(&self) -> Duration {
+        let namespace = &self.sweep.rule.selection.namespace;
+        self.sweep.deployment.wait_to_find(namespace, self.max_documents())
     }
 
     /// Returns the time until the next batch may begin.

@@ -1,0 +1,40 @@
+//! A service without room that does not say how much it had deleted.
+
+use bson::RawArrayBuf;
+use bson::raw::RawBson;
+
+use super::{Attempts, Step};
+use crate::server::delete::{DeleteError, Reply};
+use crate::server::overload::Overload;
+use crate::server::restriction::Restriction;
+
+fn attempts() -> Attempts {
+    let ids = RawArrayBuf::from_iter((0..10).map(RawBson::Int32));
+    Attempts::new(Box::new(Restriction::Ids(ids)), false)
+}
+
+fn throttled(deleted: u64, uncounted: bool) -> Reply {
+    let overload = Some(Overload::Throttled { retry_after: None });
+    let error = DeleteError { retryable: true, overload, uncounted, ..DeleteError::fatal("16500") };
+    Reply { deleted, unconfirmed: false, error: Some(error) }
+}
+
+#[test]
+fn a_count_is_uncertain_only_where_the_next_attempt_finds_less() {
+    for (replies, uncertain) in [
+        (vec![throttled(0, true), done(10)], false),
+        (vec![throttled(0, true), done(7)], true),
+        (vec![throttled(4, false), throttled(0, true), done(6)], false),
+        (vec![throttled(4, false), throttled(0, true), done(5)], true),
+        // Others deleted some: every reply had a count.
+        (vec![throttled(4, false), done(5)], false),
+    ] {
+        let mut attempts = attempts();
+        let last = replies.iter().map(|reply| attempts.next_step(reply.clone(), 0.5)).last();
+        assert_eq!((last, attempts.end().uncertain), (Some(Step::End), uncertain), "{replies:?}");
+    }
+}
+
+fn done(deleted: u64) -> Reply {
+    Reply { deleted, unconfirmed: false, error: None }
+}
