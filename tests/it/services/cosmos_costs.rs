@@ -10,8 +10,8 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 
 use crate::support::faults::days;
 use crate::support::proxied::Proxied;
-use crate::support::proxy::Service;
 use crate::support::proxy::cosmos::{CosmosRu, Usage};
+use crate::support::proxy::{Request, Service};
 use crate::support::sweeper::{Case, Report, id_set};
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
@@ -89,6 +89,13 @@ async fn find_and_delete(proxied: &Proxied, expired: Document) {
     }
 }
 
+/// Returns the report of any command.
+async fn report_of(case: &Case, rules: &str, args: &[&str]) -> Report {
+    let ran = case.run(rules, &[args, &["--format", "json"]].concat()).await;
+    let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    Report { json, ran }
+}
+
 /// Returns the units of everything but the look at the collection, which has a budget of its own.
 fn data_units(usage: &Usage) -> f64 {
     usage.charges.iter().filter(|charge| !charge.of_metadata).map(|charge| charge.units).sum()
@@ -96,7 +103,7 @@ fn data_units(usage: &Usage) -> f64 {
 
 #[tokio::test]
 async fn a_sweep_costs_no_more_than_the_cheapest_plain_way() {
-    const DOCUMENTS: i64 = 400;
+    const DOCUMENTS: i64 = 300;
     let budgets = [None, Some(400.0)];
     let cases = budgets.into_iter().flat_map(|budget| [(budget, true), (budget, false)]).map(async |(budget, indexed)| {
         // Short seconds, each with the units of a whole one: the same refusals in less time.
@@ -125,7 +132,6 @@ async fn a_sweep_costs_no_more_than_the_cheapest_plain_way() {
         };
         let (plain, paged, swept) = tokio::join!(plain, paged, swept);
         let [plain, paged, swept] = [plain, paged, swept].map(|usage| data_units(&usage));
-        println!("budget {budget:?}, indexed {indexed}: deleteMany {plain:.0}, find + $in {paged:.0}, sweeper {swept:.0}");
         // The ends of the collection, and 2.5 units for each command.
         assert!(swept <= plain.min(paged) * 1.02 + 10.0, "{budget:?} {indexed}: {plain} {paged} {swept}");
     });
@@ -137,7 +143,7 @@ async fn the_report_names_all_that_the_run_cost() {
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, ttlField: ttl, maxDeletePercent: 90}\n";
     for args in [&["sweep", "--dry-run"][..], &["audit"], &["audit", "--exact"], &["sweep"]] {
         let proxied = account(CosmosRu::default(), documents(300, 1000), true).await;
-        let report = proxied.case.report_of(rule, args).await;
+        let report = report_of(&proxied.case, rule, args).await;
         assert_eq!(report.ran.code, Some(0), "{report:?}");
         let charged = proxied.proxy.usage().charged();
         let total = report.json["totals"]["requestUnits"].as_f64().unwrap();
@@ -160,7 +166,6 @@ async fn the_limit_of_units_holds_in_every_second() {
         assert_eq!(proxied.case.ids("c").await, live(count));
         let usage = proxied.proxy.usage();
         let worst = usage.most_within(Duration::from_secs(1));
-        println!("limit {limit}, {bytes} bytes, indexed {indexed}: worst {worst:.0} of {:.0}", usage.charged());
         assert!(worst <= f64::from(limit), "{limit} {bytes} {indexed}: {worst}");
     });
     join_all(cases).await;
@@ -181,7 +186,7 @@ async fn a_count_that_no_minute_of_the_throughput_suffices_for_is_made_in_parts(
         ("  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 51}\n", &["sweep"]),
     ] {
         let proxied = account(settings.clone(), documents(600, 1000), false).await;
-        let report = proxied.case.report_of(rule, args).await;
+        let report = report_of(&proxied.case, rule, args).await;
         assert_eq!(report.ran.code, Some(0), "{args:?}: {report:?}");
         assert_eq!(report.rule(0, "expiredCount"), 300, "{args:?}: {report:?}");
         let swept = args == ["sweep"];
@@ -207,15 +212,50 @@ async fn a_share_that_is_too_high_is_seen_before_everything_is_counted() {
     assert!(counted > 0.0 && counted < 1000.0, "{counted}");
 }
 
-/// Returns a report of any command.
-trait Reports {
-    async fn report_of(&self, rules: &str, args: &[&str]) -> Report;
+#[tokio::test]
+async fn a_dry_run_and_an_audit_foretell_what_the_sweep_costs() {
+    for (keys, indexed) in
+        [("", true), ("", false), (", ttlField: ttl", false), (", maxDeletes: 1000", true), (", maxDeletes: 1000", false)]
+    {
+        let proxied =
+            account(CosmosRu { units_per_second: Some(100_000.0), ..CosmosRu::default() }, documents(400, 1500), indexed).await;
+        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n");
+        let mut foretold = Vec::new();
+        for args in [&["sweep", "--dry-run"][..], &["audit"]] {
+            let report = report_of(&proxied.case, &rule, args).await;
+            foretold.push(report.rule(0, "estimatedRequestUnits").as_f64().unwrap_or_else(|| panic!("{report:?}")));
+            assert_eq!(report.rule(0, "estimatedSeconds"), 1.0, "{report:?}");
+        }
+        let asked = proxied.proxy.requests_of("aggregate").len();
+        let report = proxied.case.report(&rule, &[]).await;
+        let cost = report.rule(0, "requestUnits").as_f64().unwrap();
+        assert!(foretold.iter().all(|units| (units / cost - 1.0).abs() < 0.1), "{keys} {indexed}: {foretold:?}, {cost}");
+        assert_eq!(proxied.case.ids("c").await, live(400));
+        // A count of what never expires would load everything once more; a look at the first documents does not.
+        let counts =
+            |request: &Request| !request.body.get_array("pipeline").unwrap()[0].as_document().unwrap().contains_key("$limit");
+        assert!(!proxied.proxy.requests_of("aggregate")[asked..].iter().any(counts));
+        assert!(report.rule(0, "neverExpires").is_null(), "{report:?}");
+    }
+    let proxied = account(CosmosRu::default(), documents(200, 1000), true).await;
+    let report =
+        proxied.case.report("  - {namespace: DB.c, field: at, expireAfter: 1d, maxRequestUnits: 250}\n", &["--dry-run"]).await;
+    let units = report.rule(0, "estimatedRequestUnits").as_f64().unwrap();
+    assert_eq!(report.rule(0, "estimatedSeconds").as_f64(), Some((units / 250.0).ceil()), "{report:?}");
 }
 
-impl Reports for Case {
-    async fn report_of(&self, rules: &str, args: &[&str]) -> Report {
-        let ran = self.run(rules, &[args, &["--format", "json"]].concat()).await;
-        let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
-        Report { json, ran }
+#[tokio::test]
+async fn nothing_is_sent_while_the_wait_of_a_refusal_runs() {
+    let settings = CosmosRu { units_per_second: Some(100.0), second: Duration::from_millis(150), ..CosmosRu::default() };
+    let proxied = account(settings, documents(200, 1000), false).await;
+    let rules = "  - {namespace: DB.c, name: a, field: at, expireAfter: 1d, concurrency: 3, maxDeletePercent: 90}
+  - {namespace: DB.c, name: b, field: at, expireAfter: 2d, concurrency: 3}\n";
+    let report = proxied.case.report(rules, &[]).await;
+    assert_eq!(report.ran.code, Some(0), "{report:?}");
+    assert_eq!(proxied.case.ids("c").await, live(200));
+    let usage = proxied.proxy.usage();
+    assert!(usage.refused > 0 && usage.early == 0, "{} {}", usage.refused, usage.early);
+    for rule in [0, 1] {
+        assert!(report.rule(rule, "warnings").to_string().contains("`concurrency` has no effect here"), "{report:?}");
     }
 }

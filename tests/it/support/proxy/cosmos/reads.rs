@@ -164,7 +164,12 @@ impl Account {
         let is_open = reply.get_document("cursor").is_ok_and(|cursor| whole(cursor, "id") != 0);
         let sort = call.command.get_document("sort").cloned().unwrap_or_default();
         let direction = whole(&sort, "_id");
-        // Another order than that of `_id` needs all documents, which is an assumption.
+        let filter = call.command.get_document("filter").cloned().unwrap_or_default();
+        if count > 0 && count == limit && !sort.contains_key("_id") && filter.keys().eq(sort.keys()) {
+            // Along the index on the field of both filter and sort, as many as were asked for: "Indexing".
+            return Ok(&loaded[..count]);
+        }
+        // Otherwise another order than that of `_id` needs all documents, which is an assumption.
         if count == 0 || sort.keys().next().is_none_or(|key| key != "_id") || !(is_open || count == limit) {
             return Ok(loaded);
         }
