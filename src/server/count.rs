@@ -49,7 +49,7 @@ pub(crate) async fn expired_and_forecast(
 /// A service that bills each document that a count loads is asked in parts, and no further than to `enough` documents, if that is given.
 async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
-    if !deployment.facts.capabilities.cursors {
+    if deployment.facts.capabilities.request_charge {
         let count = in_parts::count(deployment, rule, selection, enough).await?;
         let is_complete = enough.is_none_or(|enough| count < enough);
         return Ok(Expired { count, is_complete, oldest: None, measurements: None });
@@ -140,7 +140,7 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
-        if !deployment.facts.capabilities.cursors {
+        if deployment.facts.capabilities.request_charge {
             let kept = Selection { predicate, index: None, ..selection.clone() };
             counts.insert(reason.to_owned(), in_parts::count(deployment, rule, &kept, None).await?);
             continue;

@@ -33,7 +33,8 @@ pub(crate) struct PagedIds<'a> {
 struct PassState {
     /// Type of the last `_id` of the collection.
     last: &'static str,
-    /// Bounds for the cost of a page; `None` if the `_id`s have no distances, or an index finds the documents.
+    /// Bounds for the cost of a page; `None` if nothing is billed, the `_id`s have no distances, or an index finds the
+    /// documents.
     stretches: Option<Stretches>,
     /// The last `_id` that was read; `None` before the first one of a type.
     after: Option<Bson>,
@@ -110,7 +111,7 @@ impl PassState {
         let (first, last) = stretches::ends(deployment, selection).await?;
         let ends = first.as_ref().zip(last.as_ref());
         let stretches = ends
-            .filter(|_| selection.index.is_none())
+            .filter(|_| selection.index.is_none() && deployment.facts.capabilities.request_charge)
             .and_then(|(first, last)| Stretches::new(deployment, selection, "_id", first, last.clone()));
         Ok(Self {
             last: last.as_ref().map_or("missing", bracket),

@@ -33,8 +33,12 @@ impl<'a> Source<'a> {
         let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None))));
         let capabilities = &sweep.deployment.facts.capabilities;
         if !capabilities.cursors {
-            let stretches = BilledStretches::open(sweep, by_ids || rate.is_some()).await;
-            let stretches = stretches.map_err(|cause| sweep.explain_read(&cause))?;
+            let stretches = match capabilities.request_charge {
+                true => {
+                    BilledStretches::open(sweep, by_ids || rate.is_some()).await.map_err(|cause| sweep.explain_read(&cause))?
+                }
+                false => None,
+            };
             return Ok(match stretches {
                 Some(stretches) => Self::Billed(Box::new(stretches)),
                 None => Self::Pages(Box::new(IdPages::new(sweep))),
