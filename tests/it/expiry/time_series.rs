@@ -6,6 +6,7 @@ use crate::support::faults::days;
 use crate::support::oracle::Oracle;
 use crate::support::site::{Site, secured};
 use crate::support::sweeper::{Case, Report, id_set, ids, run, sweeper};
+use crate::support::version::version;
 use futures_util::TryStreamExt;
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::{Collection, Database};
@@ -40,6 +41,7 @@ async fn what_the_monitor_deletes_goes_and_no_more_than_one_bucket_span_earlier(
     let oracle = Oracle::new("series").await;
     let now = DateTime::now().timestamp_millis();
     let mut random = StdRng::seed_from_u64(11);
+    let reopens = version(&oracle.db).await.major >= 7;
     for (granularity, span) in [("seconds", HOUR), ("minutes", 24 * HOUR), ("hours", 30 * 24 * HOUR)] {
         let expire = span / 1000;
         let (native, swept) = (format!("native_{granularity}"), format!("swept_{granularity}"));
@@ -72,7 +74,10 @@ async fn what_the_monitor_deletes_goes_and_no_more_than_one_bucket_span_earlier(
 
         let (left, by_monitor) = (oracle.ids(&swept).await, oracle.ids(&native).await);
         assert!(left.is_subset(&by_monitor), "{granularity}: the monitor deleted what sweeper left");
-        assert!(by_monitor.len() < documents.len() && left.len() < by_monitor.len(), "{granularity}: nothing was compared");
+        // From 7.0 on buckets are opened again and filled, and of full buckets both delete the same.
+        let may_be_same = reopens && left.len() == by_monitor.len();
+        let is_compared = by_monitor.len() < documents.len() && (may_be_same || left.len() < by_monitor.len());
+        assert!(is_compared, "{granularity}: {} and {} of {} are left", left.len(), by_monitor.len(), documents.len());
         for document in &documents {
             let at = document.get_datetime("t").unwrap().timestamp_millis();
             let id = id_set([document["_id"].clone()]);
