@@ -135,19 +135,12 @@ pub(crate) fn in_bucket(dates: &str) -> Bson {
 /// Counts documents that the rule keeps although they seem to be meant to expire, by reason; `None` for rules that have no such
 /// reason.
 pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
-    let SweepRule { selection, expiry, .. } = rule;
+    let expiry = &rule.expiry;
     let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };
-        if deployment.facts.capabilities.request_charge {
-            let kept = Selection { predicate, index: None, ..selection.clone() };
-            counts.insert(reason.to_owned(), in_parts::count(deployment, rule, &kept, None).await?);
-            continue;
-        }
-        let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
-        let found = one(deployment, selection, stages).await?;
-        counts.insert(reason.to_owned(), read(expiry, found.as_ref()).count);
+        counts.insert(reason.to_owned(), matching(deployment, rule, predicate).await?);
     }
     Ok((!counts.is_empty()).then_some(counts))
 }
@@ -163,11 +156,20 @@ pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Resu
 
 /// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without one.
 pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<u64>> {
+    let Some(predicate) = rule.expiry.ttl_ignored() else { return Ok(None) };
+    matching(deployment, rule, predicate).await.map(Some)
+}
+
+/// Counts the documents of a rule's collection that match a predicate; in parts where the service bills each of them.
+async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document) -> Result<u64> {
     let SweepRule { selection, expiry, .. } = rule;
-    let Some(predicate) = expiry.ttl_ignored() else { return Ok(None) };
+    if deployment.facts.capabilities.request_charge {
+        let meant = Selection { predicate, index: None, ..selection.clone() };
+        return in_parts::count(deployment, rule, &meant, None).await;
+    }
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
     let found = one(deployment, selection, stages).await?;
-    Ok(Some(read(expiry, found.as_ref()).count))
+    Ok(read(expiry, found.as_ref()).count)
 }
 
 /// Returns the rule's `ttlField` as some of the first documents spell it in another case; `None` if one of them has the field as the rule names
