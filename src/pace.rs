@@ -122,7 +122,7 @@ impl Pace {
         self.line.observe(documents.max(1), latency);
         let fixed = self.line.fixed().min(latency);
         self.timed.batches += 1;
-        self.timed.largest += u32::from(documents >= self.max);
+        self.timed.largest += u32::from(fills(documents, self.max));
         self.timed.latency += latency;
         self.timed.fixed += fixed;
 
@@ -136,7 +136,7 @@ impl Pace {
         if caused > self.target {
             self.shrink_from(documents, caused);
         } else if caused < self.target / 2 {
-            if documents >= self.size {
+            if fills(documents, self.size) {
                 let more = if self.careful { self.size / 10 + 1 } else { self.size };
                 self.size = self.size.saturating_add(more).min(self.max);
             }
@@ -162,6 +162,11 @@ impl Pace {
         self.careful = true;
         self.size = if documents == 0 { self.size / 2 } else { documents.min(self.size) }.max(1);
     }
+}
+
+/// Whether a batch has about the documents that it may have. One that is a stretch of dates ends with a date, so that it has somewhat less.
+fn fills(documents: u32, size: u32) -> bool {
+    documents >= size - size / 8
 }
 
 /// Returns the wait before repeating a command that an overloaded server refused without naming a wait. Each wait is half as long
@@ -247,6 +252,12 @@ mod tests {
         let mut pace = Pace::new(500, 2000, MS(200));
         pace.record(&took(3, 1));
         assert_eq!(pace.batch_size(), 500);
+    }
+
+    #[test]
+    fn a_batch_that_ends_with_a_date_lets_the_size_grow() {
+        let mut pace = Pace::new(500, 2000, MS(200));
+        assert_eq!(steps(&mut pace, &[(437, 1), (438, 1), (992, 1)]), [(500, 0), (500, 0), (1000, 0), (2000, 0)]);
     }
 
     #[test]
