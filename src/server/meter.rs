@@ -345,12 +345,14 @@ impl Deployment {
         self.billing.as_ref()?.requests.account.as_ref()
     }
 
-    /// Waits until a delete may be sent: until the service has room, and the rule's limit too.
-    pub(crate) async fn ready_to_delete(&self, namespace: &Namespace, extent: Extent) {
-        let Some(billing) = &self.billing else { return };
-        if let Ok(command) = ServerCommand::of(&namespace.database, &doc! { "delete": &namespace.collection }) {
-            billing.requests.ready(&command.extent(extent)).await;
-        }
+    /// Waits until a delete may be sent: until the service has room, and the rule's limit too. Returns the time that this took; zero where
+    /// nothing is billed.
+    pub(crate) async fn ready_to_delete(&self, namespace: &Namespace, extent: Extent) -> Duration {
+        let command = ServerCommand::of(&namespace.database, &doc! { "delete": &namespace.collection });
+        let Some((billing, command)) = self.billing.as_ref().zip(command.ok()) else { return Duration::ZERO };
+        let begun = Instant::now();
+        billing.requests.ready(&command.extent(extent)).await;
+        begun.elapsed()
     }
 
     /// Returns the wait before a query for so many documents: until the service has room, and the rule's limit too.

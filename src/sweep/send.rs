@@ -34,12 +34,10 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     let mut is_sent = false;
     let mut held_back = Duration::ZERO;
     loop {
-        let asked = Instant::now();
         tokio::select! {
-            () = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => {}
+            waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
             () = sweep.ended() => break,
         }
-        held_back += asked.elapsed();
         // The last moment to check: the process may be suspended between any two steps, and resume when another run has the
         // lease.
         if sweep.is_lease_over() {
