@@ -59,7 +59,12 @@ impl Expiry {
 
     /// Returns the latest date that can have expired, as a document holds it; `MinKey`, which no date equals, if none can.
     pub fn latest_key(&self) -> Bson {
-        match self.dated(self.latest()).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
+        self.key(self.latest())
+    }
+
+    /// Returns an instant as a document holds it; `MinKey`, which no date equals, if the format has no such date.
+    fn key(&self, at: DateTime) -> Bson {
+        match self.dated(at).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
             Some(key) => key.clone(),
             None => Bson::MinKey,
         }
@@ -73,9 +78,7 @@ impl Expiry {
     /// Returns the whole predicate with a condition on the date in place of the bound that [`Self::latest`] sets; it must imply that bound.
     fn predicate_with(&self, dated: Document) -> Document {
         let mut all = vec![dated];
-        if self.checks_path {
-            all.push(doc! { "$expr": { "$lte": [{ "$ifNull": [self.earliest(), Bson::MaxKey] }, self.latest_key()] } });
-        }
+        all.extend(self.at_path(self.latest()));
         if let Some(mut none_of) = self.wrong_unit() {
             // A Decimal128 does not count as an epoch number, but would compare as one.
             none_of.push(doc! { &self.field: { "$type": "decimal" } });
@@ -87,6 +90,7 @@ impl Expiry {
                 Some(threshold) => {
                     let mut rest = doc! { ttl_field: { "$exists": false } };
                     rest.extend(self.dated(threshold));
+                    rest.extend(self.at_path(threshold).unwrap_or_default());
                     doc! { "$or": [rest, own] }
                 }
                 None => own,
@@ -106,15 +110,14 @@ impl Expiry {
     pub fn ttl_not_positive(&self) -> Option<Document> {
         let ttl_field = self.ttl_field.as_ref()?;
         let ttl = Bson::from(format!("${ttl_field}"));
-        let mut all = vec![
-            self.dated(self.latest()),
-            // A null ttl compares below every number, so its type is checked as well.
-            doc! { "$expr": with("ttl", whole_int32(ttl), doc! { "$and": [
-                { "$ne": ["$$ttl", Bson::Null] },
-                { "$lte": ["$$ttl", 0] },
-                { "$ne": ["$$ttl", -1] },
-            ] }) },
-        ];
+        let mut all = vec![self.dated(self.latest())];
+        all.extend(self.at_path(self.latest()));
+        // A null ttl compares below every number, so its type is checked as well.
+        all.push(doc! { "$expr": with("ttl", whole_int32(ttl), doc! { "$and": [
+            { "$ne": ["$$ttl", Bson::Null] },
+            { "$lte": ["$$ttl", 0] },
+            { "$ne": ["$$ttl", -1] },
+        ] }) });
         all.extend(self.filter.clone());
         Some(doc! { "$and": all })
     }
@@ -124,8 +127,9 @@ impl Expiry {
     pub fn ttl_ignored(&self) -> Option<Document> {
         let ttl_field = self.ttl_field.as_ref()?;
         let value = whole_int32(Bson::from(format!("${ttl_field}")));
-        let mut all =
-            vec![self.dated(self.latest()), doc! { ttl_field: { "$exists": true }, "$expr": { "$eq": [value, Bson::Null] } }];
+        let mut all = vec![self.dated(self.latest())];
+        all.extend(self.at_path(self.latest()));
+        all.push(doc! { ttl_field: { "$exists": true }, "$expr": { "$eq": [value, Bson::Null] } });
         all.extend(self.filter.clone());
         Some(doc! { "$and": all })
     }
@@ -178,6 +182,13 @@ impl Expiry {
             },
         };
         doc! { &self.field: condition }
+    }
+
+    /// Returns the condition that the earliest date at the path, by an expression, is at or before the instant; `None` unless the rule checks the
+    /// path.
+    fn at_path(&self, at: DateTime) -> Option<Document> {
+        let earliest = || doc! { "$ifNull": [self.earliest(), Bson::MaxKey] };
+        self.checks_path.then(|| doc! { "$expr": { "$lte": [earliest(), self.key(at)] } })
     }
 
     /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. One such element of an array is enough: if

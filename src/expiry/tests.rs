@@ -74,7 +74,18 @@ fn a_path_that_is_checked_is_walked_by_an_expression_beside_its_bound() {
     let threshold = DateTime::from_millis(NOW - 60_000);
     let earliest = doc! { "$ifNull": [checked.earliest(), Bson::MaxKey] };
     let found = doc! { "$expr": { "$lte": [earliest, threshold] } };
-    assert_eq!(checked.predicate(), doc! { "$and": [{ "a.b": { "$lte": threshold } }, found] });
+    assert_eq!(checked.predicate(), doc! { "$and": [{ "a.b": { "$lte": threshold } }, &found] });
+    // Every bound has its expression: those of other counts, and that of documents without a ttl of their own.
+    let own = Expiry { ttl_field: Some("ttl".into()), ..checked };
+    let latest = doc! { "$expr": { "$lte": [{ "$ifNull": [own.earliest(), Bson::MaxKey] }, own.latest()] } };
+    for predicate in [own.predicate(), own.ttl_not_positive().unwrap(), own.ttl_ignored().unwrap()] {
+        assert_eq!(predicate.get_array("$and").unwrap()[1], latest.clone().into());
+    }
+    let predicate = own.predicate();
+    let either = predicate.get_array("$and").unwrap()[2].as_document().unwrap().get_array("$or").unwrap();
+    let mut without = doc! { "ttl": { "$exists": false }, "a.b": { "$lte": threshold } };
+    without.extend(found);
+    assert_eq!(either[0], without.into());
 }
 
 #[test]
