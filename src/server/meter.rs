@@ -249,7 +249,7 @@ impl Transport for Metered {
         Box::pin(async move {
             let turn = self.turn(&command).await?;
             let (me, billed, limit) = (self.clone(), Billed::of(&command), command.time_limit);
-            // In a task of its own: the cost is asked for even if nobody waits for the reply any more.
+            // In a task of its own: the cost is asked for even if the caller no longer waits for the reply.
             let metered = async move {
                 let _turn = turn;
                 let reply = me.transport.run(ServerCommand { time_limit: None, ..command }).await;

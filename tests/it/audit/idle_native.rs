@@ -1,4 +1,4 @@
-//! Why nothing expires: native TTL settings that are set and do not do their work, and how far they are behind.
+//! Native TTL settings that are set and do not do their work, and how far they are behind: the reason why nothing expires.
 
 use crate::support::audit::audit;
 use crate::support::faults::{dated, days};

@@ -223,7 +223,7 @@ async fn native_ttl_hides_at_once_and_deletes_later() {
     assert_eq!(proxied.run(doc! { "count": "c" }).await.unwrap().get_i32("n").unwrap(), 4);
     let delete = doc! { "delete": "c", "deletes": [{ "q": { "_id": { "$in": ["none", "never"] } }, "limit": 0 }] };
     assert_eq!(deleted(&proxied.run(delete).await.unwrap()), 1);
-    // What was hidden and not deleted yet is seen again.
+    // Documents that were hidden and not yet deleted are seen again.
     proxied.run(off()).await.unwrap();
     assert_eq!(ids().await, &all - &id_set(["never"]));
     let touch = doc! { "update": "c", "updates": [{ "q": { "_id": "none" }, "u": { "$set": { "x": 1 } } }] };

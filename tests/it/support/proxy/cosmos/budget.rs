@@ -96,7 +96,7 @@ impl Budget {
 
     fn until_room(&self, state: &State) -> Duration {
         let per_second = self.per_second.unwrap_or(f64::INFINITY);
-        // What was spent in advance fills further seconds.
+        // Units spent in advance fill further seconds.
         let seconds = (state.used / per_second).floor().max(1.0);
         (state.begun + self.second.mul_f64(seconds)).saturating_duration_since(Instant::now())
     }
