@@ -153,7 +153,7 @@ fn differs(then: &ServerReport, now: &ServerReport) -> Option<(&'static str, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Topology, TtlMonitor};
+    use crate::facts::Topology;
     use crate::flavor::Flavor;
     use crate::plan::PlannedRule;
     use crate::policy::parse::parse;
@@ -170,17 +170,10 @@ mod tests {
 
     fn server(version: &str, local_time: i64) -> ServerFacts {
         ServerFacts {
-            flavor: Flavor::MongoDb,
-            recognised_by: String::new(),
-            capabilities: Flavor::MongoDb.capabilities(17),
-            version: version.into(),
-            wire_version: 17,
             topology: Topology::Standalone,
-            set_name: None,
             hosts: vec!["h:27017".into()],
             local_time: DateTime::from_millis(local_time),
-            clock_skew_ms: 0,
-            ttl_monitor: TtlMonitor::Unknown,
+            ..ServerFacts::made_up(Flavor::MongoDb, version, 17)
         }
     }
 

@@ -100,6 +100,26 @@ impl ServerFacts {
     }
 }
 
+#[cfg(test)]
+impl ServerFacts {
+    /// Makes up a replica set of a flavor and a wire version, whose clock is at the beginning of 1970.
+    pub(crate) fn made_up(flavor: Flavor, version: &str, wire_version: i32) -> Self {
+        Self {
+            version: version.into(),
+            flavor,
+            recognised_by: "a test".into(),
+            capabilities: flavor.capabilities(wire_version),
+            wire_version,
+            topology: Topology::ReplicaSet,
+            set_name: None,
+            hosts: Vec::new(),
+            local_time: DateTime::from_millis(0),
+            clock_skew_ms: 0,
+            ttl_monitor: TtlMonitor::Unknown,
+        }
+    }
+}
+
 /// A rule in one of its namespaces, with the result of looking at that namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
@@ -128,20 +148,7 @@ mod tests {
     #[test]
     fn what_was_never_run_is_named() {
         let untested = |flavor: Flavor, wire_version, version: &str| {
-            let server = ServerFacts {
-                version: version.into(),
-                flavor,
-                recognised_by: "a test".into(),
-                capabilities: flavor.capabilities(wire_version),
-                wire_version,
-                topology: Topology::ReplicaSet,
-                set_name: None,
-                hosts: Vec::new(),
-                local_time: DateTime::from_millis(0),
-                clock_skew_ms: 0,
-                ttl_monitor: TtlMonitor::Unknown,
-            };
-            server.untested().unwrap_or_default()
+            ServerFacts::made_up(flavor, version, wire_version).untested().unwrap_or_default()
         };
         assert_eq!([17, 21].map(|wire_version| untested(Flavor::MongoDb, wire_version, "7.0.28")), ["", ""]);
         assert!(untested(Flavor::MongoDb, 25, "8.0.4").starts_with("MongoDB 8.0.4: not run in the tests"));

@@ -88,7 +88,7 @@ pub struct NativeTrouble {
     /// Documents, in a time-series collection buckets, that the server should have deleted more than 10 minutes ago; null if they were not
     /// counted.
     pub overdue_count: Option<u64>,
-    /// Seconds since the first of them expired by the setting; null if there is none, or it is unknown.
+    /// Seconds since the first of them expired by the setting; null if none is overdue, or its time is unknown.
     pub behind_seconds: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use crate::facts::{IdleReason, IdleTtl, NativeTtl};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OverdueCount {
     pub count: u64,
-    /// Seconds since the first of them expired by the setting; `None` if there is none.
+    /// Seconds since the first of them expired by the setting; `None` if no document is overdue.
     pub behind_seconds: Option<u64>,
     /// Whether a document of the setting has a date at all.
     pub has_date: bool,

@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 
 use super::expression::{is_type, when, with};
 
-/// Returns an expression for the least value of one of `types`, within `bounds`, at `path`; null if there is none.
+/// Returns an expression for the least value of one of `types`, within `bounds`, at `path`; null if the document has no such value.
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a

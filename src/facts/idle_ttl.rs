@@ -95,27 +95,15 @@ impl NativeTtl {
 
 #[cfg(test)]
 mod tests {
-    use bson::{Bson, DateTime};
+    use bson::Bson;
 
     use super::*;
-    use crate::facts::{IndexFacts, TimeSeries, Topology};
+    use crate::facts::{IndexFacts, TimeSeries};
     use crate::flavor::Flavor;
     use crate::policy::namespace::Namespace;
 
     fn server(version: &str, ttl_monitor: TtlMonitor) -> ServerFacts {
-        ServerFacts {
-            version: version.into(),
-            flavor: Flavor::MongoDb,
-            recognised_by: "a test".into(),
-            capabilities: Flavor::MongoDb.capabilities(21),
-            wire_version: 21,
-            topology: Topology::ReplicaSet,
-            set_name: None,
-            hosts: Vec::new(),
-            local_time: DateTime::from_millis(0),
-            clock_skew_ms: 0,
-            ttl_monitor,
-        }
+        ServerFacts { ttl_monitor, ..ServerFacts::made_up(Flavor::MongoDb, version, 21) }
     }
 
     fn series(extended_times: Option<bool>) -> Collection {

@@ -1,7 +1,7 @@
 use bson::{Bson, doc};
 
 use super::*;
-use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology, TtlMonitor};
+use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology};
 use crate::flavor::Flavor;
 use crate::policy::parse::parse;
 
@@ -9,17 +9,11 @@ const NOW: i64 = 1_800_000_000_000;
 
 fn server(clock_skew_ms: i64) -> ServerFacts {
     ServerFacts {
-        flavor: Flavor::MongoDb,
-        recognised_by: String::new(),
-        capabilities: Flavor::MongoDb.capabilities(17),
-        version: "6.0.5".into(),
-        wire_version: 17,
         topology: Topology::Standalone,
-        set_name: None,
         hosts: vec!["h:27017".into()],
         local_time: DateTime::from_millis(NOW),
         clock_skew_ms,
-        ttl_monitor: TtlMonitor::Unknown,
+        ..ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17)
     }
 }
 

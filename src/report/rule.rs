@@ -66,7 +66,7 @@ pub struct RuleReport {
     /// nothing was swept.
     pub archived_count: Option<u64>,
     /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names. Null if
-    /// there is none.
+    /// the rule has no archive, or its sweep archived nothing.
     pub archive: Option<String>,
     /// Documents in the collection by its own count, before the first delete.
     pub document_count: Option<u64>,

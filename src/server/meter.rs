@@ -348,20 +348,23 @@ impl Deployment {
     /// Waits until a delete may be sent: until the service has room, and the rule's limit too. Returns the time that this took; zero where
     /// nothing is billed.
     pub(crate) async fn ready_to_delete(&self, namespace: &Namespace, extent: Extent) -> Duration {
-        let command = ServerCommand::of(&namespace.database, &doc! { "delete": &namespace.collection });
-        let Some((billing, command)) = self.billing.as_ref().zip(command.ok()) else { return Duration::ZERO };
+        let Some((requests, command)) = self.billed("delete", namespace, extent) else { return Duration::ZERO };
         let begun = Instant::now();
-        billing.requests.ready(&command.extent(extent)).await;
+        requests.ready(&command).await;
         begun.elapsed()
     }
 
     /// Returns the wait before a query for so many documents: until the service has room, and the rule's limit too.
     pub(crate) fn wait_to_find(&self, namespace: &Namespace, documents: u64) -> Duration {
-        let command = ServerCommand::of(&namespace.database, &doc! { "find": &namespace.collection });
-        self.billing
-            .as_ref()
-            .zip(command.ok())
-            .map_or(Duration::ZERO, |(billing, command)| billing.requests.wait(&command.extent(Extent::Documents(documents))))
+        let billed = self.billed("find", namespace, Extent::Documents(documents));
+        billed.map_or(Duration::ZERO, |(requests, command)| requests.wait(&command))
+    }
+
+    /// Returns a command to ask the wait of, and the connection that it would go over; `None` if the service bills nothing.
+    fn billed(&self, name: &str, namespace: &Namespace, extent: Extent) -> Option<(&Metered, ServerCommand)> {
+        let billing = self.billing.as_ref()?;
+        let command = ServerCommand::of(&namespace.database, &doc! { name: &namespace.collection }).ok()?;
+        Some((&billing.requests, command.extent(extent)))
     }
 
     /// Returns the units that the run has spent so far; `None` if the service bills nothing.

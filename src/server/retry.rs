@@ -48,7 +48,7 @@ impl Retries {
         Self { persistence, waits: RETRY_WAITS.iter(), refusals: 0 }
     }
 
-    /// Returns the wait before the next attempt; `None` if there is none.
+    /// Returns the wait before the next attempt; `None` if no attempt is left.
     pub(crate) fn wait(&mut self, cause: &ServerError) -> Option<Duration> {
         match cause.overload() {
             Some(Overload::Throttled { retry_after }) if self.refusals < MAX_REFUSALS => {

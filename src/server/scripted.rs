@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bson::{DateTime, Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::error::ServerError;
 use super::transport::{Batches, ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout};
-use crate::facts::{ServerFacts, Topology, TtlMonitor};
+use crate::facts::ServerFacts;
 use crate::flavor::Flavor;
 
 /// The answer to one request.
@@ -47,19 +47,7 @@ impl Script {
     pub(crate) fn deployment(self: &Arc<Self>) -> Deployment {
         Deployment {
             transport: Arc::new(self.clone()),
-            facts: ServerFacts {
-                version: "7.0.0".into(),
-                flavor: Flavor::MongoDb,
-                recognised_by: "a script".into(),
-                capabilities: Flavor::MongoDb.capabilities(21),
-                wire_version: 21,
-                topology: Topology::ReplicaSet,
-                set_name: None,
-                hosts: Vec::new(),
-                local_time: DateTime::from_millis(0),
-                clock_skew_ms: 0,
-                ttl_monitor: TtlMonitor::Unknown,
-            },
+            facts: ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21),
             comment: "sweeper test".into(),
             write_concern: doc! { "w": "majority" },
             read_concern: None,
