@@ -23,7 +23,7 @@
 //! | commands | [`cli`], [`commands`] | |
 //! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
 //! | core | [`policy`], [`facts`], [`flavor`], `expiry`, `pace`, `schedule`, [`plan`], `approval`, [`native`], `audit`, `init`, [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
-//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `output`, `progress`, `stop` | |
+//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `progress`, `stop` | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
 //! the source and fail on an import that breaks this.
@@ -140,6 +140,7 @@ mod init;
 pub mod instant;
 mod lock;
 pub mod log;
+mod machine;
 pub mod native;
 mod output;
 mod pace;

@@ -10,8 +10,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::exit;
 use crate::failure::Failure;
+use crate::{exit, machine};
 
 /// Interval between two looks for the stop file.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -36,6 +36,7 @@ impl Stop {
         tokio::spawn(async move {
             loop {
                 let code = tokio::select! {
+                    biased;
                     _ = interrupt.recv() => exit::INTERRUPTED,
                     _ = terminate.recv() => exit::TERMINATED,
                 };
@@ -84,6 +85,7 @@ impl Stop {
             }
         };
         tokio::select! {
+            biased;
             () = by_signal => {}
             () = by_file => {}
         }
@@ -98,7 +100,9 @@ impl Stop {
         nothing: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        // Work that is done is not thrown away.
         tokio::select! {
+            biased;
             done = work => done,
             () = self.asked() => Err(self.failure(nothing).into()),
         }
@@ -127,7 +131,7 @@ pub(crate) fn find_file(path: &Path) -> Option<String> {
 /// Looks for the file until it is seen or all receivers are dropped. Needs a tokio runtime.
 fn watch_file(path: PathBuf) -> watch::Receiver<bool> {
     let (sender, seen) = watch::channel(false);
-    tokio::spawn(async move {
+    tokio::spawn(machine::here(async move {
         while !sender.is_closed() {
             if let Some(why) = find_file(&path) {
                 warn!("{why}: stopping after the batch in flight");
@@ -138,7 +142,7 @@ fn watch_file(path: PathBuf) -> watch::Receiver<bool> {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-    });
+    }));
     seen
 }
 

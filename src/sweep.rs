@@ -55,6 +55,7 @@ use engine::Engine;
 use lag_gate::LagGate;
 
 use crate::lock::lease::{Lease, Leases};
+use crate::machine::wall_clock;
 use crate::plan::{StopReason, SweepRule};
 use crate::progress::RuleProgress;
 use crate::report::outcome::Outcome;
@@ -180,6 +181,8 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
         }
     };
     tokio::select! {
+        // The strongest reason first.
+        biased;
         () = budget.leases().over(&rule.namespace) => StopReason::LockLost,
         () = stop.asked() => asked_reason(stop),
         () = budget.out_of_time() => StopReason::MaxDuration,
@@ -188,5 +191,5 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
 }
 
 fn is_window_closed(rule: &SweepRule) -> bool {
-    rule.limits.window.as_ref().is_some_and(|window| !window.contains(chrono::Utc::now()))
+    rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
 }

@@ -1,9 +1,10 @@
 //! Counts of the rules of a plan: before the first delete, where the run needs them, and after the sweep, where that is cheap.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
 use super::session::Session;
 use crate::instant::millis;
@@ -44,6 +45,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let begun = Instant::now();
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
+                biased;
                 counted = count(&deployment, rule, count_all) => counted,
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
@@ -106,6 +108,7 @@ pub(super) async fn after(
             };
             let deployment = deployment.of_rule(rule);
             tokio::select! {
+                biased;
                 remaining = remaining(&deployment, rule) => remaining.unwrap_or(Remaining::Derived),
                 () = session.stop.asked() => Remaining::Derived,
             }

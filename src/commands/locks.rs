@@ -23,7 +23,7 @@ use crate::server::error::ServerError;
 use crate::server::lease::LeaseStore;
 use crate::server::{Deployment, privileges};
 use crate::text::duration;
-use crate::{exit, log};
+use crate::{exit, log, machine};
 
 /// Interval between two attempts to take a lock that another run holds.
 const TRY_EVERY: Duration = Duration::from_millis(500);
@@ -54,8 +54,9 @@ impl LockWait<'_> {
             *is_logged = true;
         }
         tokio::select! {
-            () = tokio::time::sleep(TRY_EVERY.min(left)) => Ok(true),
+            biased;
             () = self.session.stop.asked() => Err(self.interrupted()),
+            () = tokio::time::sleep(TRY_EVERY.min(left)) => Ok(true),
         }
     }
 
@@ -113,7 +114,7 @@ impl HeldLeases {
     ) -> Result<Self, Failure> {
         let store = LeaseStore::new(deployment, lock, &wait.session.id);
         let keeper = Arc::new(Keeper { store, renewed: Mutex::default() });
-        let heartbeat = tokio::spawn(Keeper::renew_all(keeper.clone()));
+        let heartbeat = tokio::spawn(machine::here(Keeper::renew_all(keeper.clone())));
         let held = Self { keeper, heartbeat };
         match held.take_all(lock, wait, plan).await {
             Ok(()) => Ok(held),
@@ -176,6 +177,7 @@ impl Keeper {
             let attempt = self.store.attempt(namespace, clock);
             tokio::pin!(attempt);
             let attempt = tokio::select! {
+                biased;
                 attempt = &mut attempt => attempt.map_err(|cause| cannot_take(lock, &cause))?,
                 () = wait.session.stop.asked() => {
                     if let Ok(Ok(Attempt::Taken(since))) = tokio::time::timeout(LAST_ANSWER, attempt).await {

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use bson::DateTime;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::events;

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::archive::Archives;
 use super::counts::MAX_COUNT_TIME;
@@ -52,6 +52,7 @@ pub(super) async fn sweep(
     limits.concurrency = limits.concurrency.or(most);
     let lag = if ready.iter().any(|rule| rule.rule.limits.max_lag.is_some()) {
         tokio::select! {
+            biased;
             lag = LagSource::open(deployment) => lag,
             // Each rule sees the request to stop by itself.
             () = session.stop.asked() => LagSource::NoSecondary,
@@ -83,6 +84,7 @@ pub(super) async fn sweep(
         }
     };
     let ended = tokio::select! {
+        biased;
         ended = rules => ended,
         () = lines => Vec::new(),
     };
@@ -122,10 +124,11 @@ impl Sweeping<'_> {
         let rule = ready.rule;
         let Session { stop, .. } = self.session;
         let permit = tokio::select! {
-            permit = self.budget.acquire() => permit,
+            biased;
             reason = sweep::stopped(rule, &self.budget, stop) => {
                 return RuleOutcome::NotBegun(Stopped { reason, lease_lost: self.lease_lost(rule, reason) });
             }
+            permit = self.budget.acquire() => permit,
         };
         if let Some(why) = self.gone.borrow().as_ref() {
             return RuleOutcome::Unreachable(why.clone());
@@ -171,6 +174,7 @@ impl Sweeping<'_> {
         }
         let deployment = self.deployment.of_rule(ready.rule);
         tokio::select! {
+            biased;
             // The sweep is over: a count that fails is not worth an error.
             kept = count::never_expires(&deployment, ready.rule) => kept.unwrap_or(None),
             _ = sweep::stopped(ready.rule, &self.budget, &self.session.stop) => None,

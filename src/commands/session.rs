@@ -1,9 +1,9 @@
 //! State of one run of a command that follows a policy.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use bson::{DateTime, Uuid};
+use tokio::time::Instant;
 
 use super::load::{self, Uri};
 use super::outputs::{self, Output, SingleOutput};
@@ -12,6 +12,7 @@ use crate::facts::LAST_CHANGE;
 use crate::failure::Failure;
 use crate::instant::millis;
 use crate::log;
+use crate::machine::wall_clock;
 use crate::policy::Policy;
 use crate::report::{ReportCommand, RunRecord};
 use crate::server::Deployment;
@@ -40,7 +41,7 @@ impl Session {
             options: options.clone(),
             id: id.to_owned(),
             begun: Instant::now(),
-            started_at: DateTime::now(),
+            started_at: DateTime::from_system_time(wall_clock()),
             policy,
             stop,
             connected: OnceLock::new(),

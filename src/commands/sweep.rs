@@ -3,8 +3,6 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use chrono::Utc;
-
 use super::locks::{self, HeldLeases, LockWait};
 use super::outputs::{self, Output};
 use super::prepare::{self, PlanOptions};
@@ -16,6 +14,7 @@ use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
 use crate::lock::lease::Leases;
 use crate::log::LogFormat;
+use crate::machine::wall_clock;
 use crate::plan::{Plan, PlannedRule};
 use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
@@ -167,7 +166,7 @@ async fn sweep_plan(
 
 /// Returns the outcomes of a plan when no rule is swept, in the order of the plan.
 pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
-    let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(Utc::now()));
+    let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()));
     plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
 }
 

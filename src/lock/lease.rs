@@ -11,12 +11,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bson::{DateTime, Document, doc};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Holder, Occupant};
+use crate::machine::{monotonic_clock, wall_clock};
 use crate::policy::namespace::Namespace;
 
 /// Duration of a lease that is not renewed.
@@ -51,7 +53,7 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn now() -> Self {
-        Self { monotonic: Instant::now(), wall: SystemTime::now() }
+        Self { monotonic: monotonic_clock(), wall: wall_clock() }
     }
 
     /// Returns the time since this moment, by the clock that shows more.

@@ -1,7 +1,7 @@
 //! Connects to a deployment, and recognises it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, WriteConcern};
@@ -16,6 +16,7 @@ use super::{Deployment, ReadOptions, timeout, uri};
 use crate::facts::{ServerFacts, Topology, TtlMonitor};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
+use crate::machine::wall_clock;
 use crate::values::integer_in;
 
 /// Connects, and checks that the server answers and can be swept by this version.
@@ -109,9 +110,9 @@ async fn ask(
     let timed = retry(
         |cause| retries.wait(cause),
         || async {
-            let before = SystemTime::now();
+            let before = wall_clock();
             let hello = hello(transport, None).await?;
-            Ok((hello, before + before.elapsed().unwrap_or_default() / 2))
+            Ok((hello, before + wall_clock().duration_since(before).unwrap_or_default() / 2))
         },
     );
     let (hello, middle) = timed.await?;

@@ -11,6 +11,7 @@ use super::error::ServerError;
 use super::timeout::with_timeout;
 use super::transport::ServerCommand;
 use crate::facts::Topology;
+use crate::machine;
 use crate::values::integer_in;
 
 /// Time between two looks. Members report their positions to each other at least every two seconds.
@@ -97,12 +98,12 @@ impl LagSource {
         };
         let (sender, receiver) = watch::channel(first);
         let deployment = deployment.clone();
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(machine::here(async move {
             loop {
                 tokio::time::sleep(INTERVAL).await;
                 sender.send_replace(read(look(deployment.clone()).await));
             }
-        });
+        }));
         Self::Members(LagWatch { receiver, task })
     }
 }

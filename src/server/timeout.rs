@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::error::ServerError;
+use crate::machine;
 
 /// The time limit of one command of a sweep unless the connection string sets one: longer than any batch takes, and longer than a
 /// majority that is merely slow.
@@ -19,7 +20,7 @@ pub(crate) async fn with_timeout<T: Send + 'static>(
     let Some(limit) = limit else { return command.await };
     // An abandoned command continues in a task of its own, because the driver's futures should not be dropped half-way (its
     // README, "Cancellation safety").
-    match tokio::time::timeout(limit, tokio::spawn(command)).await {
+    match tokio::time::timeout(limit, tokio::spawn(machine::here(command))).await {
         Ok(ended) => ended.unwrap_or_else(|panic| Err(ServerError::other(panic.to_string()))),
         Err(_) => Err(ServerError::timeout(limit)),
     }

@@ -5,9 +5,9 @@ mod simulation;
 mod throttle;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::attempts::BatchResult;
 use super::batch::{self, FinishedBatch};
@@ -15,6 +15,7 @@ use super::budget::Permit;
 use super::send::Sent;
 use super::source::Source;
 use super::{NextBatch, RuleSweep, RunContext, archived, stop_reason, stopped};
+use crate::machine;
 use crate::pace::rate::RateLimit;
 use crate::pace::{BatchTiming, Pace};
 use crate::plan::StopReason;
@@ -138,7 +139,7 @@ impl<'a> Engine<'a> {
                 Some(permit) => permit,
                 None => self.acquire().await?,
             };
-            self.in_flight.spawn(batch::run(sweep.clone(), restriction, asked, permit));
+            self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
         }
     }
 
@@ -223,10 +224,13 @@ impl<'a> Engine<'a> {
         let stopped = stopped(&sweep.rule, budget, stop);
         tokio::pin!(future, stopped);
         loop {
+            // What has happened is recorded before anything new begins. No branch starves another: batches in flight are few, and none is added
+            // meanwhile.
             tokio::select! {
-                output = &mut future => return Ok(output),
-                reason = &mut stopped => return Err(End::Partial(reason)),
+                biased;
                 Some(finished) = self.in_flight.join_next() => self.record(finished)?,
+                reason = &mut stopped => return Err(End::Partial(reason)),
+                output = &mut future => return Ok(output),
             }
         }
     }
@@ -242,6 +246,7 @@ impl<'a> Engine<'a> {
     async fn join_next(&mut self) -> Result<(), End> {
         let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
         tokio::select! {
+            biased;
             Some(finished) = self.in_flight.join_next() => self.record(finished),
             reason = stopped(&sweep.rule, budget, stop) => Err(End::Partial(reason)),
             () = tokio::time::sleep(LAG_CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),

@@ -1,8 +1,9 @@
 //! Sends the delete commands of a batch, as its attempts decide.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::RuleSweep;
@@ -34,9 +35,11 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     let mut is_sent = false;
     let mut held_back = Duration::ZERO;
     loop {
+        // Once the sweep has ended, nothing is sent, even if it could be.
         tokio::select! {
-            waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
+            biased;
             () = sweep.ended() => break,
+            waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
         }
         // The last moment to check: the process may be suspended between any two steps, and resume when another run has the
         // lease.
@@ -44,7 +47,9 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             break;
         }
         is_sent = true;
+        // A reply that has come is counted, however late.
         let reply = tokio::select! {
+            biased;
             reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, grant) => reply,
             () = ended_for(sweep, MAX_LAST_WAIT) => Reply::given_up(MAX_LAST_WAIT),
         };
@@ -72,8 +77,9 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            biased;
             () = sweep.ended() => break,
+            () = tokio::time::sleep(wait) => {}
         }
     }
     let mut result = attempts.end();

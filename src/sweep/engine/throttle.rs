@@ -1,7 +1,8 @@
 //! Holds a rule back before a batch: for the server's latency, its members, the rates, and a permit of the run.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::super::budget::Permit;

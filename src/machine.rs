@@ -1,0 +1,33 @@
+//! The clocks and the tasks of this machine. In a simulation there are several machines, on one clock that follows tokio's.
+
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+/// Returns the time of the wall clock, which continues while the machine sleeps, and which can be set.
+pub(crate) fn wall_clock() -> SystemTime {
+    #[cfg(test)]
+    if let Some(now) = simulated::wall_clock() {
+        return now;
+    }
+    SystemTime::now()
+}
+
+/// Returns the time of the monotonic clock, which cannot be set, and which stops while the machine sleeps.
+pub(crate) fn monotonic_clock() -> Instant {
+    #[cfg(test)]
+    if let Some(now) = simulated::monotonic_clock() {
+        return now;
+    }
+    Instant::now()
+}
+
+/// Keeps a task on the machine of the task that spawns it: in a simulation it sleeps and ends with that machine.
+pub(crate) fn here<F: Future>(task: F) -> impl Future<Output = F::Output> {
+    #[cfg(test)]
+    let task = simulated::here(task);
+    task
+}
