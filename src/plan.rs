@@ -24,7 +24,7 @@ use crate::flavor::Capabilities;
 use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
 use crate::policy::window::Window;
-use crate::policy::{Expect, Rule};
+use crate::policy::{Expect, Rule, Variable};
 use index::IndexChoice;
 
 /// All decisions of one run.
@@ -159,6 +159,8 @@ pub struct Selection {
     /// The rule's filter: the part of the predicate that selects documents whether they have expired or not.
     pub filter: Option<Document>,
     pub collation: Option<Document>,
+    /// The values of the predicate that stand for environment variables.
+    pub variables: Vec<Variable>,
     /// Whether the collation differs from the collection's own, so that it would loosen comparisons of string `_id`s.
     pub folds_ids: bool,
     /// The index to walk; `None` if the whole collection is examined, once.

@@ -27,7 +27,7 @@ mod yaml;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bson::Document;
+use bson::{Bson, Document};
 
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::{PolicyError, nearest};
@@ -79,6 +79,16 @@ pub struct RunLimits {
     pub rate: Option<u32>,
 }
 
+/// A value that stands for environment variables.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variable {
+    pub value: Bson,
+    /// The value as text, in which the variables are replaced.
+    pub text: String,
+    /// The text of the policy.
+    pub written: String,
+}
+
 /// One entry of `collections`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
@@ -94,6 +104,8 @@ pub struct Rule {
     pub ttl_field: Option<String>,
     pub filter: Option<Document>,
     pub collation: Option<Document>,
+    /// The values of filter and collation that stand for environment variables, and may be secret.
+    pub variables: Vec<Variable>,
     /// `None` is `date`; on `_id` it depends on whether the collection is clustered.
     pub date_format: Option<DateFormat>,
     pub hint: Option<String>,

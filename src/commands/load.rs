@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::flavor::Flavor;
 use crate::policy::parse::MAX_BYTES;
 use crate::policy::{Policy, parse};
+use crate::secrets;
 
 /// The connection string of a command, if there is one.
 #[derive(Clone)]
@@ -45,6 +46,9 @@ pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
     let given = options.uri.clone().filter(|uri| !uri.is_empty());
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
         .map_err(|invalid| Failure::usage(invalid.to_string()))?;
+    for variable in policy.rules.iter().flat_map(|rule| &rule.variables) {
+        secrets::withhold(&variable.text, &variable.written);
+    }
     let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
     Ok((policy, Uri { given, policy: path }))
 }

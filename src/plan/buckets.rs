@@ -73,6 +73,7 @@ pub fn select(
         predicate: expiry.predicate(),
         filter: meta,
         collation: rule.collation.clone(),
+        variables: rule.variables.clone(),
         folds_ids: false,
         index: None,
         namespace: namespace.buckets(),

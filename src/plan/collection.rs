@@ -60,6 +60,7 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         predicate: expiry.predicate(),
         filter: rule.filter.clone(),
         collation: rule.collation.clone(),
+        variables: rule.variables.clone(),
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), collection.collation.as_ref()),
         index,
         namespace: collection.namespace.clone(),

@@ -3,6 +3,7 @@
 use bson::{Bson, Document};
 use serde_json::{Map, Value};
 
+use super::Variable;
 use super::env::expand;
 use super::yaml::Node;
 
@@ -50,10 +51,65 @@ pub(super) fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) ->
 
 fn parse_document(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let json = to_json(node, env)?;
-    match Bson::try_from(json) {
+    match Bson::try_from(json.clone()) {
         Ok(Bson::Document(document)) => Ok(document),
         Ok(_) => Err(format!("found {}; expected a mapping", node.describe())),
-        Err(error) => Err(format!("not valid Extended JSON: {}", first_line(&error.to_string()))),
+        // The parser's message is not shown: it quotes the value, which may stand for an environment variable.
+        Err(_) => Err(match invalid_type(&json) {
+            Some(key) => format!("not valid Extended JSON: the value of `{key}`; expected {}", expected_of(&key)),
+            None => "not valid Extended JSON".to_owned(),
+        }),
+    }
+}
+
+/// Returns the key of the innermost typed value that is not valid.
+fn invalid_type(json: &Value) -> Option<String> {
+    match json {
+        Value::Array(items) => items.iter().find_map(invalid_type),
+        Value::Object(map) => map.values().find_map(invalid_type).or_else(|| {
+            Bson::try_from(json.clone()).err()?;
+            map.keys().find(|key| key.starts_with('$')).cloned()
+        }),
+        _ => None,
+    }
+}
+
+/// Returns what a typed value of Extended JSON holds.
+fn expected_of(key: &str) -> &'static str {
+    match key {
+        "$date" => "a date such as \"2026-01-01T00:00:00Z\", or {$numberLong: \"...\"} with milliseconds",
+        "$oid" => "24 hexadecimal digits",
+        "$numberInt" | "$numberLong" => "a whole number in quotes",
+        "$numberDouble" | "$numberDecimal" => "a number in quotes",
+        "$timestamp" => "{t: 1, i: 1}",
+        "$regularExpression" => "{pattern: \"...\", options: \"...\"}",
+        "$binary" => "{base64: \"...\", subType: \"00\"}",
+        "$uuid" => "a UUID such as \"c8edabc3-f738-4ca3-b68d-ab92a91478a3\"",
+        _ => "what MongoDB's Extended JSON says of it",
+    }
+}
+
+/// Returns the values of a filter or a collation that stand for environment variables, each with the text that the policy has instead. A
+/// typed value is one value, such as the date of `{$date: "${DAY}"}`.
+pub(super) fn variables(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Vec<Variable> {
+    let typed = |node: &Node| match Bson::try_from(to_json(node, env).ok()?) {
+        Ok(Bson::Document(_) | Bson::Array(_)) | Err(_) => None,
+        Ok(value) => Some(value),
+    };
+    match node {
+        Node::Str(raw) if raw.contains("${") => {
+            let text = expand(raw, env).unwrap_or_default();
+            vec![Variable { value: Bson::String(text.clone()), text, written: raw.clone() }]
+        }
+        Node::Seq(items) => items.iter().flat_map(|item| variables(item, env)).collect(),
+        Node::Map(entries) => {
+            let inside = entries.iter().flat_map(|(_, value)| variables(value, env));
+            match typed(node) {
+                Some(value) => inside.map(|variable| Variable { value: value.clone(), ..variable }).collect(),
+                None => inside.collect(),
+            }
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -104,10 +160,6 @@ fn check_operators(value: &Bson) -> Result<(), String> {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or(text)
-}
-
 #[cfg(test)]
 mod tests {
     use bson::doc;
@@ -156,5 +208,39 @@ mod tests {
             let message = filter(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");
         }
+    }
+
+    #[test]
+    fn an_error_names_the_type_and_never_the_value() {
+        for (text, key) in [
+            ("{a: {$date: '${STATE}'}}", "$date"),
+            ("{a: {$in: [{$oid: '${STATE}'}]}}", "$oid"),
+            ("{a: {$date: {$numberLong: '${STATE}'}}}", "$numberLong"),
+            ("{a: {$numberDecimal: '${STATE}'}}", "$numberDecimal"),
+            ("{a: {$timestamp: {t: '${STATE}', i: 1}}}", "$timestamp"),
+            ("{a: {$binary: {base64: '${STATE}', subType: '${STATE}'}}}", "$binary"),
+            ("{a: {$uuid: '${STATE}'}}", "$uuid"),
+            ("{a: {$regularExpression: {pattern: a, options: b, more: '${STATE}'}}}", "$regularExpression"),
+        ] {
+            let message = filter(text).unwrap_err();
+            assert!(
+                message.starts_with(&format!("not valid Extended JSON: the value of `{key}`; expected ")),
+                "{text}: {message}"
+            );
+            assert!(!message.contains("done"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_values_that_stand_for_variables_are_known_with_their_types() {
+        let env = |name: &str| Some(if name == "DAY" { "1970-01-01T00:00:01Z" } else { "done" }.to_owned());
+        let node = parse("{a: x, b: 'is ${STATE}', c: {$in: [1, '${STATE}']}, d: {$gt: {$date: '${DAY}'}}}").unwrap();
+        let variable = |value: Bson, text: &str, written: &str| Variable { value, text: text.into(), written: written.into() };
+        let expected = [
+            variable("is done".into(), "is done", "is ${STATE}"),
+            variable("done".into(), "done", "${STATE}"),
+            variable(bson::DateTime::from_millis(1000).into(), "1970-01-01T00:00:01Z", "${DAY}"),
+        ];
+        assert_eq!(variables(&node, &env), expected);
     }
 }

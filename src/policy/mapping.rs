@@ -57,12 +57,14 @@ impl<'a> Mapping<'a> {
         Some(self.entry.inner(name, &self.entries[index].1, PathStep::Value(index)))
     }
 
+    /// Returns the entry of a key, its own or that of the defaults.
+    pub(super) fn entry(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
+        self.own(key).or_else(|| self.defaults?.entry(key))
+    }
+
     /// Reads the value of a key, its own or that of the defaults; `None` if there is none, or it is wrong.
     pub(super) fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
-        match self.own(key) {
-            Some(entry) => key.read(&Entry { reports: false, ..entry }),
-            None => self.defaults?.optional(key),
-        }
+        key.read(&Entry { reports: false, ..self.entry(key)? })
     }
 
     /// Reads the value of a key that has a default.

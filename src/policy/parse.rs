@@ -51,6 +51,7 @@ fn read(context: &Context, root: &Node) -> Option<Policy> {
     let own: Vec<&Namespace> = [&lock, &history].into_iter().flatten().collect();
     let mut rules = read_rules(&map);
     leave_out(&map, &mut rules, &own);
+    let rules = rules.into_iter().map(|(_, rule)| rule).collect();
     Some(Policy {
         path: String::new(),
         sha256: String::new(),
@@ -62,7 +63,8 @@ fn read(context: &Context, root: &Node) -> Option<Policy> {
     })
 }
 
-fn read_rules(map: &Mapping) -> Vec<Rule> {
+/// Returns the rules with their positions in the list.
+fn read_rules(map: &Mapping) -> Vec<(usize, Rule)> {
     // The problems of `defaults` were reported when the policy was opened, once and not for each rule.
     let defaults =
         map.own(&keys::DEFAULTS_KEY).and_then(|entry| Mapping::open(Entry { reports: false, ..entry }, &keys::DEFAULTS));
@@ -86,7 +88,7 @@ struct NamedRule {
 }
 
 /// Gives every rule its name, and reports names that are taken.
-fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<Rule> {
+fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<(usize, Rule)> {
     let mut unnamed: BTreeMap<String, usize> = BTreeMap::new();
     for NamedRule { rule, .. } in rules.iter().filter(|rule| rule.name.is_none()) {
         *unnamed.entry(rule.namespace.to_string()).or_default() += 1;
@@ -105,26 +107,26 @@ fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<Rule> {
             if let Some(first) = taken.get(&name) {
                 Entry { rule: Some(format!("collections[{index}]")), ..list.clone() }.problem_at(
                     list.step(PathStep::Item(index)),
-                    format!("the name `{name}` is taken by collections[{first}]; expected a `name` of its own"),
+                    format!("its name is taken by collections[{first}]; expected a `name` of its own"),
                 );
             } else {
                 taken.insert(name.clone(), index);
             }
-            Rule { name, ..rule }
+            (index, Rule { name, ..rule })
         })
         .collect()
 }
 
 /// Keeps the collections of sweeper's own records out of every rule: a rule with a `*` excludes them, and a rule that names one is a problem.
-fn leave_out(map: &Mapping, rules: &mut [Rule], own: &[&Namespace]) {
-    for rule in rules {
+fn leave_out(map: &Mapping, rules: &mut [(usize, Rule)], own: &[&Namespace]) {
+    for (index, rule) in rules {
         for namespace in own.iter().filter(|namespace| rule.namespace.matches(namespace)) {
-            let Namespace { database, collection } = (**namespace).clone();
             if rule.namespace.is_glob() {
+                let Namespace { database, collection } = (**namespace).clone();
                 rule.exclude.push(NamespacePattern { database, collection });
             } else {
                 let problem =
-                    format!("rule `{}`: {namespace} is where the runs keep their own records, and is never swept", rule.name);
+                    format!("collections[{index}]: its namespace is where the runs keep their own records, and is never swept");
                 map.problem(&keys::COLLECTIONS, problem);
             }
         }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::duration::MAX_SECONDS;
 use super::entry::{Context, Entry};
+use super::key::AnyKey;
 use super::mapping::Mapping;
 use super::place::PathStep;
 use super::yaml::Node;
-use super::{DateFormat, Rule, keys};
+use super::{DateFormat, Rule, filter, keys};
 
 /// Reads the rule at a position of the list; `None` if anything in it is wrong, which the context reports.
 ///
@@ -38,6 +39,11 @@ pub(super) fn read_rule<'a>(
         ttl_field: map.optional(&keys::TTL_FIELD),
         filter: map.optional(&keys::FILTER),
         collation: map.optional(&keys::COLLATION),
+        variables: [map.entry(&keys::FILTER), map.entry(&keys::COLLATION)]
+            .into_iter()
+            .flatten()
+            .flat_map(|entry| filter::variables(entry.node, entry.context.env))
+            .collect(),
         date_format: map.optional(&keys::DATE_FORMAT),
         hint: map.optional(&keys::HINT),
         enabled: map.value(&keys::ENABLED),
@@ -90,7 +96,9 @@ fn check_ttl(map: &Mapping) {
     if let (Some(field), Some(ttl_field)) = (map.optional(&keys::FIELD), ttl_field)
         && field.split('.').next() == Some(ttl_field.as_str())
     {
-        map.problem(&keys::TTL_FIELD, format!("`ttlField`: `{ttl_field}` holds the date itself (`field: {field}`)"));
+        let written = |key: &dyn AnyKey| map.entry(key).map(|entry| entry.node.describe()).unwrap_or_default();
+        let (ttl_field, field) = (written(&keys::TTL_FIELD), written(&keys::FIELD));
+        map.problem(&keys::TTL_FIELD, format!("`ttlField`: {ttl_field} holds the date itself (`field`: {field})"));
     }
 }
 

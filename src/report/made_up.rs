@@ -46,6 +46,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         predicate: doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } },
         filter: None,
         collation: None,
+        variables: Vec::new(),
         folds_ids: false,
         index: None,
         namespace: namespace.clone(),

@@ -20,8 +20,8 @@ use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
 use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason, Storage};
-use crate::policy::Rule;
-use crate::text::{percent, plural};
+use crate::policy::{Rule, Variable};
+use crate::text::{percent, plural, sha256};
 
 /// One rule in one namespace. A value that was not measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -271,9 +271,24 @@ impl RuleReport {
     }
 }
 
-/// Returns a selection's predicate as reports show it.
+/// Returns a selection's predicate as reports show it: in place of a value that stands for environment variables, their names and the beginning of
+/// its checksum, by which two reports can be compared.
 pub fn predicate_json(selection: &Selection) -> Value {
-    Bson::Document(selection.predicate.clone()).into_relaxed_extjson()
+    let mut predicate = Bson::Document(selection.predicate.clone());
+    withhold(&mut predicate, &selection.variables);
+    predicate.into_relaxed_extjson()
+}
+
+fn withhold(value: &mut Bson, variables: &[Variable]) {
+    match value {
+        Bson::Document(document) => document.iter_mut().for_each(|(_, value)| withhold(value, variables)),
+        Bson::Array(items) => items.iter_mut().for_each(|value| withhold(value, variables)),
+        value => {
+            if let Some(Variable { text, written, .. }) = variables.iter().find(|variable| variable.value == *value) {
+                *value = Bson::String(format!("{written} (sha256 {:.12})", sha256(text.as_bytes())));
+            }
+        }
+    }
 }
 
 fn expire_after_seconds(rule: &Rule) -> i64 {

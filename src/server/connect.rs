@@ -17,6 +17,7 @@ use crate::facts::{ServerFacts, Topology, TtlMonitor};
 use crate::failure::Failure;
 use crate::flavor::Flavor;
 use crate::machine::wall_clock;
+use crate::secrets;
 use crate::values::integer_in;
 
 /// Connects, and checks that the server answers and can be swept by this version.
@@ -24,6 +25,9 @@ use crate::values::integer_in;
 /// Errors: the reason, with the hosts but without user, password or options of the connection string.
 pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
+    for secret in uri::secrets(given) {
+        secrets::withhold(&secret, "<redacted>");
+    }
     let prepared = uri::prepare(given)
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
     for warning in &prepared.warnings {
@@ -31,7 +35,9 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     }
     for (option, path) in uri::files(&prepared.uri) {
         std::fs::File::open(&path).map_err(|cause| {
-            Failure::usage(format!("reading the connection string `{shown}`: `{option}={path}`: {cause}; nothing was contacted"))
+            // In a string whose hosts cannot be shown, even this may be part of a password.
+            let file = if shown.ends_with("<redacted>") { option.to_owned() } else { format!("{option}={path}") };
+            Failure::usage(format!("reading the connection string `{shown}`: `{file}`: {cause}; nothing was contacted"))
         })?;
     }
     let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
@@ -205,13 +211,12 @@ fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
 
 fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
     let why = cause.to_string();
-    if cause.is_dns() {
-        return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
-    }
     // The driver's message may quote the connection string, and is shown only if it quotes none of the string's values.
     let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
     let why = if quotes || shown.ends_with("<redacted>") {
         "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"
+    } else if cause.is_dns() {
+        return Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
     } else {
         &why
     };

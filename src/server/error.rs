@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 
 use super::codes;
 use super::overload::{self, Overload};
-use crate::values;
+use crate::{secrets, values};
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
@@ -100,6 +100,7 @@ impl ServerError {
     }
 
     pub(super) fn new(stage: FailureStage, message: String) -> Self {
+        let message = secrets::without(message);
         Self { stage, message, code: None, overload: None, obstacle: None, is_refused: false, is_labelled_retryable: false }
     }
 

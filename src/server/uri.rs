@@ -95,34 +95,74 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
     })
 }
 
-/// Returns the scheme and the hosts, which may be shown. Hosts that cannot be told from a password with certainty are not shown.
+/// Returns the scheme and the hosts, which may be shown. Only those of a string that has one meaning: anything else may be part of a password that
+/// is not percent-encoded.
 pub(crate) fn redacted(uri: &str) -> String {
-    let Some((scheme, rest)) = uri.split_once("://") else {
-        return "<redacted>".to_owned();
-    };
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let Some((scheme, rest)) = split(uri) else { return "<redacted>".to_owned() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
     let (user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
-    // An `@` further on, or a port that is not a number, may belong to a password that is not percent-encoded.
-    let is_host = |host: &str| host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok());
-    if (!user && rest.contains('@')) || !hosts.split(',').all(is_host) {
+    let is_host = |host: &str| {
+        host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
+            && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:[]%".contains(c))
+    };
+    if !hosts.split(',').all(is_host) || may_be_password(tail) {
         return format!("{scheme}://<redacted>");
     }
     format!("{scheme}://{}{hosts}", if user { "<redacted>@" } else { "" })
 }
 
+/// Returns the scheme and what follows it; `None` if the string does not begin with a scheme of MongoDB.
+fn split(uri: &str) -> Option<(&str, &str)> {
+    uri.split_once("://").filter(|(scheme, _)| ["mongodb", "mongodb+srv"].contains(scheme))
+}
+
+/// Whether what follows the hosts may still be part of the password: it has an `@` elsewhere than in the `appName`, where Azure writes it.
+fn may_be_password(tail: &str) -> bool {
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let is_plain =
+        |pair: &str| !pair.contains('@') || pair.split('=').next().is_some_and(|key| key.eq_ignore_ascii_case("appName"));
+    path.contains('@') || !query.split('&').all(is_plain)
+}
+
 /// Returns everything in a connection string that could be a secret: user, password and the values of the options, as written and decoded.
 pub(crate) fn values(uri: &str) -> Vec<String> {
-    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
-    let user_info = rest.rsplit_once('@').map_or("", |(user, _)| user);
-    let query = uri.split_once('?').map_or("", |(_, query)| query);
-    let options = query.split('&').map(|pair| match pair.split_once('=') {
+    let options = options(uri).map(|(key, value)| match value {
         // Names of algorithms are not secret, and the name of an unknown one is worth showing.
-        Some((key, _)) if key.eq_ignore_ascii_case("compressors") => "",
-        Some((_, value)) => value,
-        None => pair,
+        Some(_) if key.eq_ignore_ascii_case("compressors") => "",
+        Some(value) => value,
+        None => key,
     });
-    let raw = user_info.split(':').chain(options.flat_map(|value| value.split([',', ':', '='])));
-    raw.flat_map(|value| [value.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()]).collect()
+    let raw =
+        user_infos(uri).flat_map(|user_info| user_info.split(':')).chain(options.flat_map(|value| value.split([',', ':', '='])));
+    raw.flat_map(as_written_and_decoded).collect()
+}
+
+/// Returns the values of a connection string that are secret whoever reads them: the password, and those of options that hold one.
+pub(crate) fn secrets(uri: &str) -> Vec<String> {
+    let passwords = user_infos(uri).filter_map(|user_info| Some(user_info.split_once(':')?.1));
+    let of_options = options(uri).filter_map(|(key, value)| match (key.to_lowercase().as_str(), value?) {
+        ("tlscertificatekeyfilepassword", value) => Some(value),
+        ("authmechanismproperties", value) => value.split(',').find_map(|pair| pair.strip_prefix("AWS_SESSION_TOKEN:")),
+        _ => None,
+    });
+    passwords.chain(of_options).flat_map(as_written_and_decoded).collect()
+}
+
+/// Returns what may be user and password, up to each `@`: a password that is not percent-encoded may hold one too.
+fn user_infos(uri: &str) -> impl Iterator<Item = &str> {
+    let rest = split(uri).map_or(uri, |(_, rest)| rest);
+    rest.match_indices('@').map(|(at, _)| &rest[..at])
+}
+
+/// Returns the options of a connection string; one without `=` has no value.
+fn options(uri: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').map(|pair| pair.split_once('=').map_or((pair, None), |(key, value)| (key, Some(value))))
+}
+
+fn as_written_and_decoded(value: &str) -> [String; 2] {
+    [value.to_owned(), percent_decode_str(value).decode_utf8_lossy().into_owned()]
 }
 
 /// Returns the files that a connection string names, each with its option.
@@ -158,6 +198,15 @@ mod tests {
     }
 
     #[test]
+    fn passwords_and_tokens_are_secret_as_written_and_decoded() {
+        assert_eq!(secrets("mongodb://u:p%40ss@h/?authSource=admin"), ["p%40ss", "p@ss"]);
+        assert_eq!(secrets("u:p:a@ss@h:1/?tlsCAFile=file:///x"), ["p:a", "p:a", "p:a@ss", "p:a@ss"]);
+        let of_options = secrets("mongodb://h/?TLSCertificateKeyFilePassword=pw&authMechanismProperties=AWS_SESSION_TOKEN:t");
+        assert_eq!(of_options, ["pw", "pw", "t", "t"]);
+        assert_eq!(secrets("mongodb://u@h/?appName=x@y"), ["x@y"; 0]);
+    }
+
+    #[test]
     fn only_hosts_are_shown() {
         for (uri, shown) in [
             ("mongodb://u:secret@h1:1,h2:2/db?x=1", "mongodb://<redacted>@h1:1,h2:2"),
@@ -169,6 +218,13 @@ mod tests {
             ("mongodb://h", "mongodb://h"),
             ("mongodb://a:b@h:10255/?ssl=true&appName=@acct@", "mongodb://<redacted>@h:10255"),
             ("secret", "<redacted>"),
+            ("u:secret@127.0.0.1:1/?tlsCAFile=file:///x", "<redacted>"),
+            ("mongo://u:secret@h", "<redacted>"),
+            ("http://secret/?x=mongodb://h", "<redacted>"),
+            ("mongodb://u:first@second/rest@h:1", "mongodb://<redacted>"),
+            ("mongodb://u:first@second/?a=b@h:1", "mongodb://<redacted>"),
+            ("mongodb://u:first@second;rest", "mongodb://<redacted>"),
+            ("mongodb://u:first@sec\u{1b}ond", "mongodb://<redacted>"),
         ] {
             assert_eq!(redacted(uri), shown, "{uri}");
         }

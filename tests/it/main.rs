@@ -83,6 +83,7 @@ mod policy {
     mod parse;
     mod refused;
     mod schema;
+    mod variables;
 }
 
 mod process {

@@ -46,3 +46,50 @@ async fn no_value_of_a_connection_string_is_quoted() {
         assert!(!format!("{ran:?}").contains("hunter2"), "{ran:?}");
     }
 }
+
+/// Connection strings with a password that is not percent-encoded, without a scheme, or with another one.
+#[tokio::test]
+async fn no_part_of_a_password_is_shown_wherever_the_string_is_broken() {
+    let case = Case::new().await;
+    let policy = case.policy("  - {namespace: a.b, field: at, expireAfter: 1d}\n");
+    for uri in [
+        "u:hunter2@127.0.0.1:1/?tlsCAFile=file:///x",
+        "u:hunter2@127.0.0.1:1",
+        "hunter2",
+        "mongo://u:hunter2@127.0.0.1:1",
+        "MONGODB://u:hunter2@127.0.0.1:1",
+        "http://hunter2/?x=mongodb://127.0.0.1:1",
+        "mongodb://u:hunter2/x@127.0.0.1:1",
+        "mongodb://u:x/hunter2@127.0.0.1:1",
+        "mongodb://u:x@hunter2@127.0.0.1:1",
+        "mongodb://u:x@hunter2/y@127.0.0.1:1",
+        "mongodb://u:x@hunter2/?a=b@127.0.0.1:1",
+        "mongodb://u:hunter2?x@127.0.0.1:1",
+        "mongodb://u:x?hunter2@127.0.0.1:1",
+        "mongodb://u:hunter2#x@127.0.0.1:1",
+        "mongodb://u:%hunter2@127.0.0.1:1",
+        "mongodb://u:[hunter2]@127.0.0.1:1",
+        "mongodb://u:hunter2",
+        "mongodb+srv://u:x@hunter2@127.0.0.1/?a=b",
+        "mongodb+srv://u:hunter2/x@127.0.0.1",
+        "mongodb://u:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=50",
+        "mongodb://u:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=hunter2",
+        "mongodb://u:x?tlsCAFile=/hunter2@127.0.0.1:1",
+        "mongodb://u:hunter2@127.0.0.1:1/?hunter2",
+    ] {
+        for args in [&["sweep", "-vv"][..], &["check", "--connect"], &["audit", "--format", "json"], &["import"], &["history"]] {
+            for in_environment in [false, true] {
+                let mut command = sweeper(args);
+                command.arg("--policy").arg(&policy);
+                if in_environment {
+                    command.env("MONGODB_URI", uri)
+                } else {
+                    command.args(["--uri", uri])
+                };
+                let ran = run(command).await;
+                assert!(matches!(ran.code, Some(1 | 2)), "{uri} {args:?}: {ran:?}");
+                assert!(!format!("{ran:?}").contains("hunter2"), "{uri} {args:?}: {ran:?}");
+            }
+        }
+    }
+}

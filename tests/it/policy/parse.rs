@@ -212,7 +212,7 @@ fn names_are_unique_and_default_to_the_namespace() {
         Ok(vec!["a.b:x".into(), "a.b:y".into()])
     );
     let twice = names("  - {name: n, namespace: a.b, field: x}\n  - {name: n, namespace: a.c, field: x}\n").unwrap_err();
-    assert!(twice.contains("p.yaml:5:5: collections[1]: the name `n` is taken by collections[0]"), "{twice}");
+    assert!(twice.contains("p.yaml:5:5: collections[1]: its name is taken by collections[0]"), "{twice}");
     let same = names("  - {namespace: a.b, field: x}\n  - {namespace: a.b, field: x}\n").unwrap_err();
     assert!(same.contains("is taken"), "{same}");
 }
