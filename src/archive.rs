@@ -12,13 +12,18 @@
 //! of one document, the later one was deleted last.
 
 pub mod directory;
+pub mod disk;
 pub mod frame;
 pub mod manifest;
 pub mod reader;
 mod tracked;
 pub mod writer;
 
-/// Runs blocking work, such as reading or writing an archive, on tokio's blocking pool.
+#[cfg(test)]
+mod power_loss_tests;
+
+/// Runs blocking work, such as reading or writing an archive, on tokio's blocking pool; in a simulation on the caller's thread, because
+/// threads make one run differ from the next.
 ///
 /// Errors: the errors of the work, or its panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {

@@ -2,12 +2,13 @@
 //!
 //! Files have the names that mongodump gives them, so that mongorestore can read an archive.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bson::DateTime;
 
+use super::disk::{Disk, ReadFile, RealDisk};
 use super::manifest::Manifest;
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
@@ -17,6 +18,8 @@ use crate::text::sha256;
 pub const JOURNAL: &str = "journal.jsonl";
 /// Name of the manifest in the directory of a run.
 pub const MANIFEST: &str = "manifest.json";
+/// Name of the manifest while it is written.
+pub const NEW_MANIFEST: &str = "manifest.json.new";
 
 /// Maximum length of an escaped name: leaves room for `.metadata.json.gz` in a file name of 255 bytes.
 const MAX_NAME_BYTES: usize = 238;
@@ -84,35 +87,32 @@ fn plain(cause: &io::Error) -> String {
 
 /// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
 pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let mut leftovers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| was_cut_off(path)).collect();
-    leftovers.sort();
-    leftovers
-}
-
-/// Opens a file of an archive for reading.
-///
-/// Errors: the file cannot be opened, or is not a regular file (reading a pipe would block).
-pub fn open(path: &Path) -> io::Result<File> {
-    if fs::metadata(path)?.is_file() { File::open(path) } else { Err(io::Error::other("not a regular file")) }
+    let Ok(entries) = RealDisk.entries(directory) else { return Vec::new() };
+    entries.into_iter().map(|entry| directory.join(entry.name)).filter(|path| was_cut_off(&RealDisk, path)).collect()
 }
 
 /// Whether a run has a journal but no manifest of a complete archive, and no process is writing to it.
-fn was_cut_off(run: &Path) -> bool {
-    let Ok(journal) = open(&run.join(JOURNAL)) else { return false };
-    let is_in_use = matches!(journal.try_lock_shared(), Err(TryLockError::WouldBlock));
-    !is_in_use && !matches!(manifest(run), Ok(Some(Manifest { complete: true, .. })))
+fn was_cut_off(disk: &dyn Disk, run: &Path) -> bool {
+    let Ok(journal) = disk.open(&run.join(JOURNAL)) else { return false };
+    !journal.is_locked() && !matches!(manifest(disk, run), Ok(Some(Manifest { complete: true, .. })))
 }
 
 /// Reads the manifest of a run; `None` if it has none.
 ///
 /// Errors: the manifest cannot be read.
-pub fn manifest(run: &Path) -> io::Result<Option<Manifest>> {
-    match open(&run.join(MANIFEST)) {
-        Ok(file) => Ok(Some(serde_json::from_str(&io::read_to_string(file)?)?)),
+pub fn manifest(disk: &dyn Disk, run: &Path) -> io::Result<Option<Manifest>> {
+    match disk.open(&run.join(MANIFEST)) {
+        Ok(file) => Ok(Some(serde_json::from_slice(&whole(file.as_ref())?)?)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),
     }
+}
+
+/// Reads a whole file.
+pub(super) fn whole(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.length()?).map_err(io::Error::other)?];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Reads an archive after verifying all of it. All functions block.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use bson::RawDocumentBuf;
 use sha2::{Digest, Sha256};
 
 use super::directory::{self, JOURNAL, MANIFEST};
+use super::disk::{Disk, ReadFile};
 use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
 use crate::policy::Compression;
@@ -20,7 +20,6 @@ use crate::text::{self, plural};
 const MAX_READ: u64 = 64 * 1024 * 1024;
 
 /// An archive as its journal and manifest describe it.
-#[derive(Debug)]
 pub struct Stored {
     pub run_id: String,
     pub started_at: String,
@@ -30,9 +29,9 @@ pub struct Stored {
 }
 
 /// A file of an archive that is not verified yet.
-#[derive(Debug)]
 pub struct StoredFile {
     pub namespace: Namespace,
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     compression: Compression,
     /// Segments that the journal lists.
@@ -42,7 +41,6 @@ pub struct StoredFile {
 }
 
 /// A file whose segments were all verified.
-#[derive(Debug)]
 pub struct Verified {
     pub namespace: Namespace,
     pub documents: u64,
@@ -52,6 +50,7 @@ pub struct Verified {
     /// collection.
     pub missing: u64,
     pub segments: Vec<SegmentPlace>,
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     compression: Compression,
 }
@@ -67,13 +66,14 @@ pub struct SegmentPlace {
 /// Reads the journal and the manifest of an archive.
 ///
 /// Errors: the directory is not an archive, or the archive is damaged.
-pub fn open(path: &Path) -> Result<Stored, String> {
-    let journal = match directory::open(&path.join(JOURNAL)).and_then(io::read_to_string) {
+pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
+    let text = |file: Box<dyn ReadFile>| String::from_utf8(directory::whole(file.as_ref())?).map_err(io::Error::other);
+    let journal = match disk.open(&path.join(JOURNAL)).and_then(text) {
         Ok(journal) => journal,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(path)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(disk.as_ref(), path)),
         Err(cause) => return Err(format!("`{}`: {cause}", JOURNAL)),
     };
-    let manifest = directory::manifest(path).map_err(|cause| format!("`{}`: {cause}", MANIFEST))?;
+    let manifest = directory::manifest(disk.as_ref(), path).map_err(|cause| format!("`{}`: {cause}", MANIFEST))?;
     let manifest = manifest.filter(|manifest| manifest.complete);
     let complete = manifest.is_some();
     // Only the last line can be unfinished.
@@ -110,7 +110,8 @@ pub fn open(path: &Path) -> Result<Stored, String> {
             let swept = why_never_swept(&record.database, &record.collection).is_none();
             match record.compression() {
                 Some(compression) if inside && swept && (totals.is_some() || !complete) => {
-                    Ok(StoredFile { namespace: record.namespace(), path: path.join(&record.file), compression, journal, totals })
+                    let path = path.join(&record.file);
+                    Ok(StoredFile { namespace: record.namespace(), disk: disk.clone(), path, compression, journal, totals })
                 }
                 _ => Err(format!("`{}`: the entry of `{}` is invalid", JOURNAL, record.file)),
             }
@@ -124,12 +125,9 @@ pub fn open(path: &Path) -> Result<Stored, String> {
     }
 }
 
-fn not_a_run(path: &Path) -> String {
-    let is_run = |path: &PathBuf| path.join(JOURNAL).is_file();
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(path)
-        .map(|entries| entries.flatten().map(|entry| entry.path()).filter(is_run).collect())
-        .unwrap_or_default();
-    runs.sort();
+fn not_a_run(disk: &dyn Disk, path: &Path) -> String {
+    let entries = disk.entries(path).unwrap_or_default().into_iter().map(|entry| path.join(entry.name));
+    let runs: Vec<PathBuf> = entries.filter(|run| disk.open(&run.join(JOURNAL)).is_ok()).collect();
     match runs.last() {
         Some(last) => {
             let runs = plural(runs.len() as u64, "run");
@@ -146,11 +144,12 @@ impl StoredFile {
     pub fn verify(self) -> Result<Verified, String> {
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
-        let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        let length = file.metadata().map_err(|cause| format!("`{shown}`: {cause}"))?.len();
-        let Self { namespace, path, compression, journal, totals } = self;
+        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let length = file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let Self { namespace, disk, path, compression, journal, totals } = self;
         let mut whole = Sha256::new();
-        let mut verified = Verified { namespace, documents: 0, cut: 0, missing: 0, segments: Vec::new(), path, compression };
+        let mut verified =
+            Verified { namespace, documents: 0, cut: 0, missing: 0, segments: Vec::new(), disk, path, compression };
         let mut end = 0;
         for (index, segment) in journal.iter().enumerate() {
             if segment.offset != end {
@@ -167,7 +166,7 @@ impl StoredFile {
                 return Ok(verified);
             }
             let place = SegmentPlace { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
-            let (bytes, documents) = verified.read_bytes(&file, &place).map_err(|why| damaged(&why))?;
+            let (bytes, documents) = verified.read_bytes(file.as_ref(), &place).map_err(|why| damaged(&why))?;
             if documents.len() as u64 != segment.documents {
                 return Err(damaged(&format!("the segment at {} has {} documents", segment.offset, documents.len())));
             }
@@ -176,7 +175,7 @@ impl StoredFile {
             verified.segments.push(place);
         }
         let Some(totals) = totals else {
-            verified.take_rest(&file, end, length, MAX_READ).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.take_rest(file.as_ref(), end, length, MAX_READ).map_err(|cause| format!("`{shown}`: {cause}"))?;
             verified.cut = length - verified.segments.last().map_or(0, |place| place.offset + place.length);
             return Ok(verified);
         };
@@ -194,11 +193,11 @@ impl Verified {
     /// Adds the whole segments after the last one in the journal. There may be many, because the journal is not synced with each
     /// segment and a crash of the machine loses its last lines. Bytes from `end` on are not read, because a run may be writing
     /// there.
-    fn take_rest(&mut self, file: &File, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
+    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
         loop {
             let begin = offset;
             let mut bytes = vec![0; usize::try_from(at_once.min(end - begin)).map_err(io::Error::other)?];
-            file.read_exact_at(&mut bytes, begin)?;
+            file.read_at(&mut bytes, begin)?;
             let mut bytes = bytes.as_slice();
             while let Some((length, content)) = frame::first(bytes, self.compression) {
                 let Ok(documents) = frame::documents(&content) else { return Ok(()) };
@@ -220,15 +219,17 @@ impl Verified {
     /// Errors: the segment has changed since it was verified.
     pub fn read(&self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
         let shown = self.path.display();
-        let file = directory::open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        self.read_bytes(&file, place).map(|(_, documents)| documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
+        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        self.read_bytes(file.as_ref(), place)
+            .map(|(_, documents)| documents)
+            .map_err(|why| format!("`{shown}` is damaged: {why}"))
     }
 
-    fn read_bytes(&self, file: &File, place: &SegmentPlace) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
+    fn read_bytes(&self, file: &dyn ReadFile, place: &SegmentPlace) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
         let at = place.offset;
         let length = usize::try_from(place.length).ok().filter(|_| place.length <= MAX_READ);
         let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
-        file.read_exact_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
+        file.read_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
         if text::sha256(&bytes) != place.sha256 {
             return Err(format!("the segment at {at} has another checksum"));
         }
@@ -246,6 +247,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::archive::disk::RealDisk;
 
     #[test]
     fn segments_that_the_journal_has_lost_are_all_found_up_to_the_end_that_was_seen() {
@@ -264,10 +266,11 @@ mod tests {
                 cut: 0,
                 missing: 0,
                 segments: Vec::new(),
+                disk: Arc::new(RealDisk),
                 path: file.path().to_owned(),
                 compression,
             };
-            verified.take_rest(file.as_file(), ends[2], ends[49] + 3, 200).unwrap();
+            verified.take_rest(RealDisk.open(file.path()).unwrap().as_ref(), ends[2], ends[49] + 3, 200).unwrap();
             assert_eq!(verified.documents, 47);
             assert_eq!(verified.segments.iter().map(|place| place.offset).collect::<Vec<_>>(), ends[2..49]);
         }

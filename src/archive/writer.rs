@@ -1,19 +1,19 @@
 //! Writes an archive. All functions block.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bson::DateTime;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
 
-use super::directory::{self, JOURNAL, MANIFEST};
+use super::directory::{self, JOURNAL, MANIFEST, NEW_MANIFEST};
+use super::disk::{Disk, RealDisk};
 use super::frame;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
-use super::tracked::{Tracked, create_directory, sync_directory};
+use super::tracked::{Tracked, create_directory};
 use crate::instant::rfc3339;
 use crate::policy::namespace::Namespace;
 use crate::policy::{ArchiveTo, Compression};
@@ -21,6 +21,7 @@ use crate::text;
 
 /// The archive of one run in one directory of the policy. Its directory is created with its first document.
 pub struct Archive {
+    disk: Arc<dyn Disk>,
     /// The directory of the run.
     path: PathBuf,
     run_id: String,
@@ -33,6 +34,8 @@ struct Begun {
     /// One file for each namespace, shared by all rules: the position in the file tells which of two states of a document is the
     /// later one.
     files: BTreeMap<Namespace, SharedFile>,
+    /// Whether the journal may name a file that could not be begun.
+    has_rest: bool,
 }
 
 /// The file of one namespace. The lock is held from the reading of documents until they are written, so that the file has them in the order in
@@ -42,8 +45,13 @@ pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 impl Archive {
     /// Returns the archive of a run. Nothing is created on the disk yet.
     pub fn new(directory: &Path, run_id: &str, started_at: DateTime) -> Self {
+        Self::on(Arc::new(RealDisk), directory, run_id, started_at)
+    }
+
+    /// Returns the archive of a run on a certain disk.
+    pub(crate) fn on(disk: Arc<dyn Disk>, directory: &Path, run_id: &str, started_at: DateTime) -> Self {
         let path = directory.join(directory::run_name(started_at, run_id));
-        Self { path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
+        Self { disk, path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
     }
 
     /// Returns the directory of the run.
@@ -61,25 +69,26 @@ impl Archive {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
             Some(begun) => begun,
-            none => none.insert(Begun { journal: self.begin_journal()?, files: BTreeMap::new() }),
+            none => none.insert(Begun { journal: self.begin_journal()?, files: BTreeMap::new(), has_rest: false }),
         };
         if let Some(file) = begun.files.get(namespace) {
             return Ok(file.clone());
         }
-        let file = ArchiveFile::begin(&self.path, namespace, to.compression, metadata, begun.journal.clone())?;
+        let file = ArchiveFile::begin(self.disk.as_ref(), &self.path, namespace, to.compression, metadata, begun.journal.clone());
+        begun.has_rest |= file.is_err();
+        let file = file?;
         let file = Arc::new(tokio::sync::Mutex::new(file));
         begun.files.insert(namespace.clone(), file.clone());
         Ok(file)
     }
 
     fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
-        create_directory(&self.path)?;
-        let file = Tracked::create(self.path.join(JOURNAL))?;
+        create_directory(self.disk.as_ref(), &self.path)?;
+        let file = Tracked::create(self.disk.as_ref(), self.path.join(JOURNAL))?;
         // The lock tells other runs that this one was not cut off. Another run holds it only while it checks that.
-        file.file.lock()?;
+        file.lock()?;
         let mut journal = Journal(file);
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
-        journal.0.file.sync_all()?;
         Ok(Arc::new(Mutex::new(journal)))
     }
 
@@ -88,7 +97,7 @@ impl Archive {
     /// Errors: the manifest could not be written. The archive can be read without it.
     pub fn end(&self, rules: Vec<RuleTotals>) -> io::Result<Option<()>> {
         let Some(begun) = self.begun.lock().take() else { return Ok(None) };
-        let mut complete = true;
+        let mut complete = !begun.has_rest;
         let mut files = Vec::new();
         for file in begun.files.values() {
             // All sweeps have ended, so the lock is free.
@@ -104,15 +113,14 @@ impl Archive {
             files,
             rules,
         };
-        begun.journal.lock().0.file.sync_all()?;
-        // `tempfile` makes it readable only by its owner.
-        let mut temporary = NamedTempFile::new_in(&self.path)?;
+        begun.journal.lock().0.sync()?;
+        let mut new = Tracked::create(self.disk.as_ref(), self.path.join(NEW_MANIFEST))?;
         let mut text = serde_json::to_vec_pretty(&manifest)?;
         text.push(b'\n');
-        temporary.write_all(&text)?;
-        temporary.as_file().sync_all()?;
-        temporary.persist(self.path.join(MANIFEST))?;
-        sync_directory(&self.path)?;
+        new.append(&text)?;
+        new.sync()?;
+        self.disk.rename(&new.path, &self.path.join(MANIFEST))?;
+        self.disk.sync_directory(&self.path)?;
         Ok(Some(()))
     }
 }
@@ -134,7 +142,10 @@ pub struct ArchiveFile {
 }
 
 impl ArchiveFile {
+    /// Creates the file. On return everything is on the disk that a restore needs to know about it: the file, its metadata and its line in the
+    /// journal, with all directories that lead to them.
     fn begin(
+        disk: &dyn Disk,
         run: &Path,
         namespace: &Namespace,
         compression: Compression,
@@ -143,19 +154,20 @@ impl ArchiveFile {
     ) -> io::Result<Self> {
         let (file, metadata_file) = directory::collection_files(namespace, compression);
         let directory = run.join(&namespace.database);
-        if !directory.exists() {
-            create_directory(&directory)?;
+        match disk.create_directory(&directory) {
+            // Of another collection.
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+            created => created?,
         }
         let metadata = match compression {
             Compression::Zstd => metadata.as_bytes().to_vec(),
             Compression::Gzip => frame::compress(metadata.as_bytes(), compression)?,
         };
-        let mut tracked_metadata = Tracked::create(run.join(&metadata_file))?;
-        tracked_metadata.append(&metadata)?;
-        tracked_metadata.file.sync_all()?;
-        let tracked = Tracked::create(run.join(&file))?;
-        tracked.file.sync_all()?;
-        sync_directory(&directory)?;
+        let mut written = Tracked::create(disk, run.join(&metadata_file))?;
+        written.append(&metadata)?;
+        written.sync()?;
+        let tracked = Tracked::create(disk, run.join(&file))?;
+        tracked.sync()?;
         let record = FileRecord {
             file,
             metadata: metadata_file,
@@ -163,7 +175,13 @@ impl ArchiveFile {
             collection: namespace.collection.clone(),
             compression: compression.name().to_owned(),
         };
-        journal.lock().append(&Line::File(record.clone()))?;
+        let mut of_run = journal.lock();
+        of_run.append(&Line::File(record.clone()))?;
+        of_run.0.sync()?;
+        drop(of_run);
+        // The directory of the run has the names of the journal and of the database's directory.
+        disk.sync_directory(&directory)?;
+        disk.sync_directory(run)?;
         Ok(Self {
             file: tracked,
             record,
@@ -199,7 +217,7 @@ impl ArchiveFile {
         let segment = frame::compress(&content, self.compression)?;
         let offset = self.file.length;
         self.file.write(&segment)?;
-        self.file.file.sync_data()?;
+        self.file.sync()?;
         self.file.check(offset + segment.len() as u64)?;
         let line = Segment {
             file: self.record.file.clone(),
@@ -231,7 +249,7 @@ impl ArchiveFile {
     }
 }
 
-/// The journal. It is not synced after each line, because a line can be recovered from its segment.
+/// The journal. It is synced after the line of a file, and not after that of a segment, which can be recovered from the segment.
 struct Journal(Tracked);
 
 impl Journal {

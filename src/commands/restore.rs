@@ -1,5 +1,6 @@
 //! `sweeper restore`: verifies an archive and inserts the documents that are missing. Needs no policy.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bson::RawDocumentBuf;
@@ -8,6 +9,7 @@ use tracing::warn;
 use super::outputs::{SingleOutput, deliver_single};
 use super::{confirm, load};
 use crate::archive::blocking;
+use crate::archive::disk::RealDisk;
 use crate::archive::reader::{self, Stored, Verified};
 use crate::cli::{Common, RestoreArgs};
 use crate::exit;
@@ -99,7 +101,7 @@ async fn verify(options: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Par
     let unreadable =
         move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
     let path = args.archive.clone();
-    let mut stored = blocking(move || reader::open(&path)).await.map_err(&unreadable)?;
+    let mut stored = blocking(move || reader::open(Arc::new(RealDisk), &path)).await.map_err(&unreadable)?;
     let moves = moves(args, &stored)?;
     let only = Only(&options.only);
     let files: Vec<_> =
@@ -163,7 +165,7 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
         places.reverse();
     }
     let max = if deployment.facts.capabilities.request_charge { MAX_BILLED_CHUNK } else { MAX_CHUNK };
-    let file = std::sync::Arc::new(file);
+    let file = Arc::new(file);
     for place in places {
         let from = file.clone();
         let mut documents = blocking(move || from.read(&place)).await?;

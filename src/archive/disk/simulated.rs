@@ -1,0 +1,473 @@
+//! A disk in memory that records every write and sync, and that can be full, fail and lose power.
+//!
+//! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes: lost, kept, or for the
+//! bytes of a file a part of them. ext4 leaves NULs where the length of a file was written and its bytes were not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Disk, Entry, ReadFile, WriteFile};
+
+/// A disk that is shared by all its clones.
+#[derive(Clone, Default)]
+pub(crate) struct SimulatedDisk(Arc<Mutex<State>>);
+
+/// The fate of something that was not synced when the power went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Lost,
+    Kept,
+    /// Of the bytes of a file, the first half is kept. A name is kept.
+    Half,
+    /// The bytes of a file are NULs. A name is kept.
+    Nuls,
+    /// The first half of the bytes are NULs, and the rest are kept. A name is kept.
+    NulsThenKept,
+}
+
+impl Fate {
+    pub(crate) const ALL: [Self; 5] = [Self::Lost, Self::Kept, Self::Half, Self::Nuls, Self::NulsThenKept];
+}
+
+/// The failure of one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The operation does nothing.
+    Nothing,
+    /// An append writes half of its bytes; any other operation does nothing.
+    Half,
+    /// The operation has its effect, and fails nevertheless. A sync fails as on Linux: what it should have synced never reaches the disk, and the
+    /// next sync succeeds.
+    Done,
+}
+
+/// A file, by its number: a file that is renamed keeps it.
+type FileId = usize;
+
+/// What a disk has for good.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Image {
+    directories: BTreeSet<PathBuf>,
+    names: BTreeMap<PathBuf, FileId>,
+    contents: BTreeMap<FileId, Vec<u8>>,
+}
+
+/// A change of the disk.
+#[derive(Debug, Clone)]
+enum Change {
+    CreateDirectory(PathBuf),
+    Create(PathBuf, FileId),
+    Rename(PathBuf, PathBuf),
+    SyncDirectory(PathBuf),
+    Append(FileId, Vec<u8>),
+    Truncate(FileId, usize),
+    Sync(FileId),
+    /// What was written to the file since its last sync never reaches the disk.
+    SyncFailed(FileId),
+}
+
+#[derive(Default)]
+struct State {
+    /// What the disk had when it was created.
+    base: Image,
+    record: Vec<Change>,
+    now: Image,
+    locked: BTreeSet<FileId>,
+    /// Bytes that may still be written.
+    room: Option<usize>,
+    /// Operations until one fails.
+    fault: Option<(usize, Fault)>,
+    operations: usize,
+}
+
+impl SimulatedDisk {
+    /// Creates a disk with an empty directory, which survives a loss of power.
+    pub(crate) fn with_directory(path: &Path) -> Self {
+        let directories = path.ancestors().map(Path::to_owned).collect();
+        Self::of(Image { directories, ..Image::default() })
+    }
+
+    fn of(base: Image) -> Self {
+        Self(Arc::new(Mutex::new(State { now: base.clone(), base, ..State::default() })))
+    }
+
+    /// Returns the number of changes so far: a point to which the disk can be replayed.
+    pub(crate) fn recorded(&self) -> usize {
+        self.0.lock().record.len()
+    }
+
+    /// Returns the number of operations so far, which may fail.
+    pub(crate) fn operations(&self) -> usize {
+        self.0.lock().operations
+    }
+
+    /// Limits the bytes that may still be written.
+    pub(crate) fn set_room(&self, bytes: Option<usize>) {
+        self.0.lock().room = bytes;
+    }
+
+    /// Lets one operation fail, after `after` others.
+    pub(crate) fn fail(&self, after: usize, fault: Fault) {
+        self.0.lock().fault = Some((after, fault));
+    }
+
+    /// Returns the disk as a loss of power leaves it after the first `point` changes. `fate` is asked about each name and each file that was
+    /// not synced.
+    pub(crate) fn after_power_loss(&self, point: usize, mut fate: impl FnMut(&Path) -> Fate) -> Self {
+        let state = self.0.lock();
+        let mut image = state.base.clone();
+        let mut open: Vec<&Change> = Vec::new();
+        for change in &state.record[..point] {
+            // The effect of a sync: what it covers happens to the image for good.
+            let covers = |earlier: &Change| match (change, earlier) {
+                (Change::Sync(id), Change::Append(of, _) | Change::Truncate(of, _)) => id == of,
+                (Change::SyncDirectory(directory), name) => name.directory() == Some(directory),
+                _ => false,
+            };
+            match change {
+                Change::Sync(_) | Change::SyncDirectory(_) => {
+                    let (synced, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|earlier| covers(earlier));
+                    synced.into_iter().for_each(|earlier| image.apply(earlier));
+                    open = rest;
+                }
+                Change::SyncFailed(id) => {
+                    open.retain(|earlier| !matches!(earlier, Change::Append(of, _) | Change::Truncate(of, _) if of == id));
+                }
+                _ => open.push(change),
+            }
+        }
+        let mut of_files: BTreeMap<FileId, Vec<&Change>> = BTreeMap::new();
+        let mut paths: BTreeMap<FileId, PathBuf> = image.names.iter().map(|(path, id)| (*id, path.clone())).collect();
+        for change in open {
+            match change {
+                Change::Append(id, _) | Change::Truncate(id, _) => of_files.entry(*id).or_default().push(change),
+                Change::CreateDirectory(path) | Change::Create(path, _) | Change::Rename(_, path) => {
+                    if let Change::Create(_, id) = change {
+                        paths.insert(*id, path.clone());
+                    }
+                    if fate(path) != Fate::Lost {
+                        image.apply(change);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (id, changes) in of_files {
+            let fate = fate(&paths[&id]);
+            image.settle(id, &changes, fate);
+        }
+        image.drop_unreachable();
+        Self::of(image)
+    }
+}
+
+impl Change {
+    /// Returns the directory whose names are changed.
+    fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::CreateDirectory(path) | Self::Create(path, _) | Self::Rename(_, path) => path.parent(),
+            _ => None,
+        }
+    }
+}
+
+impl Image {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::CreateDirectory(path) => drop(self.directories.insert(path.clone())),
+            Change::Create(path, id) => {
+                self.names.insert(path.clone(), *id);
+                self.contents.entry(*id).or_default();
+            }
+            Change::Rename(from, to) => {
+                if let Some(id) = self.names.remove(from) {
+                    self.names.insert(to.clone(), id);
+                }
+            }
+            Change::Append(id, bytes) => self.contents.entry(*id).or_default().extend_from_slice(bytes),
+            Change::Truncate(id, length) => self.contents.entry(*id).or_default().truncate(*length),
+            Change::SyncDirectory(_) | Change::Sync(_) | Change::SyncFailed(_) => {}
+        }
+    }
+
+    /// Gives a file the bytes that were not synced, by their fate.
+    fn settle(&mut self, id: FileId, changes: &[&Change], fate: Fate) {
+        let before = self.contents.entry(id).or_default().clone();
+        changes.iter().for_each(|change| self.apply(change));
+        let after = self.contents.entry(id).or_default();
+        let same = before.len().min(after.len());
+        let half = same + (after.len() - same) / 2;
+        match fate {
+            Fate::Lost => *after = before,
+            Fate::Kept => {}
+            Fate::Half => after.truncate(half),
+            Fate::Nuls => after[same..].fill(0),
+            Fate::NulsThenKept => after[same..half].fill(0),
+        }
+    }
+
+    /// Removes what is in a directory that was lost.
+    fn drop_unreachable(&mut self) {
+        let all = self.directories.clone();
+        let is_there = |path: &Path| path.ancestors().skip(1).all(|directory| all.contains(directory));
+        self.directories.retain(|path| is_there(path));
+        self.names.retain(|path, _| is_there(path));
+        let named: BTreeSet<FileId> = self.names.values().copied().collect();
+        self.contents.retain(|id, _| named.contains(id));
+    }
+}
+
+impl State {
+    /// Counts an operation; returns its fault.
+    fn begin(&mut self) -> Option<Fault> {
+        self.operations += 1;
+        let (left, fault) = self.fault?;
+        self.fault = left.checked_sub(1).map(|left| (left, fault));
+        (left == 0).then_some(fault)
+    }
+
+    fn change(&mut self, change: Change) {
+        self.now.apply(&change);
+        self.record.push(change);
+    }
+
+    /// Makes a change that is whole or not at all.
+    fn make(&mut self, change: Change) -> io::Result<()> {
+        let fault = self.begin();
+        if matches!(fault, None | Some(Fault::Done)) {
+            self.change(change);
+        }
+        fault.map_or(Ok(()), |_| Err(failed()))
+    }
+
+    fn is_free(&self, path: &Path) -> io::Result<()> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if !self.now.directories.contains(parent) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let is_taken = self.now.directories.contains(path) || self.now.names.contains_key(path);
+        if is_taken { Err(ErrorKind::AlreadyExists.into()) } else { Ok(()) }
+    }
+}
+
+fn failed() -> io::Error {
+    io::Error::other("the simulated disk failed")
+}
+
+impl Disk for SimulatedDisk {
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.is_free(path)?;
+        state.make(Change::CreateDirectory(path.to_owned()))
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.0.lock();
+        if !state.now.directories.contains(path) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        state.make(Change::SyncDirectory(path.to_owned()))
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        let mut state = self.0.lock();
+        state.is_free(path)?;
+        let id = state.now.contents.keys().last().map_or(0, |last| last + 1);
+        state.make(Change::Create(path.to_owned(), id))?;
+        Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.lock().make(Change::Rename(from.to_owned(), to.to_owned()))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        let state = self.0.lock();
+        let id = *state.now.names.get(path).ok_or(ErrorKind::NotFound)?;
+        Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
+    }
+
+    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+        let state = self.0.lock();
+        if !state.now.directories.contains(directory) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let directories = state.now.directories.iter().map(|path| (path, true));
+        let of = directories.chain(state.now.names.keys().map(|path| (path, false)));
+        let of = of.filter(|(path, _)| path.parent() == Some(directory));
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut entries: Vec<Entry> = of.map(|(path, is_directory)| Entry { name: name(path), is_directory }).collect();
+        entries.sort();
+        Ok(entries)
+    }
+}
+
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    id: FileId,
+    has_lock: Mutex<bool>,
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        if *self.has_lock.lock() {
+            self.disk.0.lock().locked.remove(&self.id);
+        }
+    }
+}
+
+impl WriteFile for SimulatedFile {
+    fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        let fault = state.begin();
+        let fitting = state.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+        let written = match fault {
+            Some(Fault::Nothing) => 0,
+            Some(Fault::Half) => fitting / 2,
+            Some(Fault::Done) | None => fitting,
+        };
+        state.room = state.room.map(|room| room - written);
+        state.change(Change::Append(self.id, bytes[..written].to_vec()));
+        match fault {
+            Some(_) => Err(failed()),
+            None if fitting < bytes.len() => Err(ErrorKind::StorageFull.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        match state.begin() {
+            None => {
+                state.change(Change::Sync(self.id));
+                return Ok(());
+            }
+            Some(Fault::Done) => state.change(Change::SyncFailed(self.id)),
+            Some(Fault::Nothing | Fault::Half) => {}
+        }
+        Err(failed())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.disk.0.lock().now.contents[&self.id].len() as u64)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        self.disk.0.lock().make(Change::Truncate(self.id, length))
+    }
+
+    fn lock(&self) -> io::Result<()> {
+        if !self.disk.0.lock().locked.insert(self.id) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        *self.has_lock.lock() = true;
+        Ok(())
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let state = self.disk.0.lock();
+        Ok(*state.now.names.get(path).ok_or(ErrorKind::NotFound)? == self.id)
+    }
+}
+
+impl ReadFile for SimulatedFile {
+    fn length(&self) -> io::Result<u64> {
+        WriteFile::length(self)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let state = self.disk.0.lock();
+        let content = &state.now.contents[&self.id];
+        let from = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = from.checked_add(buffer.len()).ok_or(ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(content.get(from..end).ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn is_locked(&self) -> bool {
+        self.disk.0.lock().locked.contains(&self.id)
+    }
+}
+
+mod tests {
+    use super::*;
+
+    const DIRECTORY: &str = "/d";
+
+    fn path(name: &str) -> PathBuf {
+        Path::new(DIRECTORY).join(name)
+    }
+
+    /// Returns the content of each file after a loss of power.
+    fn left(disk: &SimulatedDisk, fate: Fate) -> Vec<(String, Vec<u8>)> {
+        let disk = disk.after_power_loss(disk.recorded(), |_| fate);
+        let files = disk.entries(Path::new(DIRECTORY)).unwrap();
+        let read = |name: &str| {
+            let file = disk.open(&path(name)).unwrap();
+            let mut bytes = vec![0; usize::try_from(file.length().unwrap()).unwrap()];
+            file.read_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        files.into_iter().map(|entry| (entry.name.clone(), read(&entry.name))).collect()
+    }
+
+    fn named(name: &str, bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+        vec![(name.to_owned(), bytes.to_owned())]
+    }
+
+    #[test]
+    fn what_was_not_synced_has_any_fate_and_what_was_synced_stays() {
+        let disk = SimulatedDisk::with_directory(Path::new(DIRECTORY));
+        let file = disk.create(&path("f")).unwrap();
+        file.append(b"ab").unwrap();
+        file.sync().unwrap();
+        assert_eq!(left(&disk, Fate::Lost), [], "the name is not synced");
+        disk.sync_directory(Path::new(DIRECTORY)).unwrap();
+        file.append(b"cdef").unwrap();
+        let fates = Fate::ALL.map(|fate| left(&disk, fate));
+        let bytes: [&[u8]; 5] = [b"ab", b"abcdef", b"abcd", b"ab\0\0\0\0", b"ab\0\0ef"];
+        assert_eq!(fates, bytes.map(|bytes| named("f", bytes)));
+        file.truncate(2).unwrap();
+        file.sync().unwrap();
+        disk.rename(&path("f"), &path("g")).unwrap();
+        assert_eq!([Fate::Lost, Fate::Kept].map(|fate| left(&disk, fate)), [named("f", b"ab"), named("g", b"ab")]);
+        disk.sync_directory(Path::new(DIRECTORY)).unwrap();
+        assert_eq!(left(&disk, Fate::Lost), named("g", b"ab"));
+    }
+
+    #[test]
+    fn operations_fail_as_asked() {
+        let disk = SimulatedDisk::with_directory(Path::new(DIRECTORY));
+        let file = disk.create(&path("f")).unwrap();
+        disk.sync_directory(Path::new(DIRECTORY)).unwrap();
+        for (fault, written) in [(Fault::Nothing, 0), (Fault::Half, 2), (Fault::Done, 4)] {
+            file.truncate(0).unwrap();
+            disk.fail(1, fault);
+            assert!(file.length().is_ok() && file.truncate(0).is_ok() && file.append(b"abcd").is_err());
+            assert_eq!(file.length().unwrap(), written, "{fault:?}");
+        }
+        disk.fail(0, Fault::Done);
+        assert!(file.sync().is_err() && file.sync().is_ok());
+        assert_eq!(left(&disk, Fate::Kept), named("f", b""), "a failed sync has lost the bytes");
+        disk.set_room(Some(3));
+        assert_eq!(file.append(b"abcd").unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!((file.length().unwrap(), disk.operations()), (7, 14));
+    }
+
+    #[test]
+    fn a_lock_is_held_until_its_file_is_closed() {
+        let disk = SimulatedDisk::with_directory(Path::new(DIRECTORY));
+        let file = disk.create(&path("f")).unwrap();
+        let is_locked = || disk.open(&path("f")).unwrap().is_locked();
+        assert!(!is_locked());
+        file.lock().unwrap();
+        assert!(is_locked());
+        drop(file);
+        assert!(!is_locked());
+    }
+}
