@@ -25,6 +25,7 @@ pub(crate) mod overload;
 pub(crate) mod privileges;
 pub(crate) mod restriction;
 pub(crate) mod retry;
+mod running;
 pub(crate) mod sample;
 #[cfg(test)]
 mod scripted;
@@ -45,7 +46,7 @@ use crate::facts::ServerFacts;
 use error::ServerError;
 use meter::Billing;
 use retry::{Retries, retry};
-use transport::{Batches, ReadPreference, ServerCommand, Transport};
+use transport::{Batches, Patience, ReadPreference, ServerCommand, Transport};
 
 /// Maximum time to close the connection at the end of a run.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
@@ -74,7 +75,7 @@ pub(crate) struct Deployment {
     pub write_concern: Document,
     /// Read concern of every query, if the connection string names one.
     pub read_concern: Option<Document>,
-    /// Time limit of one command of a sweep.
+    /// Time after which the reply to a command counts as lost, unless the server says that it is at work on it.
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
     /// The connections and the bill of a service that charges each request; `transport` is one of them.
@@ -82,12 +83,17 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Runs one command that changes nothing on the primary, without a time limit, and retries it as [`Retries::several`] says. Carries the
-    /// run's comment if the flavor supports comments.
+    /// Runs one command that changes nothing on the primary, and retries it as [`Retries::several`] says. Carries the run's comment if the
+    /// flavor supports comments.
     pub(crate) async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
-        let command = ServerCommand::of(database, &self.marked(command))?;
+        let command = ServerCommand::of(database, &self.marked(command), self.patience())?;
         let mut retries = Retries::several();
         retry(|cause| retries.wait(cause), || self.send_once(command.clone())).await
+    }
+
+    /// Returns the patience with a command that may take long: a person may have a large collection, or a slow server.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::WhileRunning(self.command_timeout)
     }
 
     /// Runs a write command as it is, and sends it again after the waits that `next_wait` returns: a command that leaves the same behind if it
@@ -119,7 +125,7 @@ impl Deployment {
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
     pub(crate) async fn unreachable(&self) -> Option<String> {
-        let ping = ServerCommand::of("admin", &doc! { "ping": 1 }).ok()?.time_limit(self.command_timeout);
+        let ping = ServerCommand::of("admin", &doc! { "ping": 1 }, Patience::Limit(self.command_timeout)).ok()?;
         self.send_once(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 

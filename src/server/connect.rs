@@ -11,7 +11,7 @@ use super::driver::Driver;
 use super::error::{ConnectObstacle, ServerError};
 use super::meter::Billing;
 use super::retry::{Retries, retry};
-use super::transport::{ServerCommand, Transport};
+use super::transport::{Patience, ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout, uri};
 use crate::facts::{ServerFacts, Topology, TtlMonitor};
 use crate::failure::Failure;
@@ -19,6 +19,12 @@ use crate::flavor::Flavor;
 use crate::machine::wall_clock;
 use crate::secrets;
 use crate::values::integer_in;
+
+/// Maximum time to select a server unless the connection string sets one (`serverSelectionTimeoutMS`), as in all drivers.
+const SELECTION_TIME: Duration = Duration::from_secs(30);
+
+/// Time limit of a command that recognises a deployment, once a server is selected.
+const MAX_FIRST_TIME: Duration = Duration::from_secs(30);
 
 /// Connects, and checks that the server answers and can be swept by this version.
 ///
@@ -61,9 +67,11 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     let read_concern = options.read_concern.as_ref().map(bson::serialize_to_document).transpose();
     let read_concern = read_concern.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
 
+    let command_timeout = prepared.command_timeout.unwrap_or(timeout::MAX_COMMAND_TIME);
+    let patience = first_patience(&options, command_timeout);
     let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, given, &cause));
     let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
-    let facts = ask(transport.as_ref(), seeds, by_name).await;
+    let facts = ask(transport.as_ref(), patience, seeds, by_name).await;
     let facts = facts.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
     let billing = match facts.capabilities.request_charge {
         true => {
@@ -76,7 +84,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     };
     let transport = billing.as_ref().map_or(transport, Billing::transport);
     if !with_user {
-        need_no_user(transport.as_ref()).await.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
+        need_no_user(transport.as_ref(), patience).await.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
     }
     info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
     Ok(Deployment {
@@ -85,7 +93,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         comment: format!("sweeper {run_id}"),
         write_concern,
         read_concern,
-        command_timeout: prepared.command_timeout.unwrap_or(timeout::MAX_COMMAND_TIME),
+        command_timeout,
         read_options: ReadOptions::default(),
         billing,
     })
@@ -99,25 +107,32 @@ fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)>
     seeds.iter().find_map(|host| Some((Flavor::of_host(host)?, "the name of its host".to_owned())))
 }
 
+/// Returns the patience with the commands that recognise a deployment: they take no time, but the first one waits for a server to be selected.
+fn first_patience(options: &ClientOptions, command_timeout: Duration) -> Patience {
+    let selection = options.server_selection_timeout.unwrap_or(SELECTION_TIME);
+    Patience::Limit(selection + command_timeout.min(MAX_FIRST_TIME))
+}
+
 /// Runs a command that is not allowed without a user, if the server asks for one; those that [`ask`] runs are.
-async fn need_no_user(transport: &dyn Transport) -> Result<(), ServerError> {
+async fn need_no_user(transport: &dyn Transport, patience: Patience) -> Result<(), ServerError> {
     let list = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-    asked(transport, ServerCommand::of("admin", &list)?).await.map(|_| ())
+    asked(transport, ServerCommand::of("admin", &list, patience)?).await.map(|_| ())
 }
 
 async fn ask(
     transport: &dyn Transport,
+    patience: Patience,
     seeds: Vec<String>,
     by_name: Option<(Flavor, String)>,
 ) -> Result<ServerFacts, ServerError> {
     // The first command opens the connection; the clocks are compared by the round trip of the second.
-    let build = asked(transport, ServerCommand::of("admin", &doc! { "buildInfo": 1 })?).await?;
+    let build = asked(transport, ServerCommand::of("admin", &doc! { "buildInfo": 1 }, patience)?).await?;
     let mut retries = Retries::several();
     let timed = retry(
         |cause| retries.wait(cause),
         || async {
             let before = wall_clock();
-            let hello = hello(transport, None).await?;
+            let hello = hello(transport, patience).await?;
             Ok((hello, before + wall_clock().duration_since(before).unwrap_or_default() / 2))
         },
     );
@@ -156,9 +171,8 @@ async fn asked(transport: &dyn Transport, command: ServerCommand) -> Result<Docu
 }
 
 /// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment.
-pub(crate) async fn hello(transport: &dyn Transport, time_limit: Option<Duration>) -> Result<Document, ServerError> {
-    let command =
-        |name: &str| Ok::<_, ServerError>(ServerCommand { time_limit, ..ServerCommand::of("admin", &doc! { name: 1 })? });
+pub(crate) async fn hello(transport: &dyn Transport, patience: Patience) -> Result<Document, ServerError> {
+    let command = |name: &str| ServerCommand::of("admin", &doc! { name: 1 }, patience);
     match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name, and so did accounts of Azure Cosmos DB (RU) with API version 7.0
         // (MicrosoftDocs/azure-databases-docs#180, eclipse-basyx/basyx-java-server-sdk#452, spring-projects/spring-boot#41101).
@@ -249,6 +263,8 @@ mod tests {
     use crate::server::error::FailureStage;
     use crate::server::scripted::{Script, ScriptedReply};
 
+    const PATIENCE: Patience = Patience::Limit(MAX_FIRST_TIME);
+
     #[tokio::test(start_paused = true)]
     async fn a_server_without_hello_is_asked_by_the_older_name_and_throttling_is_waited_out() {
         let error = |code, message: &str| ScriptedReply::Error(ServerError::reported(code, message, ""));
@@ -268,8 +284,8 @@ mod tests {
                 throttled(),
                 ScriptedReply::Reply(doc! { "databases": [] }),
             ]);
-            let facts = ask(&script, vec!["h:1".into()], None).await.unwrap();
-            need_no_user(&script).await.unwrap();
+            let facts = ask(&script, PATIENCE, vec!["h:1".into()], None).await.unwrap();
+            need_no_user(&script, PATIENCE).await.unwrap();
             assert_eq!((facts.flavor, facts.wire_version, facts.hosts), (Flavor::CosmosRu, 21, vec!["h:1".to_owned()]));
             let sent: Vec<String> = script.sent().iter().map(|command| command.keys().next().unwrap().clone()).collect();
             let expected = ["buildInfo", "buildInfo", "hello", "hello", "isMaster", "listDatabases", "listDatabases"];

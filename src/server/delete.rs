@@ -10,7 +10,7 @@ use super::grant::DeleteGrant;
 use super::overload::Overload;
 use super::restriction::Restriction;
 use super::statement::{Statement, statements};
-use super::transport::ServerCommand;
+use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, privileges};
 use crate::plan::Selection;
 use crate::values::count_in;
@@ -104,7 +104,9 @@ pub(crate) async fn delete(
         Ok(command) => command,
         Err(cause) => return failed(DeleteError::fatal(format!("building the delete command: {cause}"))),
     };
-    let command = ServerCommand::new(&selection.namespace.database, command).time_limit(deployment.command_timeout);
+    // A batch is bounded, so a delete that takes longer is not waited for.
+    let patience = Patience::Limit(deployment.command_timeout);
+    let command = ServerCommand::new(&selection.namespace.database, command, patience);
     let command = command.extent(restriction.extent());
     match deployment.send_once(command).await {
         Ok(reply) => read(&reply),

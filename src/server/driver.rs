@@ -4,6 +4,7 @@ mod errors;
 
 use std::time::Duration;
 
+use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -13,11 +14,15 @@ use mongodb::event::EventHandler;
 use mongodb::event::command::CommandEvent;
 use mongodb::options::{ClientOptions, ReadPreference as Preference, ReadPreferenceOptions, SelectionCriteria};
 use mongodb::raw_batch_cursor::{RawBatch, RawBatchCursor};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::error::ServerError;
-use super::timeout::with_timeout;
-use super::transport::{Batches, ReadPreference, ServerCommand, Transport};
+use super::running::Question;
+use super::timeout::{reply_in_time, reply_within};
+use super::transport::{Batches, Patience, ReadPreference, ServerCommand, Transport};
+
+/// Time limit of the question whether a server is at work on a command.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// A pool of connections to one deployment.
 pub(crate) struct Driver {
@@ -51,31 +56,80 @@ impl Transport for Driver {
     fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         let database = self.client.database(&command.database);
         let criteria = self.criteria(command.read_preference);
+        let waiting = Waiting::new(&self.client, &command, criteria.clone());
         let reply = async move {
             let run = database.run_raw_command(command.body);
             Ok(run.optional(criteria, |run, criteria| run.selection_criteria(criteria)).await?)
         };
-        Box::pin(with_timeout(command.time_limit, reply))
+        Box::pin(waiting.reply(reply))
     }
 
     fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
         let database = self.client.database(&command.database);
         let criteria = self.criteria(command.read_preference);
-        let limit = command.time_limit;
+        let waiting = Waiting::new(&self.client, &command, criteria.clone());
         Box::pin(async move {
-            let opened = with_timeout(limit, async move {
+            let opened = waiting.clone().reply(async move {
                 let (batch_size, comment) = (batch_size(&command.body), comment(&command.body));
                 let run = database.run_raw_cursor_command(command.body);
                 let run = run.optional(criteria, |run, criteria| run.selection_criteria(criteria));
                 let run = run.optional(batch_size, |run, size| run.batch_size(size));
                 Ok(run.optional(comment, |run, comment| run.comment(comment)).batch().await?)
             });
-            Ok(Box::new(DriverBatches { cursor: Some(opened.await?), limit }) as Box<dyn Batches>)
+            Ok(Box::new(DriverBatches { cursor: Some(opened.await?), waiting }) as Box<dyn Batches>)
         })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async { self.client.clone().shutdown().await })
+    }
+}
+
+/// The wait for the reply to a command.
+#[derive(Clone)]
+struct Waiting {
+    client: Client,
+    criteria: Option<SelectionCriteria>,
+    patience: Patience,
+    /// `None` if the server cannot tell whether it is at work on the command.
+    question: Option<Question>,
+    shown: String,
+}
+
+impl Waiting {
+    fn new(client: &Client, command: &ServerCommand, criteria: Option<SelectionCriteria>) -> Self {
+        let question = Question::about(command);
+        Self { client: client.clone(), criteria, patience: command.patience, question, shown: shown(command) }
+    }
+
+    async fn reply<T: Send + 'static>(
+        self,
+        reply: impl Future<Output = Result<T, ServerError>> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let shown = self.shown.clone();
+        let remind = move |waited: Duration| warn!("{shown}: no answer for {} s; still waiting", waited.as_secs());
+        let patience = self.patience;
+        reply_in_time(patience, reply, move || self.clone().ask(), remind).await
+    }
+
+    /// Asks the server whether it is still at work on the command; `None` if it does not tell.
+    async fn ask(self) -> Option<bool> {
+        let question = self.question?;
+        let (admin, ask, criteria) = (self.client.database("admin"), question.command(), self.criteria);
+        let asked = async move {
+            let run = admin.run_command(ask);
+            Ok(run.optional(criteria, |run, criteria| run.selection_criteria(criteria)).await?)
+        };
+        question.answer(&reply_within(MAX_ANSWER_TIME, asked).await.ok()?)
+    }
+}
+
+/// Returns the name of a command and the collection that it is about.
+fn shown(command: &ServerCommand) -> String {
+    match command.body.iter().next() {
+        Some(Ok((name, RawBsonRef::String(collection)))) => format!("{name} {}.{collection}", command.database),
+        Some(Ok((name, _))) => name.to_string(),
+        _ => String::new(),
     }
 }
 
@@ -95,7 +149,7 @@ fn comment(command: &RawDocument) -> Option<Bson> {
 struct DriverBatches {
     /// `None` after an error, or after a batch was abandoned on its way.
     cursor: Option<RawBatchCursor>,
-    limit: Option<Duration>,
+    waiting: Waiting,
 }
 
 impl Batches for DriverBatches {
@@ -105,7 +159,7 @@ impl Batches for DriverBatches {
                 return Err(ServerError::other("the cursor was given up after an error"));
             };
             // The cursor is moved into the future and returned by it, because the future may be abandoned as a whole.
-            let fetched = with_timeout(self.limit, async move {
+            let fetched = self.waiting.clone().reply(async move {
                 let batch = cursor.next().await;
                 Ok((cursor, batch))
             });

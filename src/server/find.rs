@@ -10,10 +10,13 @@ use super::Deployment;
 use super::error::ServerError;
 use super::overload::Overload;
 use super::retry::{Retries, retry};
-use super::transport::{Batches, Extent, ReadPreference, ServerCommand};
+use super::transport::{Batches, Extent, Patience, ReadPreference, ServerCommand};
 use crate::policy::namespace::Namespace;
 
-/// A read that is yet to be sent: by default to the primary, without time limits, and retried as [`Retries::several`] says.
+/// Time after the end of `maxTimeMS` within which the server must have answered: it looks at the clock now and then only.
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// A read that is yet to be sent: by default to the primary, with [`Deployment::patience`], and retried as [`Retries::several`] says.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     database: String,
@@ -24,6 +27,7 @@ pub(crate) struct Query {
     hint: Option<Bson>,
     max_time: Option<Duration>,
     read_preference: ReadPreference,
+    /// Time after which a reply counts as lost in any case.
     time_limit: Option<Duration>,
     attempts: RetryMode,
     /// Whether a query for which the service had no time is an error at once.
@@ -138,7 +142,7 @@ impl Query {
         Self { read_preference, ..self }
     }
 
-    /// Sets the time after which a reply counts as lost.
+    /// Sets the time after which a reply counts as lost in any case.
     pub(crate) fn time_limit(self, limit: Duration) -> Self {
         Self { time_limit: Some(limit), ..self }
     }
@@ -207,7 +211,7 @@ impl Query {
         if let Some(max_time) = self.max_time {
             body.append(bson::raw::cstr!("maxTimeMS"), millis(max_time));
         }
-        let command = self.addressed(body);
+        let command = self.addressed(deployment, body);
         self.retrying(|| deployment.send_once(command.clone())).await
     }
 
@@ -238,11 +242,11 @@ impl Query {
         if let Some(Bson::String(comment)) = deployment.comment() {
             body.append(bson::raw::cstr!("comment"), comment);
         }
-        Ok(self.addressed(body))
+        Ok(self.addressed(deployment, body))
     }
 
-    fn addressed(&self, body: RawDocumentBuf) -> ServerCommand {
-        let command = ServerCommand::new(&self.database, body).read_preference(self.read_preference);
+    fn addressed(&self, deployment: &Deployment, body: RawDocumentBuf) -> ServerCommand {
+        let command = ServerCommand::new(&self.database, body, self.patience(deployment)).read_preference(self.read_preference);
         let first = match &self.kind {
             QueryKind::Aggregate { stages, .. } => stages.first().and_then(|stage| stage.get_i64("$limit").ok()),
             QueryKind::Find { .. } | QueryKind::Listing(_) => self.options.get_i64("limit").ok(),
@@ -253,7 +257,16 @@ impl Query {
             (None, Some(documents)) => Extent::Documents(documents),
             (None, None) => Extent::Unknown,
         };
-        ServerCommand { time_limit: self.time_limit, ..command.extent(extent) }
+        command.extent(extent)
+    }
+
+    fn patience(&self, deployment: &Deployment) -> Patience {
+        match (self.time_limit, self.max_time) {
+            (Some(limit), _) => Patience::Limit(limit),
+            // The server ends the query by itself.
+            (None, Some(max_time)) => Patience::WhileRunning(deployment.command_timeout.min(max_time + MAX_DELAY)),
+            (None, None) => deployment.patience(),
+        }
     }
 
     fn body(&self, deployment: &Deployment) -> Result<RawDocumentBuf, ServerError> {

@@ -9,7 +9,7 @@ use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::RecordGrant;
 use super::retry::Retries;
-use super::transport::{ReadPreference, ServerCommand};
+use super::transport::{Patience, ReadPreference, ServerCommand};
 use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
@@ -38,7 +38,7 @@ pub(crate) async fn insert(
         "ordered": true,
         "writeConcern": &deployment.write_concern,
     };
-    let command = ServerCommand::of(&namespace.database, &deployment.marked(insert))?.time_limit(MAX_INSERT_TIME);
+    let command = ServerCommand::of(&namespace.database, &deployment.marked(insert), Patience::Limit(MAX_INSERT_TIME))?;
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
         // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.

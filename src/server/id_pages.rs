@@ -100,7 +100,6 @@ impl<'a> PagedIds<'a> {
             .projection(projection)
             .sort(doc! { "_id": 1 })
             .limit(most)
-            .time_limit(self.deployment.command_timeout)
             .retried_patiently(self.reported_as)
             .shrunk_by_caller()
     }

@@ -298,7 +298,7 @@ async fn write_once(
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }
-    let reply: Document = deployment.send_once(ServerCommand::new(&namespace.database, command)).await?;
+    let reply: Document = deployment.send_once(ServerCommand::new(&namespace.database, command, deployment.patience())).await?;
     if let Some(why) = ServerError::of_write_concern(&reply) {
         put.unconfirmed = Some(why.to_string());
     }

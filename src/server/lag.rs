@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::Deployment;
 use super::error::ServerError;
-use super::timeout::with_timeout;
-use super::transport::ServerCommand;
+use super::timeout::reply_within;
+use super::transport::{Patience, ServerCommand};
 use crate::facts::Topology;
 use crate::machine;
 use crate::values::integer_in;
@@ -19,6 +19,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit of one look: an answer that takes longer is not worth relying on.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(5);
+
+const LOOK: Patience = Patience::Limit(MAX_LOOK_TIME);
 
 /// The lag of the slowest member of a replica set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,11 +113,11 @@ impl LagSource {
 /// Returns the configuration of the replica set and its status.
 async fn look(deployment: Deployment) -> Result<(Document, Document), ServerError> {
     let ask = async move {
-        let config = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetConfig": 1 })?).await?;
-        let status = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetStatus": 1 })?).await?;
+        let config = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetConfig": 1 }, LOOK)?).await?;
+        let status = deployment.send_once(ServerCommand::of("admin", &doc! { "replSetGetStatus": 1 }, LOOK)?).await?;
         Ok((config, status))
     };
-    with_timeout(Some(MAX_LOOK_TIME), ask).await
+    reply_within(MAX_LOOK_TIME, ask).await
 }
 
 fn read(looked: Result<(Document, Document), ServerError>) -> Lag {

@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
-use super::transport::ServerCommand;
+use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, connect};
 use crate::lock::lease::{self, Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
@@ -16,6 +16,8 @@ use crate::values::count_in;
 
 /// Time limit of one command; after that it is tried again.
 const MAX_COMMAND_TIME: Duration = Duration::from_secs(10);
+
+const PATIENCE: Patience = Patience::Limit(MAX_COMMAND_TIME);
 
 /// Age of a reading of the server's clock after which the clock is read again; a lease is shorter by up to this age.
 const MAX_READING_AGE: Duration = Duration::from_secs(5);
@@ -40,7 +42,7 @@ impl LeaseStore {
     /// Errors: no answer, or an answer without the time.
     pub(crate) async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
-        let hello = connect::hello(self.deployment.transport.as_ref(), Some(MAX_COMMAND_TIME)).await?;
+        let hello = connect::hello(self.deployment.transport.as_ref(), PATIENCE).await?;
         Ok(ServerTime { now: connect::local_time(&hello)?, asked })
     }
 
@@ -131,8 +133,8 @@ impl LeaseStore {
             "ordered": true,
             "writeConcern": majority,
         };
-        let command = ServerCommand::of(&self.namespace.database, &self.deployment.marked(command))?;
-        self.deployment.write(&command.time_limit(MAX_COMMAND_TIME), next_wait).await
+        let command = ServerCommand::of(&self.namespace.database, &self.deployment.marked(command), PATIENCE)?;
+        self.deployment.write(&command, next_wait).await
     }
 
     async fn find(&self, filter: Document) -> Result<Vec<Document>> {

@@ -16,11 +16,14 @@ use tokio::time::Instant;
 use super::Deployment;
 use super::error::ServerError;
 use super::overload::Overload;
-use super::timeout::{MAX_COMMAND_TIME, with_timeout};
-use super::transport::{Batches, Extent, ServerCommand, Transport};
+use super::timeout::{MAX_COMMAND_TIME, in_task};
+use super::transport::{Batches, Extent, Patience, ServerCommand, Transport};
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
 use crate::units::{QUERY, RuleCosts, UnitLimit};
+
+/// Patience with the question what a command has cost: an unknown cost does no harm.
+const BILL: Patience = Patience::Limit(Duration::from_secs(10));
 
 /// Commands that are charged to a collection. All others have a budget of the account's own (Microsoft, "Azure Cosmos DB service quotas").
 const OF_A_COLLECTION: [&str; 8] = ["aggregate", "count", "delete", "distinct", "find", "findAndModify", "insert", "update"];
@@ -170,13 +173,17 @@ impl Metered {
     async fn turn(&self, command: &ServerCommand) -> Result<Turn, ServerError> {
         loop {
             self.ready(command).await;
-            let turn = tokio::time::timeout(MAX_COMMAND_TIME, self.turn.clone().lock_owned()).await;
-            let turn = turn.map_err(|_| ServerError::timeout(MAX_COMMAND_TIME))?;
+            let turn = self.next_turn().await?;
             // Other requests may have used up the room meanwhile.
             if self.wait(command).is_zero() {
                 return Ok(turn);
             }
         }
+    }
+
+    async fn next_turn(&self) -> Result<Turn, ServerError> {
+        let turn = tokio::time::timeout(MAX_COMMAND_TIME, self.turn.clone().lock_owned()).await;
+        turn.map_err(|_| ServerError::timeout(MAX_COMMAND_TIME))
     }
 
     async fn ready(&self, command: &ServerCommand) {
@@ -196,7 +203,7 @@ impl Metered {
         if error.is_some_and(|cause| cause.overload().is_none()) {
             return;
         }
-        let Ok(ask) = ServerCommand::of(&command.database, &doc! { "getLastRequestStatistics": 1 }) else { return };
+        let Ok(ask) = ServerCommand::of(&command.database, &doc! { "getLastRequestStatistics": 1 }, BILL) else { return };
         let Ok(statistics) = self.transport.run(ask).await else { return };
         let Ok(units) = statistics.get_f64("RequestCharge") else { return };
         *self.meter.total.lock() += units;
@@ -248,11 +255,11 @@ impl Transport for Metered {
     fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         Box::pin(async move {
             let turn = self.turn(&command).await?;
-            let (me, billed, limit) = (self.clone(), Billed::of(&command), command.time_limit);
+            let (me, billed) = (self.clone(), Billed::of(&command));
             // In a task of its own: the cost is asked for even if the caller no longer waits for the reply.
             let metered = async move {
                 let _turn = turn;
-                let reply = me.transport.run(ServerCommand { time_limit: None, ..command }).await;
+                let reply = me.transport.run(command).await;
                 let refused = match &reply {
                     Ok(reply) => ServerError::of_write(reply),
                     Err(cause) => Some(cause.clone()),
@@ -261,22 +268,22 @@ impl Transport for Metered {
                 me.bill(&billed, reply.as_ref().err()).await;
                 reply
             };
-            with_timeout(Some(limit.unwrap_or(MAX_COMMAND_TIME)), metered).await
+            in_task(metered).await
         })
     }
 
     fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
         Box::pin(async move {
             let turn = self.turn(&command).await?;
-            let (me, billed, limit) = (self.clone(), Billed::of(&command), command.time_limit);
+            let (me, billed) = (self.clone(), Billed::of(&command));
             let metered = async move {
                 let _turn = turn;
-                let opened = me.transport.open(ServerCommand { time_limit: None, ..command }).await;
+                let opened = me.transport.open(command).await;
                 opened.as_ref().err().into_iter().for_each(|cause| me.observe(&billed, cause));
                 me.bill(&billed, opened.as_ref().err()).await;
                 opened.map(|batches| MeteredBatches { batches: Some(batches), is_first: true, metered: me, billed })
             };
-            let batches = with_timeout(Some(limit.unwrap_or(MAX_COMMAND_TIME)), metered).await?;
+            let batches = in_task(metered).await?;
             Ok(Box::new(batches) as Box<dyn Batches>)
         })
     }
@@ -301,7 +308,7 @@ impl Batches for MeteredBatches {
             let Some(mut batches) = self.batches.take() else {
                 return Err(ServerError::other("the cursor was given up after an error"));
             };
-            let _turn = self.metered.turn.lock().await;
+            let _turn = self.metered.next_turn().await?;
             let batch = batches.next().await?;
             self.batches = Some(batches);
             if batch.is_some() && !std::mem::take(&mut self.is_first) {
@@ -363,7 +370,7 @@ impl Deployment {
     /// Returns a command to ask the wait of, and the connection that it would go over; `None` if the service bills nothing.
     fn billed(&self, name: &str, namespace: &Namespace, extent: Extent) -> Option<(&Metered, ServerCommand)> {
         let billing = self.billing.as_ref()?;
-        let command = ServerCommand::of(&namespace.database, &doc! { name: &namespace.collection }).ok()?;
+        let command = ServerCommand::of(&namespace.database, &doc! { name: &namespace.collection }, BILL).ok()?;
         Some((&billing.requests, command.extent(extent)))
     }
 

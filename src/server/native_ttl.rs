@@ -94,7 +94,7 @@ fn failed(cause: &ServerError, change: &Change, command: &Document, dropped: Opt
 async fn run(deployment: &Deployment, namespace: &Namespace, command: &Document) -> Result<()> {
     let mut command = deployment.marked(command.clone());
     command.insert("writeConcern", deployment.write_concern.clone());
-    let command = ServerCommand::of(&namespace.database, &command)?;
+    let command = ServerCommand::of(&namespace.database, &command, deployment.patience())?;
     let mut retries = Retries::several();
     deployment.write(&command, |cause| retries.wait(cause)).await.map(|_| ())
 }

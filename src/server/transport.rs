@@ -23,7 +23,7 @@ pub(crate) trait Transport: Send + Sync {
     }
 }
 
-/// A cursor on a server. Every batch comes from the server that opened it, each within the time limit of the command.
+/// A cursor on a server. Every batch comes from the server that opened it, and is waited for like the reply to the command.
 pub(crate) trait Batches: Send {
     /// Fetches the next batch, which may be empty; `None` after the last one.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Vec<RawDocumentBuf>>, ServerError>>;
@@ -36,9 +36,17 @@ pub(crate) struct ServerCommand {
     /// The name of the command is its first key.
     pub body: RawDocumentBuf,
     pub read_preference: ReadPreference,
-    /// Time after which the reply counts as lost; `None` for no limit.
-    pub time_limit: Option<Duration>,
+    pub patience: Patience,
     pub extent: Extent,
+}
+
+/// The time that the reply to a command is waited for. No command is without an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// The reply counts as lost after this time.
+    Limit(Duration),
+    /// The reply counts as lost once the server is no longer at work on the command. A server that does not tell is given this time.
+    WhileRunning(Duration),
 }
 
 /// The extent of a command, from which its cost can be foretold on a service that bills it.
@@ -53,30 +61,20 @@ pub(crate) enum Extent {
 }
 
 impl ServerCommand {
-    /// Creates a command for the primary, without a time limit.
-    pub(crate) fn new(database: &str, body: RawDocumentBuf) -> Self {
-        Self {
-            database: database.to_owned(),
-            body,
-            read_preference: ReadPreference::Primary,
-            time_limit: None,
-            extent: Extent::Unknown,
-        }
+    /// Creates a command for the primary.
+    pub(crate) fn new(database: &str, body: RawDocumentBuf, patience: Patience) -> Self {
+        Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, patience, extent: Extent::Unknown }
     }
 
-    /// Creates a command for the primary from a document, without a time limit.
+    /// Creates a command for the primary from a document.
     ///
     /// Errors: BSON cannot hold the document, such as one with a NUL in a key.
-    pub(crate) fn of(database: &str, body: &Document) -> Result<Self, ServerError> {
-        Ok(Self::new(database, RawDocumentBuf::try_from(body)?))
+    pub(crate) fn of(database: &str, body: &Document, patience: Patience) -> Result<Self, ServerError> {
+        Ok(Self::new(database, RawDocumentBuf::try_from(body)?, patience))
     }
 
     pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
-    }
-
-    pub(crate) fn time_limit(self, limit: Duration) -> Self {
-        Self { time_limit: Some(limit), ..self }
     }
 
     pub(crate) fn extent(self, extent: Extent) -> Self {

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prepared {
     pub uri: String,
-    /// Time limit of one command of a sweep, if the string sets one: `socketTimeoutMS`.
+    /// Time after which the reply to a command counts as lost, if the string sets one: `socketTimeoutMS`.
     pub command_timeout: Option<Duration>,
     /// The options that were dropped or changed, each with the reason and without its value.
     pub warnings: Vec<String>,
@@ -66,9 +66,9 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
         ("timeoutms", _) => Drop(
             "this driver has no such time limit; `--max-duration` bounds a run, and a dead server is noticed by its heartbeat",
         ),
-        ("sockettimeoutms", _) => {
-            Drop("it limits only the commands of a sweep, each by itself; a dead server is noticed by its heartbeat")
-        }
+        ("sockettimeoutms", _) => Drop(
+            "it limits the wait for each reply, unless the server says that it is at work on the command; a dead server is noticed by its heartbeat",
+        ),
         ("waitqueuetimeoutms" | "waitqueuemultiple", _) => Drop("the pool's queue is not limited"),
         ("uuidrepresentation", _) => Drop("it does not concern deletes"),
         ("tlsdisableocspendpointcheck" | "tlsdisablecertificaterevocationcheck", _) => {

@@ -1,7 +1,5 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the whole collection if there is none.
 
-use std::time::Duration;
-
 use bson::raw::{CString, RawBson};
 use bson::{Bson, Document, RawArrayBuf, Regex, doc};
 use tracing::warn;
@@ -14,7 +12,6 @@ use crate::server::find::{Cursor, Query};
 use crate::server::restriction::Restriction;
 use crate::server::retry::Retries;
 use crate::server::statement::AROUND_QUERY;
-use crate::server::timeout::with_reminders;
 use crate::server::{codes, shard_key};
 
 /// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
@@ -110,7 +107,7 @@ impl<'a> Candidates<'a> {
             return Ok(Some(candidate));
         }
         while !self.exhausted {
-            match self.advance_patiently().await {
+            match self.advance().await {
                 Ok(Some(candidate)) => {
                     self.retries = Retries::patient();
                     return Ok(Some(candidate));
@@ -130,16 +127,6 @@ impl<'a> Candidates<'a> {
             }
         }
         Ok(None)
-    }
-
-    /// Advances, however long that takes, with reminders in the log: finding few documents in a large collection may take long.
-    async fn advance_patiently(&mut self) -> Result<Option<Candidate>, ServerError> {
-        let RuleSweep { deployment, rule, .. } = self.sweep;
-        let namespace = &rule.namespace;
-        let remind = |waited: Duration| {
-            warn!(%namespace, "{namespace}: reading: no answer for {} s; still waiting", waited.as_secs());
-        };
-        with_reminders(deployment.command_timeout, self.advance(), remind).await
     }
 
     async fn advance(&mut self) -> Result<Option<Candidate>, ServerError> {

@@ -17,7 +17,7 @@ impl RuleSweep {
     /// Returns a query on the collection with the documents of the rule. It is retried.
     pub(super) fn query(&self, filter: impl Into<QueryFilter>) -> Query {
         let SweepRule { selection, namespace, .. } = &self.rule;
-        Query::find(&selection.namespace, filter).time_limit(self.deployment.command_timeout).retried_patiently(namespace)
+        Query::find(&selection.namespace, filter).retried_patiently(namespace)
     }
 
     /// Returns the reason why documents could not be read.
@@ -93,8 +93,7 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
         let query = Query::find(&selection.namespace, query)
             .batch_size(batch_size)
             .hint(Some(Bson::try_from(hint)?))
-            .collation(selection.collation.as_ref())
-            .time_limit(sweep.deployment.command_timeout);
+            .collation(selection.collation.as_ref());
         let query = if limit > 0 { query.limit(limit.unsigned_abs().into()) } else { query };
         Ok(if projection.is_empty() { query } else { query.projection(projection.clone()) })
     };

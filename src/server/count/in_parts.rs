@@ -37,7 +37,7 @@ pub(super) async fn count(deployment: &Deployment, rule: &SweepRule, selection: 
         let before = spent(deployment);
         let matching = doc! { "$match": { "$and": [stretches.condition(), selection.predicate.clone()] } };
         let stages = vec![matching, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
-        let query = Query::aggregate(&selection.namespace, stages).time_limit(deployment.command_timeout);
+        let query = Query::aggregate(&selection.namespace, stages);
         let found = match query.costing(stretches.target()).shrunk_by_caller().all(deployment).await {
             Ok(found) => found,
             Err(cause) => match retries.again().filter(|_| cause.overload() == Some(Overload::TimedOut)) {

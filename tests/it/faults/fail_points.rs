@@ -236,7 +236,7 @@ async fn a_read_that_takes_long_is_said_to_be_waited_for() {
     slow_down(&case.client, "getMore", 2500).await;
     let report = case.report(RULE, &["--max-deletes", "15"]).await;
     assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(4), &15.into()), "{report:?}");
-    assert!(report.ran.stderr.contains("reading: no answer for 2 s; still waiting"), "{report:?}");
+    assert!(report.ran.stderr.contains("find t.c: no answer for 2 s; still waiting"), "{report:?}");
 }
 
 #[tokio::test]
