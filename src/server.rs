@@ -28,6 +28,8 @@ pub(crate) mod retry;
 mod running;
 pub(crate) mod sample;
 #[cfg(test)]
+pub(crate) mod model;
+#[cfg(test)]
 mod scripted;
 pub(crate) mod shard_key;
 pub(crate) mod statement;

@@ -1,0 +1,198 @@
+//! A model of a server, for simulations of whole runs: a primary whose writes a majority has after a while, on the clock of the runtime.
+//!
+//! A [`Client`] of the model is a transport of the program. The model carries out the commands that the program sends, on documents and indexes
+//! of its own; a command or an operator that it does not know is an error, never a quiet "no match". A delete lets others run between two
+//! documents and looks at each document as it is then, as a server does. A write is known to a majority after a while, and a fail-over takes
+//! back some of those that are not. Commands and replies get lost, come late, or are errors, as [`Faults`] says.
+//!
+//! Everything that is not given follows from one seed: the model uses no clock but tokio's, and no other chance. It runs on a runtime with
+//! `start_paused` and one thread.
+//!
+//! Every document that a command deletes is shown to an [`Observer`] in that moment. What the model itself is worth is tested in `conformance`,
+//! which compares it with a mongod.
+
+mod arithmetic;
+mod call;
+mod catalog;
+mod collection;
+mod cursor;
+mod decimal;
+mod dispatch;
+mod expression;
+mod failure;
+mod faults;
+mod filter;
+mod functions;
+mod index;
+mod network;
+mod order;
+mod path;
+mod pipeline;
+mod plan;
+mod projection;
+mod query;
+mod reading;
+mod sort;
+mod state;
+mod tests;
+mod updates;
+mod value;
+mod writes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::codes;
+pub(crate) use faults::{Faults, Pace};
+pub(crate) use network::Client;
+pub(crate) use state::BEGINNING;
+use state::State;
+
+/// Watches the deletes of the model's clients. It is called while the model is locked, and must not call the model.
+pub(crate) trait Observer: Send + Sync {
+    /// Takes notice of a document that a command of a client has just deleted.
+    fn deleted(&self, deletion: &Deletion<'_>);
+
+    /// Takes notice of a write that a fail-over has taken back. It is the number of a [`Deletion`], or of another write.
+    fn taken_back(&self, _write: u64) {}
+}
+
+/// The deletion of one document.
+pub(crate) struct Deletion<'a> {
+    /// Number of the write; each write has one of its own, in ascending order.
+    pub write: u64,
+    /// `database.collection`.
+    pub namespace: &'a str,
+    /// The document as it was.
+    pub document: &'a Document,
+    /// The server's clock.
+    pub now: DateTime,
+    /// Name of the client, as given to [`Model::client`].
+    pub client: &'a str,
+    /// Comment of the command, which names the run; empty if there is none.
+    pub comment: &'a str,
+    /// The rest of the server, in the same moment.
+    pub server: View<'a>,
+}
+
+/// The data of a server in one moment.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a>(&'a State);
+
+impl<'a> View<'a> {
+    /// Returns the document with an `_id`.
+    pub(crate) fn document(&self, namespace: &str, id: &Bson) -> Option<&'a Document> {
+        let collection = self.0.collections.get(namespace)?;
+        collection.get(collection.find(id)?)?.as_document()
+    }
+}
+
+/// A server, shared by all of its clients.
+pub(crate) struct Model {
+    state: Mutex<State>,
+    observer: Box<dyn Observer>,
+    /// Changes whenever a command that waits has to look again.
+    changes: watch::Sender<u64>,
+}
+
+impl Model {
+    pub(crate) fn new(seed: u64, observer: Box<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State::new(seed)), observer, changes: watch::Sender::new(0) })
+    }
+
+    /// Returns a client, which is a [`super::transport::Transport`]. Each process has its own, and a name of its own.
+    pub(crate) fn client(self: &Arc<Self>, name: &str) -> Arc<Client> {
+        Client::new(self, name)
+    }
+
+    /// Returns the server's clock.
+    pub(crate) fn now(&self) -> DateTime {
+        self.state.lock().now()
+    }
+
+    /// Sets the chances of faults from now on.
+    pub(crate) fn set_faults(&self, faults: Faults) {
+        self.state.lock().faults = faults;
+    }
+
+    /// Sets the speed of the servers from now on.
+    pub(crate) fn set_pace(&self, pace: Pace) {
+        self.state.lock().pace = pace;
+    }
+
+    /// Sets the difference of the server's clock to that of the runtime, in milliseconds, as another primary's clock has one.
+    pub(crate) fn set_skew(&self, millis: i64) {
+        self.state.lock().skew = millis;
+    }
+
+    /// Ends all faults, so that everything that is left must succeed.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state.lock();
+        state.faults = Faults::default();
+        state.primary_from = state.primary_from.min(Instant::now());
+        state.commit_all();
+        drop(state);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Keeps a majority from getting any further write for a while.
+    pub(crate) fn hold_replication(&self, time: Duration) {
+        self.state.lock().hold_replication(Instant::now() + time);
+    }
+
+    /// Ends the primary. Another one is elected after a while, without some of the writes that no majority has. All commands under way and all
+    /// cursors end with errors.
+    pub(crate) fn fail_over(&self, without_primary: Duration) {
+        let mut state = self.state.lock();
+        state.primary_from = Instant::now() + without_primary;
+        let taken_back = state.fail_over();
+        drop(state);
+        taken_back.into_iter().for_each(|write| self.observer.taken_back(write));
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Creates an index on one field, ascending if `direction` is 1, under the usual name (`at_1`).
+    pub(crate) fn create_index(&self, namespace: &str, field: &str, direction: i32) {
+        let name = format!("{field}_{direction}");
+        let spec = bson::doc! { "v": 2, "key": { field: direction }, "name": name };
+        self.state.lock().collection(namespace).create_index(spec).expect("an index that the documents fit into");
+    }
+
+    /// Drops a collection, as another client of the server may.
+    pub(crate) fn drop_collection(&self, namespace: &str) {
+        self.state.lock().drop_collection(namespace);
+    }
+
+    /// Lets a collection's own count (`count` without a query) differ from the truth, as after a crash.
+    pub(crate) fn miscount(&self, namespace: &str, by: i64) {
+        self.state.lock().collection(namespace).miscount = by;
+    }
+
+    /// Writes as another client of the server does, and at once: inserts, replaces or, with `None`, deletes the document with an `_id`. Returns
+    /// the number of the write; `None` if there was nothing to delete.
+    pub(crate) fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) -> Option<u64> {
+        let mut state = self.state.lock();
+        let write = match (state.collection(namespace).find(id), document) {
+            (Some(record), document) => state.write(namespace, record, document.map(Bson::from)),
+            (None, Some(document)) => state.insert(namespace, document),
+            (None, None) => return None,
+        };
+        Some(write.expect("a document that the indexes take"))
+    }
+
+    /// Returns the document with an `_id`.
+    pub(crate) fn document(&self, namespace: &str, id: &Bson) -> Option<Document> {
+        View(&self.state.lock()).document(namespace, id).cloned()
+    }
+
+    /// Returns all documents of a collection, in the order of their insertion.
+    pub(crate) fn documents(&self, namespace: &str) -> Vec<Document> {
+        let state = self.state.lock();
+        state.collections.get(namespace).map(|collection| collection.documents().cloned().collect()).unwrap_or_default()
+    }
+}

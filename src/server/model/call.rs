@@ -1,0 +1,146 @@
+//! One command, as the server carries it out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::Model;
+use super::failure::Failure;
+use super::state::State;
+use crate::server::codes;
+use crate::values::integer_in;
+
+/// A command under way.
+pub(super) struct Call {
+    pub model: Arc<Model>,
+    /// Name of the client.
+    pub client: Arc<str>,
+    pub database: String,
+    pub body: Document,
+    /// The primary that carries it out.
+    pub term: u64,
+    /// The server's clock at the beginning, which is `$$NOW`.
+    pub now: DateTime,
+    /// End of `maxTimeMS`.
+    deadline: Option<Instant>,
+}
+
+impl Call {
+    /// Begins a command that has arrived, after a wait.
+    pub(super) async fn begin(model: Arc<Model>, client: Arc<str>, database: String, body: Document, wait: Duration) -> Self {
+        let begun = Instant::now();
+        let (term, now) = {
+            let state = model.state.lock();
+            (state.term, state.now())
+        };
+        let limit = integer_in(&body, "maxTimeMS").filter(|millis| *millis > 0);
+        let deadline = limit.map(|millis| begun + Duration::from_millis(millis.unsigned_abs()));
+        let call = Self { model, client, database, body, term, now, deadline };
+        if !wait.is_zero() {
+            let end = begun + wait;
+            sleep_until(deadline.map_or(end, |deadline| end.min(deadline))).await;
+        }
+        call
+    }
+
+    /// Returns the namespace that the command is about.
+    pub(super) fn namespace(&self) -> Result<String, Failure> {
+        match self.body.values().next() {
+            Some(Bson::String(collection)) if !collection.is_empty() => Ok(format!("{}.{collection}", self.database)),
+            _ => Err(Failure::new(73, "collection name has invalid type")),
+        }
+    }
+
+    /// Returns the comment of the command, by which its run is known.
+    pub(super) fn comment(&self) -> &str {
+        self.body.get_str("comment").unwrap_or_default()
+    }
+
+    /// Checks that the command may go on.
+    pub(super) fn check(&self, state: &State) -> Result<(), Failure> {
+        state.check_term(self.term)?;
+        match self.deadline {
+            Some(deadline) if deadline <= Instant::now() => {
+                Err(Failure::new(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the command has a field that it does not take. Those that every command takes are not listed.
+    pub(super) fn takes(&self, known: &[&str]) -> Result<(), Failure> {
+        const OF_ALL: [&str; 8] =
+            ["comment", "maxTimeMS", "readConcern", "writeConcern", "$db", "$readPreference", "lsid", "$clusterTime"];
+        let unknown = self.body.keys().skip(1).find(|key| !known.contains(&key.as_str()) && !OF_ALL.contains(&key.as_str()));
+        match unknown {
+            Some(key) => Err(Failure::new(40_415, format!("BSON field '{key}' is an unknown field."))),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets others run for a while.
+    pub(super) async fn pause(&self) {
+        let millis = {
+            let mut state = self.model.state.lock();
+            let pause = state.pace.pause.clone();
+            state.random.u64(pause)
+        };
+        sleep(Duration::from_millis(millis)).await;
+    }
+
+    /// Waits until a majority has all writes so far, if the command asks for it, and completes its reply.
+    pub(super) async fn confirmed(&self, mut reply: Document) -> Result<Document, Failure> {
+        reply.insert("ok", 1.0);
+        let default = Document::new();
+        let concern = self.body.get_document("writeConcern").unwrap_or(&default);
+        let needs_majority = match concern.get("w") {
+            None => false,
+            Some(Bson::String(tag)) if tag == "majority" => true,
+            Some(w) => match crate::values::integer(w) {
+                Some(0 | 1) => false,
+                Some(_) => true,
+                None => return Err(Failure::new(codes::BAD_VALUE, "the model does not know this write concern")),
+            },
+        };
+        if !needs_majority {
+            return Ok(reply);
+        }
+        let mut changes = self.model.changes.subscribe();
+        let write = self.model.state.lock().written;
+        let limit = integer_in(concern, "wtimeout").filter(|millis| *millis > 0);
+        let deadline = limit.map(|millis| Instant::now() + Duration::from_millis(millis.unsigned_abs()));
+        loop {
+            let due = {
+                let mut state = self.model.state.lock();
+                if let Err(interrupted) = self.check(&state) {
+                    if interrupted.code == codes::MAX_TIME_MS_EXPIRED {
+                        return unconfirmed(reply, codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit");
+                    }
+                    // A primary that steps down says so; one that is gone says nothing.
+                    return match state.random.bool() {
+                        true => {
+                            unconfirmed(reply, codes::PRIMARY_STEPPED_DOWN, "Primary stepped down while waiting for replication")
+                        }
+                        false => Err(interrupted),
+                    };
+                }
+                match state.committed_at(write) {
+                    Some(due) if due > Instant::now() => due,
+                    _ => return Ok(reply),
+                }
+            };
+            let until = [deadline, self.deadline].into_iter().flatten().fold(due, Instant::min);
+            let _ = timeout_at(until, changes.changed()).await;
+            if deadline.is_some_and(|deadline| deadline <= Instant::now() && deadline < due) {
+                return unconfirmed(reply, codes::WRITE_CONCERN_TIMEOUT, "waiting for replication timed out");
+            }
+        }
+    }
+}
+
+fn unconfirmed(mut reply: Document, code: i32, why: &str) -> Result<Document, Failure> {
+    reply.insert("writeConcernError", doc! { "code": code, "errmsg": why });
+    Ok(reply)
+}

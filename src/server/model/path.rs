@@ -1,0 +1,122 @@
+//! The values that a dotted path leads to: for conditions, and for the keys of an index.
+
+use std::borrow::Cow;
+
+use bson::{Bson, Document};
+
+/// The names of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Path(Vec<String>);
+
+impl Path {
+    pub(super) fn new(path: &str) -> Self {
+        Self(path.split('.').map(str::to_owned).collect())
+    }
+
+    /// Tells whether a condition holds for one of the values that the path leads to. A missing value is `None`. With `with_elements`, an array at
+    /// the end stands for its elements and for itself.
+    ///
+    /// Source: mongo `src/mongo/db/matcher/path.cpp`, BSONElementIterator.
+    pub(super) fn any(&self, document: &Document, with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
+        any(document, &self.0, with_elements, holds)
+    }
+
+    /// Returns the keys of a document under the path, and whether they come from an array.
+    ///
+    /// Source: mongo `src/mongo/db/index/btree_key_generator.cpp`.
+    pub(super) fn keys<'a>(&self, document: &'a Document) -> (Vec<Cow<'a, Bson>>, bool) {
+        let mut keys = Vec::new();
+        let is_multikey = keys_below(document.get(&self.0[0]), &self.0[1..], &mut keys);
+        (keys, is_multikey)
+    }
+}
+
+fn any(document: &Document, path: &[String], with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
+    let value = document.get(&path[0]);
+    let rest = &path[1..];
+    match value {
+        Some(Bson::Array(items)) if rest.is_empty() => {
+            (with_elements && items.iter().any(|item| holds(Some(item)))) || holds(value)
+        }
+        value if rest.is_empty() => holds(value),
+        Some(Bson::Document(inner)) => any(inner, rest, with_elements, holds),
+        Some(Bson::Array(items)) => any_inside(items, rest, with_elements, holds),
+        _ => holds(None),
+    }
+}
+
+/// Does the same for an array on the way.
+fn any_inside(items: &[Bson], path: &[String], with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
+    let position = position(&path[0]);
+    items.iter().enumerate().any(|(at, item)| {
+        if let Bson::Document(inner) = item
+            && any(inner, path, with_elements, holds)
+        {
+            return true;
+        }
+        if position != Some(at) {
+            return false;
+        }
+        match item {
+            item if path.len() == 1 => holds(Some(item)),
+            Bson::Document(inner) => any(inner, &path[1..], with_elements, holds),
+            Bson::Array(inner) => any_inside(inner, &path[1..], with_elements, holds),
+            _ => false,
+        }
+    })
+}
+
+/// Returns the position in an array that a name stands for.
+pub(super) fn position(name: &str) -> Option<usize> {
+    let is_position = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_position { name.parse().ok() } else { None }
+}
+
+/// Adds the keys of a value, and returns whether they come from an array.
+fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> bool {
+    match (value, rest.first()) {
+        (Some(Bson::Array(items)), None) => {
+            match items.as_slice() {
+                [] => keys.push(Cow::Owned(Bson::Undefined)),
+                items => keys.extend(items.iter().map(Cow::Borrowed)),
+            }
+            true
+        }
+        (Some(Bson::Array(items)), Some(name)) => {
+            let at_position = position(name).and_then(|at| items.get(at));
+            let is_named = |item: &Bson| matches!(item, Bson::Document(inner) if inner.contains_key(name));
+            if let Some(item) = at_position
+                && !items.iter().any(is_named)
+            {
+                // A position does not make an index multikey, an array below it does.
+                return keys_at(item, &rest[1..], keys);
+            }
+            if items.is_empty() {
+                keys.push(Cow::Owned(Bson::Undefined));
+            }
+            for item in items {
+                match item {
+                    Bson::Document(inner) => {
+                        keys_below(inner.get(name), &rest[1..], keys);
+                    }
+                    _ => keys.push(Cow::Owned(Bson::Null)),
+                }
+            }
+            true
+        }
+        (Some(Bson::Document(inner)), Some(name)) => keys_below(inner.get(name), &rest[1..], keys),
+        (Some(value), None) => {
+            keys.push(Cow::Borrowed(value));
+            false
+        }
+        (None, _) | (Some(_), Some(_)) => {
+            keys.push(Cow::Owned(Bson::Null));
+            false
+        }
+    }
+}
+
+/// Adds the keys of an element that a path names by its position.
+fn keys_at<'a>(item: &'a Bson, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> bool {
+    keys_below(Some(item), rest, keys)
+}

@@ -1,0 +1,192 @@
+//! The data of the model: collections, cursors, and the writes that a fail-over may take back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bson::{Bson, DateTime, Document};
+use tokio::time::Instant;
+
+use super::collection::{Collection, Collections};
+use super::cursor::Cursor;
+use super::failure::Failure;
+use super::faults::{Fate, Faults, Pace, happens};
+use super::index::RecordId;
+use crate::server::codes;
+
+/// Milliseconds of the clock of the server at the beginning: 2027-01-15T08:00:00Z.
+pub(crate) const BEGINNING: i64 = 1_800_000_000_000;
+
+pub(super) struct State {
+    pub random: fastrand::Rng,
+    pub faults: Faults,
+    pub pace: Pace,
+    pub collections: Collections,
+    pub cursors: BTreeMap<i64, Cursor>,
+    /// Number of fail-overs so far. Commands and cursors of an earlier primary end with an error.
+    pub term: u64,
+    /// Instant from which there is a primary.
+    pub primary_from: Instant,
+    /// Difference of the server's clock to that of the runtime, in milliseconds.
+    pub skew: i64,
+    begun: Instant,
+    /// Number of the last write.
+    pub written: u64,
+    /// The writes that a majority does not have, or only just has, oldest first.
+    log: VecDeque<Write>,
+    /// Instant before which no write reaches a majority.
+    replication_from: Instant,
+    collections_made: u64,
+}
+
+/// A write that a fail-over may take back.
+struct Write {
+    number: u64,
+    /// Instant at which a majority has it.
+    committed_at: Instant,
+    namespace: String,
+    /// Number of the collection.
+    collection: u64,
+    record: RecordId,
+    before: Option<Arc<Bson>>,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            faults: Faults::default(),
+            pace: Pace::default(),
+            collections: Collections::new(),
+            cursors: BTreeMap::new(),
+            term: 0,
+            primary_from: now,
+            skew: 0,
+            begun: now,
+            written: 0,
+            log: VecDeque::new(),
+            replication_from: now,
+            collections_made: 0,
+        }
+    }
+
+    /// Returns the server's clock.
+    pub(super) fn now(&self) -> DateTime {
+        let elapsed = i64::try_from(self.begun.elapsed().as_millis()).expect("a short test");
+        DateTime::from_millis(BEGINNING + elapsed + self.skew)
+    }
+
+    pub(super) fn happens(&mut self, chance: f64) -> bool {
+        happens(&mut self.random, chance)
+    }
+
+    /// Decides what happens to the next command.
+    pub(super) fn fate(&mut self) -> Fate {
+        Fate::of_next(&mut self.random, &self.faults, &self.pace)
+    }
+
+    /// Returns a collection, which is created if it is missing.
+    pub(super) fn collection(&mut self, namespace: &str) -> &mut Collection {
+        if !self.collections.contains_key(namespace) {
+            self.collections_made += 1;
+            self.collections.insert(namespace.to_owned(), Collection::new(self.collections_made));
+        }
+        self.collections.get_mut(namespace).expect("a collection")
+    }
+
+    /// Drops a collection, with all that is known of its writes.
+    pub(super) fn drop_collection(&mut self, namespace: &str) {
+        self.collections.remove(namespace);
+    }
+
+    /// Puts a document into a place, or removes the one that is there.
+    ///
+    /// Errors: an index refuses the document.
+    pub(super) fn write(&mut self, namespace: &str, record: RecordId, document: Option<Bson>) -> Result<u64, Failure> {
+        let collection = self.collection(namespace);
+        if let Some(document) = &document {
+            collection.check(record, document)?;
+        }
+        let number = collection.number;
+        let before = collection.put(record, document.map(Arc::new));
+        let now = Instant::now();
+        while self.log.front().is_some_and(|write| write.committed_at <= now) {
+            self.log.pop_front();
+        }
+        let lag = self.random.u64(self.pace.replication.clone());
+        let due = (now + std::time::Duration::from_millis(lag)).max(self.replication_from);
+        let committed_at = self.log.back().map_or(due, |last| due.max(last.committed_at));
+        self.written += 1;
+        let namespace = namespace.to_owned();
+        self.log.push_back(Write { number: self.written, committed_at, namespace, collection: number, record, before });
+        Ok(self.written)
+    }
+
+    /// Inserts a document; its `_id` comes first.
+    ///
+    /// Errors: there is no room for its `_id`, or an index refuses it.
+    pub(super) fn insert(&mut self, namespace: &str, document: Document) -> Result<u64, Failure> {
+        let id = document.get("_id").expect("an _id").clone();
+        if matches!(id, Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) {
+            return Err(Failure::new(53, "The '_id' value cannot be of this type"));
+        }
+        let is_first = document.keys().next().is_some_and(|key| key == "_id");
+        let document = if is_first {
+            document
+        } else {
+            let rest = document.into_iter().filter(|(key, _)| key != "_id");
+            std::iter::once(("_id".to_owned(), id)).chain(rest).collect()
+        };
+        let record = self.collection(namespace).place();
+        self.write(namespace, record, Some(document.into()))
+    }
+
+    /// Returns the instant at which a majority has a write, which may be past.
+    pub(super) fn committed_at(&self, write: u64) -> Option<Instant> {
+        let first = self.log.front()?.number;
+        let at = usize::try_from(write.checked_sub(first)?).ok()?;
+        self.log.get(at).map(|write| write.committed_at)
+    }
+
+    /// Keeps all writes from now on from reaching a majority for a while, and those that have not.
+    pub(super) fn hold_replication(&mut self, until: Instant) {
+        let now = Instant::now();
+        self.replication_from = until;
+        self.log.iter_mut().filter(|write| write.committed_at > now).for_each(|write| {
+            write.committed_at = write.committed_at.max(until);
+        });
+    }
+
+    /// Lets a majority have all writes.
+    pub(super) fn commit_all(&mut self) {
+        self.replication_from = Instant::now();
+        self.log.clear();
+    }
+
+    /// Elects another primary, which lacks some of the writes that no majority has; returns the numbers of those that it lacks, the newest first.
+    pub(super) fn fail_over(&mut self) -> Vec<u64> {
+        let now = Instant::now();
+        self.term += 1;
+        let open = self.log.iter().filter(|write| write.committed_at > now).count();
+        let lost = self.random.usize(0..=open);
+        let mut taken_back = Vec::new();
+        for write in (0..lost).filter_map(|_| self.log.pop_back()).collect::<Vec<_>>() {
+            taken_back.push(write.number);
+            let collection = self.collections.get_mut(&write.namespace).filter(|found| found.number == write.collection);
+            if let Some(collection) = collection {
+                collection.put(write.record, write.before);
+            }
+        }
+        // The new primary has the rest, and a majority follows it.
+        self.log.clear();
+        taken_back
+    }
+
+    /// Returns the error of a command or a cursor that an earlier primary began.
+    pub(super) fn check_term(&self, term: u64) -> Result<(), Failure> {
+        match self.term == term {
+            true => Ok(()),
+            false => Err(Failure::new(codes::INTERRUPTED_DUE_TO_REPL_STATE_CHANGE, "operation was interrupted")),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Updates, as leases and restores send them.
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+
+use super::call::Call;
+use super::collection::Progress;
+use super::failure::Failure;
+use super::filter::Filter;
+use super::order::compare;
+use super::state::State;
+use super::writes::{Statements, list, own};
+use super::{pipeline, plan};
+
+/// A change of one document.
+enum Change {
+    Operators(Document),
+    Replacement(Document),
+    Pipeline(Vec<pipeline::Stage>),
+}
+
+pub(super) async fn update(call: &Call) -> Result<Document, Failure> {
+    call.takes(&["updates", "ordered", "bypassDocumentValidation", "let"])?;
+    let namespace = call.namespace()?;
+    let (mut done, mut modified, mut upserted) = (Statements::new(call), 0, Vec::new());
+    for (index, statement) in list(call, "updates")?.iter().enumerate() {
+        let result = {
+            let mut state = call.model.state.lock();
+            call.check(&state)?;
+            one(call, &mut state, &namespace, statement)
+        };
+        let result = result.map(|Updated { n, changed, id }| {
+            modified += changed;
+            upserted.extend(id.map(|id| doc! { "index": i32::try_from(index).expect("few statements"), "_id": id }));
+            n
+        });
+        if !done.add(index, result)? {
+            break;
+        }
+    }
+    let mut reply = done.reply();
+    reply.insert("nModified", modified);
+    if !upserted.is_empty() {
+        reply.insert("upserted", upserted);
+    }
+    call.confirmed(reply).await
+}
+
+struct Updated {
+    n: i64,
+    changed: i32,
+    /// The `_id` of the document that was inserted.
+    id: Option<Bson>,
+}
+
+fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) -> Result<Updated, Failure> {
+    let known = ["q", "u", "multi", "upsert", "hint", "collation"];
+    if let Some(unknown) = statement.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(Failure::new(40_415, format!("BSON field 'update.updates.{unknown}' is an unknown field.")));
+    }
+    plan::check_collation(statement.get_document("collation").ok());
+    let query = statement.get_document("q").map_err(|_| Failure::new(40_414, "BSON field 'update.updates.q' is missing"))?;
+    let filter = Filter::new(query, call.now)?;
+    let flag = |name| statement.get_bool(name).unwrap_or(false);
+    let change = match statement.get("u") {
+        Some(Bson::Document(change)) if change.keys().next().is_some_and(|key| key.starts_with('$')) => {
+            Change::Operators(change.clone())
+        }
+        Some(Bson::Document(replacement)) if flag("multi") => {
+            return Err(Failure::new(9, format!("multi update is not supported for replacement-style update: {replacement}")));
+        }
+        Some(Bson::Document(replacement)) => Change::Replacement(replacement.clone()),
+        Some(Bson::Array(stages)) => {
+            let stages: Vec<&Document> = stages.iter().filter_map(Bson::as_document).collect();
+            Change::Pipeline(pipeline::compile(&stages, call.now)?)
+        }
+        _ => return Err(Failure::new(9, "Update argument must be either an object or an array")),
+    };
+    change.check()?;
+    let mut records = Vec::new();
+    if let Some(collection) = state.collections.get(namespace) {
+        let (scan, _) = plan::scan(collection, &filter, &[], statement.get("hint"))?;
+        let mut progress = Progress::default();
+        while let Some(record) = collection.next(&scan, &mut progress) {
+            if !records.contains(&record) && filter.matches(collection.get(record).expect("a document of an index"))? {
+                records.push(record);
+                if !flag("multi") {
+                    break;
+                }
+            }
+        }
+    }
+    let mut updated = Updated { n: 0, changed: 0, id: None };
+    for record in &records {
+        let before = state.collections[namespace].get(*record).expect("a document").clone();
+        let after = change.applied(own(&before), false)?;
+        let has_same_id = before.as_document().and_then(|before| before.get("_id")).zip(after.get("_id"));
+        if !has_same_id.is_some_and(|(before, after)| compare(before, after).is_eq()) {
+            return Err(Failure::new(66, "Performing an update on the path '_id' would modify the immutable field '_id'"));
+        }
+        updated.n += 1;
+        let after = Bson::from(after);
+        if after != *before {
+            updated.changed += 1;
+            state.write(namespace, *record, Some(after))?;
+        }
+    }
+    if records.is_empty() && flag("upsert") {
+        let mut document = change.applied(equalities(query), true)?;
+        if !document.contains_key("_id") {
+            let mut id = [0; 12];
+            id.iter_mut().for_each(|byte| *byte = state.random.u8(..));
+            document.insert("_id", ObjectId::from_bytes(id));
+        }
+        let id = document.get("_id").cloned();
+        state.insert(namespace, document)?;
+        updated = Updated { n: 1, changed: 0, id };
+    }
+    Ok(updated)
+}
+
+/// Returns the fields that a filter requires to equal a value, with which an inserted document begins.
+fn equalities(filter: &Document) -> Document {
+    let mut found = Document::new();
+    for (key, value) in filter {
+        match (key.as_str(), value) {
+            ("$and", Bson::Array(parts)) => {
+                parts.iter().filter_map(Bson::as_document).for_each(|part| found.extend(equalities(part)));
+            }
+            (key, _) if key.starts_with('$') => {}
+            (_, Bson::Document(operators)) if operators.keys().next().is_some_and(|key| key.starts_with('$')) => {
+                if let Some(value) = operators.get("$eq") {
+                    found.insert(key, value);
+                }
+            }
+            (_, Bson::RegularExpression(_)) => {}
+            (key, value) => drop(found.insert(key, value)),
+        }
+    }
+    found
+}
+
+impl Change {
+    fn check(&self) -> Result<(), Failure> {
+        let Self::Operators(operators) = self else { return Ok(()) };
+        for (operator, fields) in operators {
+            if !["$set", "$unset", "$setOnInsert"].contains(&operator.as_str()) {
+                return Err(Failure::new(9, format!("Unknown modifier: {operator}")));
+            }
+            let fields = fields.as_document().ok_or_else(|| Failure::new(9, "Modifiers operate on fields"))?;
+            let has_dots = fields.keys().any(|name| name.contains('.'));
+            assert!(!has_dots, "the model changes no fields below others");
+        }
+        Ok(())
+    }
+
+    fn applied(&self, mut document: Document, inserts: bool) -> Result<Document, Failure> {
+        match self {
+            Self::Operators(operators) => {
+                for (operator, fields) in operators {
+                    // New fields come in the order of their names.
+                    let mut fields: Vec<(&String, &Bson)> = fields.as_document().into_iter().flatten().collect();
+                    fields.sort_by_key(|(name, _)| name.as_str());
+                    for (name, value) in fields {
+                        match operator.as_str() {
+                            "$set" => drop(document.insert(name, value)),
+                            "$unset" => drop(document.remove(name)),
+                            _ if inserts => drop(document.insert(name, value)),
+                            _ => {}
+                        }
+                    }
+                }
+                Ok(document)
+            }
+            Self::Replacement(replacement) => {
+                let mut replaced = Document::new();
+                if let Some(id) = replacement.get("_id").or(document.get("_id")) {
+                    replaced.insert("_id", id);
+                }
+                replaced.extend(
+                    replacement.iter().filter(|(name, _)| *name != "_id").map(|(name, value)| (name.clone(), value.clone())),
+                );
+                Ok(replaced)
+            }
+            Self::Pipeline(stages) => {
+                let found = pipeline::run(stages, vec![std::sync::Arc::new(document.into())])?;
+                Ok(own(found.first().ok_or_else(|| Failure::bad("an update without a result"))?))
+            }
+        }
+    }
+}
