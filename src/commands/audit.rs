@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::server::error::{Result, ServerError};
 
-use super::counts::misspelt_ttl;
+use super::counts::{for_search_guard, for_share_guard, misspelt_ttl};
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -17,7 +17,7 @@ use crate::facts::{Catalog, Collection, Scope};
 use crate::instant::millis;
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
-use crate::plan::{self, Plan, StopReason, SweepRule};
+use crate::plan::{self, Plan, PlannedRule, StopReason, SweepRule};
 use crate::policy::only::Only;
 use crate::progress::AuditProgress;
 use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
@@ -97,7 +97,7 @@ impl Auditing<'_> {
                 } else {
                     let begun = Instant::now();
                     let deployment = self.deployment.of_rule(rule);
-                    let one = One { auditing: self, number, rule, collection: planned.collection.as_deref(), deployment };
+                    let one = One { auditing: self, number, planned, rule, deployment };
                     let comparison = verdict::verdict(planned, &differences, &self.deployment.facts);
                     gone = one.audit(comparison, &mut counts).await;
                     counts.duration_ms = millis(begun.elapsed());
@@ -123,8 +123,8 @@ impl Auditing<'_> {
 struct One<'a> {
     auditing: &'a Auditing<'a>,
     number: usize,
+    planned: &'a PlannedRule,
     rule: &'a SweepRule,
-    collection: Option<&'a Collection>,
     /// Charges its requests to the rule.
     deployment: Deployment,
 }
@@ -178,6 +178,7 @@ impl One<'_> {
             // One more pass: counts from a sample are not exact.
             self.count(counts).await?;
         }
+        self.count_documents(counts).await?;
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();
@@ -199,7 +200,7 @@ impl One<'_> {
             }
             _ => self.figure("cost", ask::examined(deployment, selection), counts).await?.flatten(),
         };
-        if let Some(collection) = self.collection {
+        if let Some(collection) = self.planned.collection.as_deref() {
             audit.native_troubles = Some(self.native_troubles(collection, counts).await?);
         }
         Ok(())
@@ -222,6 +223,17 @@ impl One<'_> {
             troubles.extend(idle.map(|idle| troubles::trouble(ttl, idle, found.as_ref())));
         }
         Ok(troubles)
+    }
+
+    /// Counts the documents of the collection, where a guard compares their number.
+    async fn count_documents(&self, counts: &mut Counts) -> Result<()> {
+        let known = self.figure("documents", for_search_guard(&self.deployment, self.planned, self.rule), counts).await?.flatten();
+        counts.documents = known;
+        if let Some(Expired { count, .. }) = counts.expired {
+            let asked = for_share_guard(&self.deployment, self.rule, count, known);
+            counts.documents = self.figure("documents", asked, counts).await?.flatten().or(known);
+        }
+        Ok(())
     }
 
     /// Counts the expired documents, as a dry run does.

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use super::session::Session;
 use crate::instant::millis;
 use crate::native::own_ttl;
-use crate::plan::{Decision, Plan, PlannedRule, SweepRule};
-use crate::report::counts::{CountObstacle, Counts, Remaining};
+use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
+use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun};
 use crate::server::error::ServerError;
@@ -46,7 +46,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
                 biased;
-                counted = count(&deployment, rule, count_all) => counted,
+                counted = count(&deployment, planned, rule, count_all) => counted,
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
@@ -62,8 +62,17 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         .await
 }
 
-async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
+async fn count(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    rule: &SweepRule,
+    count_all: bool,
+) -> Result<Counts, ServerError> {
     let mut counts = Counts::default();
+    counts.documents = for_search_guard(deployment, planned, rule).await?;
+    if !count_all && Verdict::before(planned, &counts).is_some() {
+        return Ok(counts);
+    }
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         // The guard objects to any number from this one on.
         let enough = rule.limits.max_delete_percent.filter(|_| !count_all && rule.approved.is_none());
@@ -73,6 +82,7 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Re
         if expired.count == 0 && rule.selection.document_count > 0 && count_all {
             counts.field_seen = Some(count::has_field(deployment, rule).await?);
         }
+        counts.documents = for_share_guard(deployment, rule, expired.count, counts.documents).await?;
         counts.expired = Some(expired);
     }
     if count_all {
@@ -80,6 +90,36 @@ async fn count(deployment: &Deployment, rule: &SweepRule, count_all: bool) -> Re
     }
     counts.warnings.extend(misspelt_ttl(deployment, rule).await);
     Ok(counts)
+}
+
+/// Counts the documents of a collection that would be searched without an index, as far as the guard of large collections needs to know.
+pub(super) async fn for_search_guard(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    rule: &SweepRule,
+) -> Result<Option<CountedDocuments>, ServerError> {
+    let SweepRule { namespace, selection, expiry, .. } = rule;
+    let at_any_size = guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), u64::MAX);
+    if at_any_size.is_none() || selection.is_buckets() {
+        return Ok(None);
+    }
+    count::documents_up_to(deployment, selection, guard::SCAN_GUARD_DOCUMENTS + 1).await
+}
+
+/// Counts the documents of the collection, as far as the guard of the share of the expired documents needs to know; `known` are those that were
+/// counted before.
+pub(super) async fn for_share_guard(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    expired_count: u64,
+    known: Option<CountedDocuments>,
+) -> Result<Option<CountedDocuments>, ServerError> {
+    match guard::enough_documents(rule.limits.max_delete_percent, expired_count) {
+        Some(enough) if known.is_none_or(|known| !known.is_complete && known.count < enough) => {
+            count::documents_up_to(deployment, &rule.selection, enough).await
+        }
+        _ => Ok(known),
+    }
 }
 
 /// Returns a warning if documents have the rule's `ttlField` in another case. A failure to look does not keep the rule from running.

@@ -156,9 +156,18 @@ pub fn scan(
     ))
 }
 
+/// Returns a number of documents in a collection from which on so many expired documents are a share that `maxDeletePercent` allows; `None` if
+/// it allows any share of them.
+pub fn enough_documents(max_delete_percent: Option<f64>, expired_count: u64) -> Option<u64> {
+    let limit = max_delete_percent?;
+    share(max_delete_percent, expired_count, expired_count)?;
+    // One more than the quotient, which is rounded. A cast from float saturates.
+    Some(((expired_count as f64 * 100.0 / limit).ceil() as u64).saturating_add(1))
+}
+
 /// Refuses a rule if its expired documents are a larger share of the collection than `maxDeletePercent`.
 ///
-/// `document_count` is the collection's own count. If it is less than the expired count, the share is 100 %.
+/// If `document_count` is less than the expired count, the share is 100 %.
 pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64) -> Option<Refusal> {
     let limit = max_delete_percent?;
     let percent = percent(expired_count, document_count)?;

@@ -23,10 +23,20 @@ pub struct Expired {
     pub measurements: Option<u64>,
 }
 
+/// Documents of a rule's collection, counted one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedDocuments {
+    pub count: u64,
+    /// Whether all of them were counted: the count ends once a guard can decide.
+    pub is_complete: bool,
+}
+
 /// Findings on a rule before anything is deleted. A value that was not measured is `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counts {
     pub expired: Option<Expired>,
+    /// The documents of the collection, where a guard compares their number.
+    pub documents: Option<CountedDocuments>,
     /// Documents that never expire by the rule, by reason.
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
@@ -39,6 +49,17 @@ pub struct Counts {
     /// Set if the rule cannot be swept because of a finding, or because counting did not end.
     pub obstacle: Option<CountObstacle>,
     pub duration_ms: u64,
+}
+
+impl Counts {
+    /// Returns the number of documents in the collection, as far as it is known; `own_count` is the server's.
+    pub fn document_count(&self, own_count: u64) -> u64 {
+        match self.documents {
+            Some(CountedDocuments { count, is_complete: true }) => count,
+            Some(CountedDocuments { count, is_complete: false }) => count.max(own_count),
+            None => own_count,
+        }
+    }
 }
 
 /// Obstacle that was met before anything of a rule was deleted.

@@ -173,7 +173,7 @@ impl RuleReport {
         let selection = rule.map(|rule| &rule.selection);
         let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let expired_count = expired.map(|expired| expired.count);
-        let document_count = selection.map(|selection| selection.document_count);
+        let document_count = selection.map(|selection| counts.document_count(selection.document_count));
         let average_bytes = selection.and_then(|selection| selection.average_bytes);
         let swept = outcome.swept();
         let sweep = swept.map(|swept| &swept.outcome);

@@ -3,8 +3,8 @@
 use super::Status;
 use super::counts::{CountObstacle, Counts};
 use super::outcome::{End, RuleOutcome, Swept};
-use crate::plan::{Decision, PlannedRule, Reason, Refusal, StopReason, guard};
-use crate::text::plural;
+use crate::plan::{Decision, PlannedRule, Reason, Refusal, StopReason, SweepRule, guard};
+use crate::text::{count, plural};
 
 /// Status of a rule, with its reason and its error.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,13 +25,10 @@ impl Verdict {
             (_, Some(CountObstacle::Stopped(reason))) => Some(Self::partial(*reason)),
             (Decision::Refuse { refusal, .. }, None) => Some(Self::refused(refusal)),
             (Decision::Sweep(rule), None) => {
-                let expired = counts.expired.as_ref()?;
-                let share = guard::share(rule.limits.max_delete_percent, expired.count, rule.selection.document_count);
-                let share = share.map(|refusal| {
-                    let least = if expired.is_complete { "" } else { "at least " };
-                    Refusal { detail: format!("{least}{}", refusal.detail), ..refusal }
-                });
-                share.or_else(|| rule.approved?.refusal(expired.count)).as_ref().map(Self::refused)
+                let scan = || scan(planned, rule, counts);
+                let share = || share(rule, counts);
+                let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
+                scan().or_else(share).or_else(approval).as_ref().map(Self::refused)
             }
         }
     }
@@ -79,6 +76,34 @@ impl Verdict {
     fn failed(error: String) -> Self {
         Self { status: Status::Failed, reason: None, error: Some(error) }
     }
+}
+
+/// Refuses to search a collection without an index that turned out to be larger than the server's own count says.
+fn scan(planned: &PlannedRule, rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+    let SweepRule { namespace, selection, expiry, .. } = rule;
+    if selection.is_buckets() {
+        return None;
+    }
+    guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), counts.documents?.count)
+}
+
+/// Refuses a share of the collection that is too large. Where the documents were counted, the server's own count is not asked: after an unclean
+/// shutdown it may be far too high.
+fn share(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+    let (expired, limit) = (counts.expired.as_ref()?, rule.limits.max_delete_percent);
+    let own_count = rule.selection.document_count;
+    let documents = counts.documents.map_or(own_count, |documents| documents.count);
+    let mut refusal = guard::share(limit, expired.count, documents)?;
+    if !expired.is_complete {
+        refusal.detail.insert_str(0, "at least ");
+    }
+    if guard::share(limit, expired.count, own_count).is_none() {
+        refusal.detail += &format!(
+            "; the server's own count, {}, is wrong, as it can be after an unclean shutdown: `validate` corrects it",
+            count(own_count)
+        );
+    }
+    Some(refusal)
 }
 
 /// Says how much was deleted before a rule failed; at least so much if a reply was lost.

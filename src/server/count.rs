@@ -14,7 +14,8 @@ use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
 use crate::plan::{Selection, Storage, SweepRule};
-use crate::report::counts::Expired;
+use crate::policy::namespace::Namespace;
+use crate::report::counts::{CountedDocuments, Expired};
 use crate::units::{CountFindings, UnitForecast};
 use crate::values::count_in;
 
@@ -88,6 +89,36 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
         expired.oldest = read(expiry, found.as_ref()).oldest;
     }
     Ok(expired)
+}
+
+/// Counts the documents of a rule's collection one by one, no further than to `enough`; `None` if the service's own count has to do.
+///
+/// The own count of a mongod is wrong after an unclean shutdown, and that of a sharded cluster has the documents of unfinished migrations in it
+/// (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A service that keeps no such count was
+/// counted before, and one that bills requests charges every document that a count loads.
+pub(crate) async fn documents_up_to(
+    deployment: &Deployment,
+    selection: &Selection,
+    enough: u64,
+) -> Result<Option<CountedDocuments>> {
+    let capabilities = &deployment.facts.capabilities;
+    if !capabilities.own_counts || capabilities.request_charge {
+        return Ok(None);
+    }
+    // Without a condition the index on the `_id` holds all that the count needs. On a shard it does not say whose the documents are.
+    let hint = (selection.storage == Storage::Plain && selection.shard_key.is_empty()).then_some("_id_");
+    let Selection { namespace, .. } = selection;
+    let count = up_to(deployment, namespace, hint, enough).await?;
+    Ok(Some(CountedDocuments { count, is_complete: count < enough }))
+}
+
+/// Counts the documents of a collection one by one, no further than to `enough`.
+pub(crate) async fn up_to(deployment: &Deployment, namespace: &Namespace, hint: Option<&str>, enough: u64) -> Result<u64> {
+    let most = i64::try_from(enough).unwrap_or(i64::MAX).max(1);
+    let stages = vec![doc! { "$limit": most }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
+    let query = Query::aggregate(namespace, stages).hint(hint).max_time(deployment.read_options.max_time);
+    let found = query.read_preference(deployment.read_options.preference).all(deployment).await?;
+    Ok(found.first().and_then(|found| count_in(found, "count")).unwrap_or(0))
 }
 
 /// Counts the expired documents of a rule along its index; `None` if that takes longer than `max_time`, or there is no index.

@@ -61,6 +61,7 @@ mod faults {
 mod guards {
     mod clock;
     mod hints;
+    mod own_counts;
     mod refusals;
     mod window;
 }
