@@ -227,7 +227,8 @@ impl One<'_> {
 
     /// Counts the documents of the collection, where a guard compares their number.
     async fn count_documents(&self, counts: &mut Counts) -> Result<()> {
-        let known = self.figure("documents", for_search_guard(&self.deployment, self.planned, self.rule), counts).await?.flatten();
+        let known =
+            self.figure("documents", for_search_guard(&self.deployment, self.planned, self.rule), counts).await?.flatten();
         counts.documents = known;
         if let Some(Expired { count, .. }) = counts.expired {
             let asked = for_share_guard(&self.deployment, self.rule, count, known);

@@ -62,12 +62,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         .await
 }
 
-async fn count(
-    deployment: &Deployment,
-    planned: &PlannedRule,
-    rule: &SweepRule,
-    count_all: bool,
-) -> Result<Counts, ServerError> {
+async fn count(deployment: &Deployment, planned: &PlannedRule, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
     let mut counts = Counts::default();
     counts.documents = for_search_guard(deployment, planned, rule).await?;
     if !count_all && Verdict::before(planned, &counts).is_some() {

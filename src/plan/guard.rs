@@ -211,6 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn enough_documents_are_the_fewest_of_which_the_share_may_go_and_at_most_two_more() {
+        for limit in [0.01, 0.3, 1.0, 33.3, 50.0, 79.99, 99.99] {
+            for expired in [1, 2, 3, 7, 999, 1000, 123_456_789] {
+                let enough = enough_documents(Some(limit), expired).unwrap();
+                assert_eq!(share(Some(limit), expired, enough), None, "{limit} {expired}");
+                assert!(share(Some(limit), expired, enough - 3).is_some(), "{limit} {expired} {enough}");
+            }
+        }
+        // Any share, or nothing that has a share.
+        assert_eq!((enough_documents(None, 5), enough_documents(Some(100.0), 5)), (None, None));
+        assert_eq!((enough_documents(Some(1.0), 0), enough_documents(Some(0.0), 0)), (None, None));
+        assert_eq!(enough_documents(Some(0.0), 1), Some(u64::MAX));
+    }
+
+    #[test]
     fn the_tolerance_of_an_approval_is_one_percent_rounded_up() {
         for (count, most) in [(0, 0), (1, 2), (99, 100), (100, 101), (101, 103), (1000, 1010), (u64::MAX, u64::MAX)] {
             let approved = Approved::of(count);

@@ -251,7 +251,33 @@ pub(crate) async fn documents(deployment: &Deployment, selection: &Selection, st
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::expiry::expression::assert_portable;
+    use crate::flavor::Flavor;
+    use crate::report::made_up::planned;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test]
+    async fn documents_are_counted_along_the_ids_where_no_shard_and_no_bill_forbids_it() {
+        let rule = planned("", 7).decision.countable().unwrap().clone();
+        let replies = [5, 3].map(|n| [ScriptedReply::Batch(vec![doc! { "count": n }]), ScriptedReply::End]);
+        let script = Script::new(replies.into_iter().flatten());
+        let mut deployment = script.deployment();
+        let counted = documents_up_to(&deployment, &rule.selection, 5).await.unwrap();
+        assert_eq!(counted, Some(CountedDocuments { count: 5, is_complete: false }));
+        let sharded = Selection { shard_key: vec!["k".into()], ..rule.selection.clone() };
+        let counted = documents_up_to(&deployment, &sharded, 5).await.unwrap();
+        assert_eq!(counted, Some(CountedDocuments { count: 3, is_complete: true }));
+        let pipeline = script.sent()[0].get_array("pipeline").unwrap().clone();
+        assert_eq!(pipeline[0], doc! { "$limit": 5_i64 }.into());
+        let hints: Vec<_> = script.sent().iter().map(|sent| sent.get("hint").cloned()).collect();
+        assert_eq!(hints, [Some("_id_".into()), None]);
+        for flavor in [Flavor::CosmosRu, Flavor::DocumentDb] {
+            deployment.facts.capabilities = flavor.capabilities(17);
+            assert_eq!(documents_up_to(&deployment, &rule.selection, 5).await, Ok(None));
+        }
+        assert_eq!(script.sent().len(), 2);
+    }
 
     #[test]
     fn the_count_of_measurements_does_not_rely_on_what_the_engines_evaluate_in_different_ways() {

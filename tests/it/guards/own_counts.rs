@@ -55,7 +55,10 @@ async fn a_count_that_is_too_high_after_a_crash_lets_no_share_go_that_is_too_lar
     // With an index and without one, found by the dates and by the `_id`s.
     for index in [false, true] {
         if index {
-            case.db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await.unwrap();
+            case.db
+                .run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] })
+                .await
+                .unwrap();
         }
         for args in [&[][..], &["--max-deletes", "800"], &["--rate", "100000"]] {
             assert_refused(&case.report(&rule("50"), args).await, 5, "maxDeletePercent", said);
