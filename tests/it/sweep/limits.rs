@@ -30,7 +30,7 @@ async fn a_rule_stops_at_its_limit_and_has_taken_the_oldest() {
         let case = Case::new().await;
         shuffled(&case, "c", 50).await;
         index(&case, "c", key.clone()).await;
-        let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 20, batchSize: 3, concurrency: 3}\n";
+        let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 20, batchSize: 3, concurrency: 3, targetBatchMs: 60000}\n";
         let swept = case.report(rule, &[]).await;
         assert_partial(&swept, 0, "maxDeletes", 20);
         assert_eq!(swept.rule(0, "batches"), 7, "{swept:?}");
