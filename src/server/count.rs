@@ -281,6 +281,6 @@ mod tests {
 
     #[test]
     fn the_count_of_measurements_does_not_rely_on_what_the_engines_evaluate_in_different_ways() {
-        assert_portable(&super::in_bucket("data.at"));
+        assert_portable(&in_bucket("data.at"));
     }
 }
