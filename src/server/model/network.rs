@@ -15,8 +15,9 @@ use super::{Model, dispatch};
 use crate::facts::ServerFacts;
 use crate::flavor::Flavor;
 use crate::server::error::{FailureStage, ServerError};
+use crate::server::timeout::{MAX_COMMAND_TIME, reply_in_time};
 use crate::server::transport::{Batches, ServerCommand, Transport};
-use crate::server::{Deployment, ReadOptions, timeout};
+use crate::server::{Deployment, ReadOptions};
 
 /// Time for which a client looks for a primary (`serverSelectionTimeoutMS` of the drivers).
 const MAX_SELECTION: Duration = Duration::from_secs(30);
@@ -42,22 +43,27 @@ impl Client {
             comment: format!("sweeper {run_id}"),
             write_concern: doc! { "w": "majority" },
             read_concern: None,
-            command_timeout: timeout::MAX_COMMAND_TIME,
+            command_timeout: MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
             billing: None,
         }
     }
 
-    /// Sends a command and waits for its reply, within the time limit of the command.
-    async fn send(&self, command: &ServerCommand, body: Document) -> Result<Document, ServerError> {
-        let answer = self.attempt(command.database.clone(), body);
-        match command.time_limit {
-            Some(limit) => tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(ServerError::timeout(limit))),
-            None => answer.await,
-        }
+    /// Sends a command and waits for its reply, as long as the patience of the command lasts.
+    async fn send(self: &Arc<Self>, command: &ServerCommand, body: Document) -> Result<Document, ServerError> {
+        let number = self.model.state.lock().command_number();
+        let (client, database) = (self.clone(), command.database.clone());
+        let answer = async move { client.attempt(number, database, body).await };
+        let model = self.model.clone();
+        // A client that cannot reach the server is told nothing.
+        let is_running = move || {
+            let state = model.state.lock();
+            std::future::ready((state.primary_from <= Instant::now()).then(|| state.running.contains(&number)))
+        };
+        reply_in_time(command.patience, answer, is_running, |_| {}).await
     }
 
-    async fn attempt(&self, database: String, body: Document) -> Result<Document, ServerError> {
+    async fn attempt(&self, number: u64, database: String, body: Document) -> Result<Document, ServerError> {
         self.primary().await?;
         let fate = self.model.state.lock().fate();
         let cut = |when: &str| ServerError::new(FailureStage::Network, format!("network error: the connection was cut {when}"));
@@ -78,7 +84,13 @@ impl Client {
             sleep(fate.arrives_after).await;
             let result = match fate.end {
                 End::Refused(code) => Err(Failure::new(code, "the server steps down or shuts down")),
-                _ => dispatch::carry_out(&Call::begin(model, client, database, body, fate.begins_after).await).await,
+                _ => {
+                    model.state.lock().running.insert(number);
+                    let call = Call::begin(model.clone(), client, database, body, fate.begins_after).await;
+                    let result = dispatch::carry_out(&call).await;
+                    model.state.lock().running.remove(&number);
+                    result
+                }
             };
             sleep(fate.returns_after).await;
             match fate.end {

@@ -1,6 +1,6 @@
 //! The data of the model: collections, cursors, and the writes that a fail-over may take back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bson::{Bson, DateTime, Document};
@@ -22,6 +22,9 @@ pub(super) struct State {
     pub pace: Pace,
     pub collections: Collections,
     pub cursors: BTreeMap<i64, Cursor>,
+    /// Numbers of the commands that the server is at work on.
+    pub running: BTreeSet<u64>,
+    commands: u64,
     /// Number of fail-overs so far. Commands and cursors of an earlier primary end with an error.
     pub term: u64,
     /// Instant from which there is a primary.
@@ -59,6 +62,8 @@ impl State {
             pace: Pace::default(),
             collections: Collections::new(),
             cursors: BTreeMap::new(),
+            running: BTreeSet::new(),
+            commands: 0,
             term: 0,
             primary_from: now,
             skew: 0,
@@ -78,6 +83,12 @@ impl State {
 
     pub(super) fn happens(&mut self, chance: f64) -> bool {
         happens(&mut self.random, chance)
+    }
+
+    /// Returns a number for a command.
+    pub(super) fn command_number(&mut self) -> u64 {
+        self.commands += 1;
+        self.commands
     }
 
     /// Decides what happens to the next command.

@@ -7,7 +7,7 @@ use crate::policy::namespace::Namespace;
 use crate::server::codes;
 use crate::server::error::ServerError;
 use crate::server::find::Query;
-use crate::server::transport::{ServerCommand, Transport};
+use crate::server::transport::{Patience, ServerCommand, Transport};
 
 /// What the observer has seen.
 #[derive(Default)]
@@ -52,11 +52,19 @@ fn filled(seed: u64) -> (Arc<Model>, Arc<Seen>) {
     (model, seen)
 }
 
+fn command(body: &Document) -> ServerCommand {
+    ServerCommand::of("app", body, Patience::WhileRunning(Duration::from_secs(60))).unwrap()
+}
+
+fn within(limit: Duration, command: ServerCommand) -> ServerCommand {
+    ServerCommand { patience: Patience::Limit(limit), ..command }
+}
+
 fn delete(until: i64) -> ServerCommand {
     let statement = doc! { "q": { "at": { "$lte": at(until) } }, "limit": 0, "hint": "at_1" };
     let concern = doc! { "w": "majority" };
     let delete = doc! { "delete": "c", "deletes": [statement], "writeConcern": concern, "comment": "sweeper run" };
-    ServerCommand::of("app", &delete).unwrap()
+    command(&delete)
 }
 
 fn ids(model: &Model) -> Vec<i32> {
@@ -137,7 +145,7 @@ async fn a_majority_is_waited_for_until_the_time_limit_of_the_write_concern() {
     let statement = doc! { "q": {}, "limit": 1 };
     let concern = doc! { "w": "majority", "wtimeout": 500 };
     let body = doc! { "delete": "c", "deletes": [statement], "writeConcern": concern, "comment": "sweeper run" };
-    let reply = client.run(ServerCommand::of("app", &body).unwrap()).await.unwrap();
+    let reply = client.run(command(&body)).await.unwrap();
     assert!(ServerError::of_write_concern(&reply).unwrap().has_code(codes::WRITE_CONCERN_TIMEOUT), "{reply}");
     model.heal();
     assert!(ServerError::of_write_concern(&client.run(delete(5)).await.unwrap()).is_none());
@@ -151,7 +159,7 @@ async fn a_command_that_is_late_is_carried_out_after_its_client_has_given_up() {
     let limit = Duration::from_millis(5);
     let mut lost = 0;
     for until in 0..10 {
-        let given_up = client.run(delete(until).time_limit(limit)).await;
+        let given_up = client.run(within(limit, delete(until))).await;
         lost += i32::from(given_up.is_err_and(|cause| cause.is_timeout() && cause.is_reply_lost()));
     }
     assert!(lost > 5 && seen.ids().len() < 5);
@@ -172,7 +180,7 @@ async fn replies_are_lost_after_and_before_the_command_is_carried_out() {
     ] {
         let (model, seen) = filled(1);
         model.set_faults(faults.clone());
-        let cause = model.client("one").run(delete(3).time_limit(limit)).await.unwrap_err();
+        let cause = model.client("one").run(within(limit, delete(3))).await.unwrap_err();
         assert_eq!((seen.ids().len(), cause.is_reply_lost()), (deleted, is_reply_lost), "{faults:?}: {cause}");
     }
 }
@@ -183,7 +191,7 @@ async fn a_time_limit_of_the_server_ends_a_delete_between_two_documents() {
     model.set_pace(slow());
     let statement = doc! { "q": {}, "limit": 0 };
     let body = doc! { "delete": "c", "deletes": [statement], "maxTimeMS": 25, "comment": "sweeper run" };
-    let cause = model.client("one").run(ServerCommand::of("app", &body).unwrap()).await.unwrap_err();
+    let cause = model.client("one").run(command(&body)).await.unwrap_err();
     assert!(cause.has_code(codes::MAX_TIME_MS_EXPIRED));
     assert_eq!(seen.ids(), [0, 1, 2]);
 }
@@ -202,7 +210,7 @@ async fn a_cursor_reads_on_until_it_dies_and_commands_that_are_not_known_are_err
     }
     model.set_faults(Faults { lost_cursor: 1.0, ..Faults::default() });
     assert!(cursor.next().await.unwrap_err().has_code(codes::CURSOR_NOT_FOUND));
-    let unknown = model.client("one").run(ServerCommand::of("app", &doc! { "mapReduce": "c" }).unwrap()).await;
+    let unknown = model.client("one").run(command(&doc! { "mapReduce": "c" })).await;
     assert!(unknown.unwrap_err().has_code(codes::COMMAND_NOT_FOUND));
     for filter in [doc! { "at": { "$near": 1 } }, doc! { "$where": "1" }, doc! { "$expr": { "$rand": {} } }] {
         assert!(Query::find(&namespace, filter).all(&deployment).await.is_err());
@@ -221,7 +229,7 @@ async fn the_same_seed_takes_the_same_course() {
                 let mut ended = Vec::new();
                 for until in 0..5 {
                     let limit = Duration::from_secs(2);
-                    let result = client.run(delete(until * 2).time_limit(limit)).await;
+                    let result = client.run(within(limit, delete(until * 2))).await;
                     ended.push(format!("{result:?}"));
                 }
                 ended
