@@ -15,6 +15,8 @@ pub use args::{
 
 use crate::log::LogFormat;
 use crate::report::Format;
+use crate::server::uri;
+use crate::text::{clean, page};
 
 /// The command line; its description is that of the package.
 #[derive(Debug, Parser)]
@@ -60,7 +62,7 @@ pub enum Command {
     /// Put back what a sweep has archived; never overwrites without --replace
     ///
     /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy if --uri or MONGODB_URI is given. A missing collection is created without options and indexes. On a terminal it asks first;
+    /// policy if --uri or MONGODB_URI is given; `connection.expect` of one that is there counts all the same. A missing collection is created without options and indexes. On a terminal it asks first;
     /// with --yes, or if standard input is not a terminal, it does not ask.
     #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
@@ -178,6 +180,23 @@ impl Cli {
     }
 }
 
+/// Returns the text of a usage error. It quotes the command line, in which a connection string may stand where none is expected, and anything that a
+/// terminal obeys: so it is that of a command line in which such arguments are replaced.
+pub fn shown_error(cause: &clap::Error, args: &[OsString]) -> String {
+    let shown = |text: &str| match text.contains("://") || (text.contains(':') && text.contains('@')) {
+        true => uri::redacted(text),
+        false => clean(text),
+    };
+    let args = args.iter().map(|arg| arg.to_string_lossy()).map(|arg| match arg.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => format!("{}={}", clean(option), shown(value)),
+        _ => shown(&arg),
+    });
+    match Cli::read(&args.map(OsString::from).collect::<Vec<_>>()) {
+        Err(cause) => page(cause.render().to_string().lines()),
+        Ok(_) => page([format!("error: {}", cause.kind())]),
+    }
+}
+
 /// Returns the values of an option before and after the command, in the order of the command line.
 fn values<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<T> {
     let here = matches.get_many(id).into_iter().flatten().cloned();
@@ -216,6 +235,23 @@ mod tests {
         let common = read("sweeper --only a native --only b diff --only c");
         assert_eq!(common.only, ["a", "b", "c"]);
         assert!(common.output.is_empty() && common.format.is_empty());
+    }
+
+    #[test]
+    fn a_usage_error_shows_no_password_and_nothing_that_a_terminal_obeys() {
+        for (arg, shown) in [
+            ("mongodb://u:hunter2@h/?a=b", "'mongodb://<redacted>@h'"),
+            ("--ury=mongodb://u:hunter2@h", "'--ury'"),
+            ("--format=mongodb://u:hunter2@h", "'mongodb://<redacted>@h'"),
+            ("u:hunter2@h/?a=file://x", "'<redacted>'"),
+            ("u:hunter2@h", "'<redacted>'"),
+            ("a\u{1b}[2J\nerror: b", r"'a\u{1b}[2J\u{a}error: b'"),
+        ] {
+            let args: Vec<OsString> = ["sweeper", "sweep", arg].map(OsString::from).into();
+            let text = shown_error(&Cli::read(&args).unwrap_err(), &args);
+            assert!(text.contains(shown) && !text.contains("hunter2") && !text.contains('\u{1b}'), "{text}");
+            assert_eq!(text.lines().filter(|line| line.starts_with("error")).count(), 1, "{text}");
+        }
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use tracing::error;
-
-use crate::exit;
+use crate::{exit, log};
 
 /// An error that ends a run: `what was being done: why`, in lower case and without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub message: String,
+    /// Lines below the message, such as the problems of a policy.
+    pub details: Vec<String>,
     /// Suggested next step, shown on a line of its own.
     pub hint: Option<String>,
     pub exit_code: u8,
@@ -18,7 +18,7 @@ pub struct Failure {
 impl Failure {
     /// Returns the failure of a run that could not take place.
     pub fn cannot_run(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, exit_code: exit::CANNOT_RUN }
+        Self { message: message.into(), details: Vec::new(), hint: None, exit_code: exit::CANNOT_RUN }
     }
 
     /// Returns the failure of a wrong command line or policy; nothing was contacted.
@@ -36,6 +36,17 @@ impl Failure {
         Self { message: format!("{}; {more}", self.message), ..self }
     }
 
+    /// Sets the lines below the message.
+    pub fn details(self, details: Vec<String>) -> Self {
+        Self { details, ..self }
+    }
+
+    /// Returns the lines below the message: the details, each indented, and the hint.
+    pub fn below(&self) -> Vec<String> {
+        let details = self.details.iter().map(|line| format!("  {line}"));
+        details.chain(self.hint.iter().map(|hint| format!("hint: {hint}"))).collect()
+    }
+
     /// Sets the hint.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
@@ -47,24 +58,20 @@ impl std::error::Error for Failure {}
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(&self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
-        }
+        self.below().iter().try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 
-/// Logs why a run ended without a report.
+/// Logs why a run ended without a report. A quiet run shows one line: the message, and the first of the lines below it.
 pub fn log(cause: &anyhow::Error, quiet: bool) {
-    let text = format!("{cause:#}");
-    let text = if quiet { brief(&text) } else { text };
-    error!(event = "runEnds", exitCode = exit_code(cause), "{text}");
-}
-
-/// Returns the one line of a quiet run: the first two lines of a failure, such as the number of a policy's problems and the first of them.
-fn brief(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().take(2).map(str::trim).collect();
-    lines.join("; ")
+    let (message, below) = match cause.downcast_ref::<Failure>() {
+        Some(failure) => (failure.message.clone(), failure.below()),
+        None => (format!("{cause:#}"), Vec::new()),
+    };
+    match below.first().filter(|_| quiet) {
+        Some(first) => log::error_with(&format!("{message}; {}", first.trim_start()), Some(exit_code(cause)), &[]),
+        None => log::error_with(&message, Some(exit_code(cause)), &below),
+    }
 }
 
 /// Returns the exit code of an error that ended a run.
@@ -77,21 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hint_is_a_line_of_its_own() {
-        let failure =
-            Failure::usage("reading the policy `p`: no such file").also("nothing was contacted").hint("name one with -p");
-        assert_eq!(failure.to_string(), "reading the policy `p`: no such file; nothing was contacted\nhint: name one with -p");
+    fn details_and_the_hint_are_lines_of_their_own() {
+        let failure = Failure::usage("reading `p`: no such file").also("nothing was contacted").hint("name one with -p");
+        assert_eq!(failure.to_string(), "reading `p`: no such file; nothing was contacted\nhint: name one with -p");
+        let failure = failure.details(vec!["p:1:1: first".into(), "p:2:1: second".into()]);
+        let shown = "reading `p`: no such file; nothing was contacted\n  p:1:1: first\n  p:2:1: second\nhint: name one with -p";
+        assert_eq!(failure.to_string(), shown);
         assert_eq!(Failure::cannot_run("a").to_string(), "a");
-    }
-
-    #[test]
-    fn a_quiet_run_shows_two_lines_as_one() {
-        assert_eq!(
-            brief("invalid policy `p`: 2 problems\n  p:1:1: first\n  p:2:1: second"),
-            "invalid policy `p`: 2 problems; p:1:1: first"
-        );
-        assert_eq!(brief("a\nhint: b"), "a; hint: b");
-        assert_eq!(brief("a"), "a");
     }
 
     #[test]

@@ -10,7 +10,6 @@ use bson::DateTime;
 use serde::{Deserialize, Serialize};
 
 use crate::instant::rfc3339;
-use crate::text::clean;
 
 /// The run that holds a lock, as the lock names it to other runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +33,7 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { run_id, host, pid, since } = self;
-        write!(f, "run {} on {}, process {pid}, since {}", clean(run_id), clean(host), clean(since))
+        write!(f, "run {run_id} on {host}, process {pid}, since {since}")
     }
 }
 

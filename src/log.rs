@@ -16,12 +16,27 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+use crate::text::{clean_json, page};
+
 /// Target of the lines about the beginning and the end of rules and runs. The text format shows them only with `-v`, because the
 /// report says the same; the JSON format always shows them.
 pub const RUN: &str = "sweeper::run";
 
 /// Target of the lines about the progress of a run.
 pub const PROGRESS: &str = "sweeper::progress";
+
+/// Name of the field with the lines below a message; the log shows them as they are, and not as a field.
+const BELOW: &str = "below";
+
+/// Separator of the lines in the field [`BELOW`], which holds one string. No text from outside keeps it.
+const BREAK: char = '\0';
+
+/// Logs an error with further lines below it. `exit_code` is that of the run, if the error ends it.
+pub fn error_with(message: &str, exit_code: Option<u8>, below: &[String]) {
+    let below: Vec<String> = below.iter().map(|line| line.replace(BREAK, "\\0")).collect();
+    let below = below.join(&BREAK.to_string());
+    tracing::error!(target: "sweeper", event = exit_code.map(|_| "runEnds"), exitCode = exit_code, below, "{message}");
+}
 
 /// Id of the current run. Not a field of a span, because events of the driver and of spawned tasks belong to the run as well.
 static RUN_ID: RwLock<String> = RwLock::new(String::new());
@@ -82,7 +97,8 @@ where
     }
 }
 
-/// Formats an event as `level: message`, without its other fields.
+/// Formats an event as `level: message` with the lines below it, without its other fields. A line break inside of a message is shown as an escape:
+/// no name from outside can write a line of the log.
 struct TextFormat;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for TextFormat {
@@ -93,7 +109,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
             Level::INFO => "info",
             _ => "debug",
         };
-        writeln!(writer, "{word}: {}", Fields::of(event).message)
+        let Fields { message, below, .. } = Fields::of(event);
+        write!(writer, "{}", page(std::iter::once(format!("{word}: {message}")).chain(below)))
     }
 }
 
@@ -108,10 +125,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
         line.insert("timestamp".into(), json!(Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)));
         line.insert("level".into(), json!(metadata.level().as_str()));
         line.insert("runId".into(), json!(*RUN_ID.read()));
-        line.insert("message".into(), Value::String(fields.message));
+        let message: Vec<String> = std::iter::once(fields.message).chain(fields.below).collect();
+        line.insert("message".into(), json!(message.join("\n")));
         line.extend(fields.others);
         line.insert("target".into(), json!(metadata.target()));
-        writeln!(writer, "{}", Value::Object(line))
+        writeln!(writer, "{}", clean_json(&Value::Object(line).to_string()))
     }
 }
 
@@ -119,6 +137,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
 #[derive(Default)]
 struct Fields {
     message: String,
+    /// Lines below the message.
+    below: Vec<String>,
     others: Map<String, Value>,
 }
 
@@ -145,10 +165,10 @@ impl Visit for Fields {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            value.clone_into(&mut self.message);
-        } else {
-            self.enter(field, json!(value));
+        match field.name() {
+            "message" => value.clone_into(&mut self.message),
+            BELOW => self.below = value.split(BREAK).filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+            _ => self.enter(field, json!(value)),
         }
     }
 
@@ -209,6 +229,24 @@ mod tests {
             info!(target: PROGRESS, "5 deleted");
         });
         assert_eq!(text, "warning: half of it\ninfo: 5 deleted\n");
+    }
+
+    #[test]
+    fn no_name_writes_a_line_of_its_own_or_speaks_to_the_terminal() {
+        let hostile = "a\u{1b}[2J\nerror: b\r\0\u{9b}c";
+        let log = || {
+            warn!(target: "ttl_sweeper", rule = hostile, "{hostile}");
+            error_with(hostile, Some(1), &[format!("  {hostile}"), "hint: d".into()]);
+        };
+        let shown = r"a\u{1b}[2J\u{a}error: b\u{d}\u{0}\u{9b}c";
+        let below = shown.replace(r"\u{0}", r"\0");
+        let text = written(LogFormat::Text, 0, log);
+        assert_eq!(text, format!("warning: {shown}\nerror: {shown}\n  {below}\nhint: d\n"));
+        let json = written(LogFormat::Json, 0, log);
+        assert_eq!(json.lines().count(), 2);
+        assert!(json.lines().all(|line| !line.contains(|c: char| c.is_control())), "{json:?}");
+        let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert_eq!((first["message"].as_str(), first["rule"].as_str()), (Some(hostile), Some(hostile)));
     }
 
     #[test]

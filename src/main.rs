@@ -16,7 +16,15 @@ fn main() -> ExitCode {
         let _ = write!(std::io::stderr(), "{}", cli::command_line().render_help());
         return exit::USAGE.into();
     }
-    let cli = Cli::read(&args).unwrap_or_else(|cause| cause.exit());
+    let cli = match Cli::read(&args) {
+        Ok(cli) => cli,
+        Err(cause) if cause.use_stderr() => {
+            let _ = write!(std::io::stderr(), "{}", cli::shown_error(&cause, &args));
+            return exit::USAGE.into();
+        }
+        // The help or the version, which was asked for.
+        Err(cause) => cause.exit(),
+    };
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet);
     let quiet = cli.common.quiet;
     let runtime =

@@ -98,9 +98,9 @@ impl Progress {
         let mut state = self.state.lock();
         let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
         let waits = Waits::default();
-        let title = clean(namespace);
+        let title = namespace.to_owned();
         let bar = bar(expected, &waits);
-        bar.set_prefix(title.clone());
+        bar.set_prefix(clean(&title));
         state.running.insert(id, Running { title, deleted: 0, bar, shown: false, waits });
         self.fill(&mut state);
         RuleProgress { progress: self, id }
@@ -227,7 +227,7 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
     // Writing to a string cannot fail; a cast from float saturates.
     let tail = move |state: &ProgressState, out: &mut dyn Write| {
         let _ = match (waiting(&waits), state.len()) {
-            (Some(why), _) => write!(out, "waiting: {why}"),
+            (Some(why), _) => write!(out, "waiting: {}", clean(&why)),
             (None, Some(_)) => write!(out, "{}/s eta {:#}", count(state.per_sec() as u64), HumanDuration(state.eta())),
             (None, None) => write!(out, "{}/s", count(state.per_sec() as u64)),
         };
@@ -269,8 +269,8 @@ impl AuditProgress {
 
     /// Notes that the rule with this number, counted from 0, is examined for `what`.
     pub(crate) fn at(&self, rule: usize, namespace: &str, what: &str) {
-        let message = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), clean(namespace));
-        self.spinner.set_message(message.clone());
+        let message = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), namespace);
+        self.spinner.set_message(clean(&message));
         *self.message.lock() = message;
     }
 

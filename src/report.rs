@@ -34,7 +34,6 @@ use crate::facts::ServerFacts;
 use crate::instant::Instant;
 use crate::plan::{Guard, Reason};
 use crate::policy::Policy;
-use crate::text;
 pub use rule::{PausedMs, RuleReport, Strategy, predicate_json};
 pub use verdict::{Verdict, not_begun};
 
@@ -304,7 +303,7 @@ impl Format {
 /// Returns one line with the outcome and the worst error: all that a quiet run prints.
 pub fn reason(report: &Report) -> String {
     let worst = report.rules.iter().filter(|rule| rule.status > Status::Complete).max_by_key(|rule| rule.status);
-    let why = worst.and_then(|rule| Some(format!("; {}: {}", text::clean(&rule.namespace), text::clean(rule.error.as_ref()?))));
+    let why = worst.and_then(|rule| Some(format!("; {}: {}", rule.namespace, rule.error.as_ref()?)));
     format!("{}{}", lines::last(report).1, why.unwrap_or_default())
 }
 

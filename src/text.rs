@@ -1,5 +1,7 @@
 //! Numbers, durations, names and checksums as text.
 
+use std::borrow::Cow;
+
 use bson::Bson;
 use indicatif::{BinaryBytes, HumanCount};
 use serde_json::Value;
@@ -48,14 +50,11 @@ pub fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Makes a name from outside safe to print: shows control and direction characters as escapes.
-pub fn clean(name: &str) -> String {
-    let unsafe_char = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-    };
-    name.chars().fold(String::with_capacity(name.len()), |mut out, c| {
-        if unsafe_char(c) {
+/// Makes one line of a text from outside safe to print: shows what a terminal would obey or not show as escapes. Every output for people goes
+/// through this function, where its lines are written: [`page`], [`fold`], the log, the questions, the bars.
+pub fn clean(line: &str) -> String {
+    line.chars().fold(String::with_capacity(line.len()), |mut out, c| {
+        if is_hidden(c) {
             out.extend(c.escape_unicode())
         } else {
             out.push(c)
@@ -64,15 +63,42 @@ pub fn clean(name: &str) -> String {
     })
 }
 
-/// Wraps a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names and instants stay
+/// Whether a character is one that a terminal obeys, or that is invisible: control characters, directions, blanks without width, tags.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Makes JSON safe to print: escapes the characters that [`clean`] escapes, and that JSON itself allows in strings. The value stays the same.
+pub fn clean_json(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut out, c| {
+        // What is ASCII is escaped already, but for a line break between values.
+        if is_hidden(c) && c >= '\u{7f}' {
+            let mut units = [0; 2];
+            out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
+/// Joins lines to a text that ends with a newline.
+pub fn page(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
+    lines.into_iter().map(|line| clean(line.as_ref()) + "\n").collect()
+}
+
+/// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names and instants stay
 /// whole.
-pub fn fold(text: &str, indent: &str) -> String {
+pub fn fold(text: &str, indent: &str) -> Vec<String> {
     let options = textwrap::Options::new(80)
         .subsequent_indent(indent)
         .break_words(false)
         .word_separator(textwrap::WordSeparator::AsciiSpace)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options)
+    textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
 }
 
 /// Formats an `_id` from a report, safe to print: as mongosh shows it if it has one of the usual types, otherwise as Extended
@@ -127,7 +153,36 @@ mod tests {
         }
         assert_eq!(plural(1, "rule"), "1 rule");
         assert_eq!(plural(0, "rule"), "0 rules");
+    }
+
+    #[test]
+    fn what_a_terminal_obeys_or_hides_is_shown_as_an_escape() {
         assert_eq!(clean("a\u{1b}[31m\u{202e}é"), "a\\u{1b}[31m\\u{202e}é");
+        for hidden in [
+            '\0',
+            '\u{7}',
+            '\n',
+            '\r',
+            '\t',
+            '\u{7f}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{2028}',
+            '\u{2066}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
+            assert_eq!(clean(&hidden.to_string()), hidden.escape_unicode().to_string());
+            let json = serde_json::to_string(&Value::String(hidden.into())).unwrap();
+            let shown = clean_json(&json);
+            assert!(shown.is_ascii() && !shown.contains(char::is_control), "{shown}");
+            assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), Value::String(hidden.into()));
+        }
+        assert_eq!(clean_json("{\n  \"é\": 1\n}"), "{\n  \"é\": 1\n}");
+        assert_eq!(page(["a\nerror: b", ""]), "a\\u{a}error: b\n\n");
+        assert_eq!(fold("a\rb", ""), ["a\\u{d}b"]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use super::distribution::Distribution;
 use crate::expiry::Expiry;
 use crate::policy::DateFormat;
-use crate::text::{clean, plural};
+use crate::text::plural;
 
 /// Returns warnings about suspicious dates. `sampled`: the counts are those of a sample.
 pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
-    let field = clean(&expiry.field);
+    let field = &expiry.field;
     let of_sample = if sampled { " of the sample" } else { "" };
     let documents = |n: u64| format!("{}{of_sample}", plural(n, "document"));
     let mut doubts = Vec::new();

@@ -101,12 +101,12 @@ Examples:
 /// Returns examples, followed by the exit codes.
 pub(super) fn with_exit_codes(examples: &str) -> String {
     let codes: Vec<String> =
-        exit::ALL.iter().map(|exit| fold(&format!("  {:<3}  {}", exit.code, exit.meaning), "       ")).collect();
+        exit::ALL.iter().flat_map(|exit| fold(&format!("  {:<3}  {}", exit.code, exit.meaning), "       ")).collect();
     let order = fold(
         "  When several apply: 3 before 5 before 4 before 6. A dry run and an audit report what a guard would refuse and exit 0.",
         "  ",
     );
-    format!("{examples}\nExit codes:\n{}\n{order}", codes.join("\n"))
+    format!("{examples}\nExit codes:\n{}\n{}", codes.join("\n"), order.join("\n"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::report::lines::cost;
 use crate::report::{RuleReport, Status};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
-use crate::text::{clean, count, plural};
+use crate::text::{clean, count, page, plural};
 
 /// Whether to ask: standard input is a terminal, and `--yes` is not given.
 pub(super) fn can_ask(yes: bool) -> bool {
@@ -28,7 +28,8 @@ pub(super) async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::
         let expired = rule.expired_count.map_or_else(|| "?".to_owned(), count);
         let whole = rule.document_count.map_or_else(|| "?".to_owned(), count);
         let cost = rule.estimated_request_units.map(|units| format!(", {}", cost(units, rule.estimated_seconds)));
-        format!("  {:<width$}  {expired:>13} of {whole:>13} documents{}", clean(&rule.namespace), cost.unwrap_or_default())
+        let namespace = clean(&rule.namespace);
+        format!("  {namespace:<width$}  {expired:>13} of {whole:>13} documents{}", cost.unwrap_or_default())
     });
     let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
     let question = format!("delete {} from {}?", plural(total, "document"), plural(ready.len() as u64, "collection"));
@@ -59,9 +60,6 @@ pub(super) async fn ask(stop: &Stop, lines: &[String], question: &str, nothing: 
 
 fn show(lines: &[String], question: &str) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
-    for line in lines {
-        writeln!(stderr, "{line}")?;
-    }
-    write!(stderr, "{question} [yes/no] ")?;
+    write!(stderr, "{}{} [yes/no] ", page(lines), clean(question))?;
     stderr.flush()
 }

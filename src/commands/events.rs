@@ -5,7 +5,7 @@ use tracing::{error, info, warn};
 use crate::log::RUN;
 use crate::plan::SweepRule;
 use crate::report::{self, Report, RuleReport, Status, Totals};
-use crate::text::{clean, plural};
+use crate::text::plural;
 
 /// Logs that a rule begins to delete.
 pub(super) fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
@@ -17,7 +17,7 @@ pub(super) fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {
         namespace,
         expiredCount = expired_count,
         "{}: sweeping",
-        clean(&namespace)
+        namespace
     );
 }
 
@@ -94,7 +94,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
 fn ended(rule: &RuleReport) -> String {
     let why = rule.why().map(|why| format!(" ({why})")).unwrap_or_default();
     let deleted = format!("{} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
-    format!("{}: {}{why}, {deleted}", clean(&rule.namespace), rule.status)
+    format!("{}: {}{why}, {deleted}", rule.namespace, rule.status)
 }
 
 /// Logs that a run has ended, with its exit code.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::load::{self, Uri};
 use super::outputs::{self, Output};
@@ -106,7 +106,10 @@ impl Reloadable {
                 let Policy { path, sha256, .. } = &self.policy;
                 info!(target: log::PROGRESS, "policy {path} read again (sha256 {})", &sha256[..12]);
             }
-            Err(failure) => error!("{failure}\nthe runs keep using the previous policy"),
+            Err(failure) => {
+                let Failure { message, .. } = &failure;
+                log::error_with(&format!("{message}; the runs keep using the previous policy"), None, &failure.below());
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::policy::answer::Answer;
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted};
 use crate::server::{Deployment, connect};
-use crate::text::{clean, count, fold, plural};
+use crate::text::{clean, count, fold, page, plural};
 
 /// Time after which the questions begin without a look at the deployment.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
         say(&format!(
             "The server already deletes there, {} after `{}`. `sweeper import` writes a policy from all such settings.",
             duration::format(i64::from(*seconds)),
-            clean(field)
+            field
         ))?;
     }
 
@@ -121,7 +121,7 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
         let kind = if matches!(collection.kind, CollectionKind::TimeSeries(_)) { "bucket" } else { "document" };
-        let ttl = existing_ttl(collection).map(|(field, _)| format!(", TTL on {}", clean(&field))).unwrap_or_default();
+        let ttl = existing_ttl(collection).map(|(field, _)| format!(", TTL on {field}")).unwrap_or_default();
         let name = clean(&collection.namespace.to_string());
         say(&format!("{:>3}  {name:<width$}  {}{ttl}", index + 1, plural(*documents, kind)))?;
     }
@@ -171,7 +171,7 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
             Answer::Field.check(answer)?;
             if !fields.is_empty() {
                 // Documents without the field never expire, but it may still be the right one.
-                say(&format!("(none of the documents looked at has a date in `{}`)", clean(answer)))
+                say(&format!("(none of the documents looked at has a date in `{}`)", answer))
                     .map_err(|cause| cause.to_string())?;
             }
             return Ok((answer.to_owned(), None));
@@ -215,9 +215,9 @@ fn numbered<'a, T>(answer: &str, shown: &'a [T]) -> Option<&'a T> {
 /// Asks until the answer is accepted; an empty answer stands for the default, if there is one.
 fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<T> {
     loop {
-        let shown = default.map(|default| format!(" [{}]", clean(default))).unwrap_or_default();
+        let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
         let mut stderr = io::stderr().lock();
-        write!(stderr, "{question}{shown}: ")?;
+        write!(stderr, "{}: ", clean(&format!("{question}{shown}")))?;
         stderr.flush()?;
         drop(stderr);
         let mut answer = String::new();
@@ -238,5 +238,5 @@ fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result
 
 fn say(line: &str) -> io::Result<()> {
     let indent = if line.starts_with("  ") { "     " } else { "" };
-    writeln!(io::stderr().lock(), "{}", fold(line, indent))
+    write!(io::stderr().lock(), "{}", page(fold(line, indent)))
 }

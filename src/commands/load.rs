@@ -6,7 +6,7 @@ use crate::cli::Common;
 use crate::failure::Failure;
 use crate::flavor::Flavor;
 use crate::policy::parse::MAX_BYTES;
-use crate::policy::{Policy, parse};
+use crate::policy::{Expect, Policy, parse};
 use crate::secrets;
 
 /// The connection string of a command, if there is one.
@@ -45,7 +45,7 @@ pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
     })?;
     let given = options.uri.clone().filter(|uri| !uri.is_empty());
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
-        .map_err(|invalid| Failure::usage(invalid.to_string()))?;
+        .map_err(|invalid| Failure::usage(invalid.head()).details(invalid.lines()))?;
     for variable in policy.rules.iter().flat_map(|rule| &rule.variables) {
         secrets::withhold(&variable.text, &variable.written);
     }
@@ -64,6 +64,16 @@ pub(super) fn connection(options: &Common) -> Result<(String, Option<Flavor>), F
     }
     let (policy, uri) = load(options)?;
     Ok((uri.require()?.to_owned(), policy.connection.flavor))
+}
+
+/// Does the same as [`connection`] for a command that writes, and also returns the deployments that the policy expects: a policy that is there is read
+/// even if the connection string comes from the command line.
+pub(super) fn target(options: &Common) -> Result<(String, Option<Flavor>, Expect), Failure> {
+    if options.policy.as_os_str() != "-" && !options.policy.exists() {
+        return connection(options).map(|(uri, flavor)| (uri, flavor, Expect::default()));
+    }
+    let (policy, uri) = load(options)?;
+    Ok((uri.require()?.to_owned(), policy.connection.flavor, policy.connection.expect))
 }
 
 /// Reads the text of the policy, but at most one byte more than a policy may have, which is enough to tell that the text is too long.

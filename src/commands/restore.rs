@@ -18,11 +18,11 @@ use crate::instant::millis;
 use crate::policy::namespace::{Namespace, NamespacePattern};
 use crate::policy::only::Only;
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
-use crate::report::{Format, SCHEMA_VERSION};
+use crate::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::server::insert::{self, Present, Put};
 use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
-use crate::text::{clean, plural};
+use crate::text::plural;
 
 /// Maximum number of documents that are looked up and inserted at a time, and their maximum size together.
 type MaxChunk = (usize, usize);
@@ -45,13 +45,16 @@ struct Part {
 pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
     let output = SingleOutput::with_format(options, "restore", &[Format::Table, Format::Json])?;
-    let (uri, flavor) = load::connection(options)?;
+    let (uri, flavor, expect) = load::target(options)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args)).await?;
     let deployment = stop.or_fail("nothing was inserted", connect::connect(&uri, flavor, id)).await?;
+    if let Some(why) = deployment.facts.unexpected(&expect) {
+        return Err(Failure::cannot_run(format!("{why}; nothing was inserted")).exit_code(exit::REFUSED).into());
+    }
     if !args.dry_run && confirm::can_ask(args.yes) {
-        ask(&stop, &parts).await?;
+        ask(&stop, &deployment, &parts).await?;
     }
     let mut namespaces = Vec::new();
     for part in parts {
@@ -74,12 +77,14 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     }
     let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
     let of_rules = if namespaces.iter().any(failed) { exit::RULE_FAILED } else { exit::DONE };
+    let server = ServerReport::from(&deployment.facts);
     deployment.close().await;
     let report = RestoreReport {
         schema_version: SCHEMA_VERSION,
         command: "restore",
         dry_run: args.dry_run,
         archive: args.archive.display().to_string(),
+        server,
         run_id: stored.run_id,
         complete: stored.complete,
         duration_ms: millis(begun.elapsed()),
@@ -130,8 +135,7 @@ fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespac
         let begins = |namespace: &Namespace| text.strip_prefix(&namespace.to_string())?.strip_prefix('=').map(str::to_owned);
         let known = stored.files.iter().find_map(|file| Some((file.namespace.clone(), begins(&file.namespace)?)));
         let Some((from, to)) = known else {
-            let names: Vec<String> =
-                stored.files.iter().map(|file| format!("`{}`", clean(&file.namespace.to_string()))).collect();
+            let names: Vec<String> = stored.files.iter().map(|file| format!("`{}`", file.namespace)).collect();
             return Err(wrong(format!("expected FROM=TO with a namespace of the archive: {}", names.join(", "))));
         };
         let to = NamespacePattern::parse(&to).map_err(wrong)?;
@@ -143,12 +147,12 @@ fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespac
     args.namespace.iter().map(read).collect()
 }
 
-async fn ask(stop: &Stop, parts: &[Part]) -> anyhow::Result<()> {
-    let lines =
-        parts.iter().map(|part| format!("  {}: {}", clean(&part.to.to_string()), plural(part.file.documents, "document")));
+async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Result<()> {
+    let lines = parts.iter().map(|part| format!("  {}: {}", part.to, plural(part.file.documents, "document")));
     let total: u64 = parts.iter().map(|part| part.file.documents).sum();
     let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
-    let question = format!("insert what is missing of {documents} into {collections}?");
+    let hosts = deployment.facts.hosts.join(", ");
+    let question = format!("insert what is missing of {documents} into {collections} of {hosts}?");
     confirm::ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was inserted").await
 }
 

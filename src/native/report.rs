@@ -11,7 +11,7 @@ use crate::exit;
 use crate::facts::{NativeTtl, Scope};
 use crate::instant::Instant;
 use crate::report::{PolicyReport, SCHEMA_VERSION, ServerReport};
-use crate::text::{clean, count, plural};
+use crate::text::{clean, count, page, plural};
 
 /// Report of `sweeper native diff` or `native apply`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -178,16 +178,15 @@ fn is_left(row: &Row, rows: &[Row]) -> bool {
 pub fn to_text(report: &NativeReport) -> String {
     let mut lines = rows(&report.rows);
     lines.push(summary(report));
-    lines.push(String::new());
-    lines.join("\n")
+    page(lines)
 }
 
 /// Renders rows as lines, each with its change below it.
 pub fn rows(rows: &[Row]) -> Vec<String> {
     let width = rows.iter().map(|row| clean(&row.namespace).chars().count()).max().unwrap_or(0);
     let line = |row: &Row| {
-        let first = format!("{:<10}  {:<width$}  {}", row.state, clean(&row.namespace), clean(&said(row)));
-        let below = row.change.iter().flat_map(|change| changed(row, change)).map(|line| format!("{:<10}  {}", "", clean(&line)));
+        let first = format!("{:<10}  {:<width$}  {}", row.state, clean(&row.namespace), said(row));
+        let below = row.change.iter().flat_map(|change| changed(row, change)).map(|line| format!("{:<10}  {line}", ""));
         std::iter::once(first).chain(below).collect::<Vec<_>>()
     };
     rows.iter().flat_map(line).collect()
@@ -251,14 +250,7 @@ pub fn summary(report: &NativeReport) -> String {
         parts.push(if report.dry_run { "nothing was changed (dry run)" } else { "nothing was changed" }.to_owned());
     }
     let server = &report.server;
-    format!(
-        "{} on {} {} {}: {}",
-        clean(&report.policy.path),
-        server.flavor,
-        clean(&server.version),
-        server.topology,
-        parts.join("; ")
-    )
+    format!("{} on {} {} {}: {}", report.policy.path, server.flavor, server.version, server.topology, parts.join("; "))
 }
 
 fn counted(rows: &[Row], word: &str, is_meant: impl Fn(&Row) -> bool) -> Option<String> {

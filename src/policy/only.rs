@@ -3,7 +3,6 @@
 use super::namespace::{Namespace, glob};
 use super::problem::nearest;
 use super::{Policy, Rule};
-use crate::text::clean;
 
 /// The patterns of `--only`; without any, everything is selected.
 pub struct Only<'a>(pub &'a [String]);
@@ -36,7 +35,7 @@ impl Only<'_> {
 
     /// Makes the error of a run for which nothing is selected.
     pub fn nothing_selected(&self, policy: &Policy) -> NothingSelected {
-        let shown: Vec<String> = policy.rules.iter().take(MAX_SHOWN).map(|rule| format!("`{}`", clean(&rule.name))).collect();
+        let shown: Vec<String> = policy.rules.iter().take(MAX_SHOWN).map(|rule| format!("`{}`", rule.name)).collect();
         let more = match policy.rules.len().saturating_sub(MAX_SHOWN) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -45,7 +44,7 @@ impl Only<'_> {
         let meant = self.0.iter().find_map(|pattern| meant(pattern, policy));
         NothingSelected {
             message: format!("--only {}: no rule or namespace matches; nothing was deleted", self.0.join(" --only ")),
-            hint: meant.map_or(rules.clone(), |name| format!("--only '{}'? {rules}", clean(&name))),
+            hint: meant.map_or(rules.clone(), |name| format!("--only '{name}'? {rules}")),
         }
     }
 

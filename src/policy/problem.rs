@@ -54,17 +54,27 @@ impl PolicyError {
 
 impl std::error::Error for PolicyError {}
 
+impl PolicyError {
+    /// Returns the number of problems in words.
+    pub fn head(&self) -> String {
+        let count = self.problems.len();
+        format!("invalid policy `{}`: {count} problem{}; nothing was contacted", self.path, if count == 1 { "" } else { "s" })
+    }
+
+    /// Returns the problems with their places, one per line.
+    pub fn lines(&self) -> Vec<String> {
+        let lines = self.problems.iter().map(|(place, message)| match place {
+            Some(Place { line, column }) => format!("{}:{line}:{column}: {message}", self.path),
+            None => format!("{}: {message}", self.path),
+        });
+        lines.collect()
+    }
+}
+
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let count = self.problems.len();
-        write!(f, "invalid policy `{}`: {count} problem{}; nothing was contacted", self.path, if count == 1 { "" } else { "s" })?;
-        for (place, message) in &self.problems {
-            match place {
-                Some(Place { line, column }) => write!(f, "\n  {}:{line}:{column}: {message}", self.path)?,
-                None => write!(f, "\n  {}: {message}", self.path)?,
-            }
-        }
-        Ok(())
+        f.write_str(&self.head())?;
+        self.lines().iter().try_for_each(|line| write!(f, "\n  {line}"))
     }
 }
 

@@ -6,7 +6,7 @@ use super::ages;
 use super::{Report, RuleReport};
 use crate::audit::figures::{AgeRange, AuditReport, Sample};
 use crate::text::percent;
-use crate::text::{self, bytes, clean, count, plural};
+use crate::text::{self, bytes, count, plural};
 
 /// Maximum length of a bar in characters.
 const MAX_BAR: u64 = 26;
@@ -59,19 +59,20 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
             plural(examined.returned, "document")
         )
     }));
-    let mut lines: Vec<String> = lines.iter().map(|line| fold(&clean(line), indent)).collect();
+    let mut lines: Vec<String> = lines.iter().flat_map(|line| fold(line, indent)).collect();
     // A command stays in one line, so that it can be pasted.
     if let Some(command) = &audit.create_index {
-        lines.extend([format!("{indent}index that would help:"), format!("{indent}  {}", clean(command))]);
+        lines.extend([format!("{indent}index that would help:"), format!("{indent}  {command}")]);
     }
     lines.extend(
         audit
             .native_comparison
             .as_ref()
-            .map(|native| fold(&format!("native TTL: {}: {}", native.state, clean(&native.detail)), indent)),
+            .map(|native| fold(&format!("native TTL: {}: {}", native.state, native.detail), indent))
+            .unwrap_or_default(),
     );
     let troubles = audit.native_troubles.iter().flatten();
-    lines.extend(troubles.map(|trouble| fold(&format!("native TTL does nothing: {}", clean(&trouble.words())), indent)));
+    lines.extend(troubles.flat_map(|trouble| fold(&format!("native TTL does nothing: {}", trouble.words()), indent)));
     lines
 }
 
@@ -135,7 +136,7 @@ fn id(id: &Value) -> String {
 }
 
 /// Indents a line and breaks it between words; rows of a table, which are short, stay as they are.
-fn fold(line: &str, indent: &str) -> String {
+fn fold(line: &str, indent: &str) -> Vec<String> {
     let own = &line[..line.len() - line.trim_start().len()];
     text::fold(&format!("{indent}{line}"), &format!("{indent}{own}  "))
 }

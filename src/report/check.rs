@@ -20,28 +20,37 @@ pub fn render(report: &Report, colored: bool) -> String {
         let (word, tone) = verdict(rule);
         let name = clean(&rule.name);
         let facts = facts(rule).join(", ");
-        // Only the word is painted, and before the fold: escapes have no width.
-        let word = format!("{}{:pad$}", paint(&word, tone, colored), "", pad = 9 - word.len());
-        if width(rule) <= widest && !facts.is_empty() {
-            let line = fold(&format!("{INDENT}{name:<widest$}  {facts}"), INDENT);
-            lines.push(format!("{word}{}", line.trim_start()));
+        let mut below_word = if width(rule) <= widest && !facts.is_empty() {
+            below(&format!("{name:<widest$}  {facts}"))
         } else {
-            lines.push(format!("{word}{}", below(&name).trim_start()));
-            lines.extend(Some(facts).filter(|facts| !facts.is_empty()).map(|facts| below(&facts)));
+            let facts = Some(facts).filter(|facts| !facts.is_empty());
+            below(&name).into_iter().chain(facts.iter().flat_map(|facts| below(facts))).collect()
+        };
+        // Only the word is painted, and after the fold: escapes have no width.
+        if let Some(first) = below_word.first_mut() {
+            first.replace_range(
+                ..INDENT.len(),
+                &format!("{}{:pad$}", paint(&word, tone, colored), "", pad = INDENT.len() - word.len()),
+            );
         }
+        lines.extend(below_word);
         // Its warning names the namespace as well.
         let is_said = rule.reason == Some(Reason::Skip(SkipReason::NoSuchNamespace)) && !rule.warnings.is_empty();
-        lines.extend(rule.why().filter(|_| !is_said).map(|why| paint(&below(&clean(&why)), tone, colored)));
-        let warnings = rule.warnings.iter().map(|warning| below(&format!("warning: {}", clean(warning))));
-        lines.extend(warnings.map(|warning| paint(&warning, Tone::Warning, colored)));
+        let why = rule.why().filter(|_| !is_said);
+        lines.extend(why.iter().flat_map(|why| below(why)).map(|line| paint(&line, tone, colored)));
+        let warnings = rule.warnings.iter().flat_map(|warning| below(&format!("warning: {warning}")));
+        lines.extend(warnings.map(|line| paint(&line, Tone::Warning, colored)));
     }
     let untested = report.server.as_ref().and_then(|server| server.untested.as_ref());
-    lines.extend(untested.map(|why| paint(&below(&format!("warning: {}", clean(why))), Tone::Warning, colored)));
-    let line = last(report);
-    format!("{}\n\n{}\n", lines.join("\n"), fold(&line, "  "))
+    let untested = untested.iter().flat_map(|why| below(&format!("warning: {why}")));
+    lines.extend(untested.map(|line| paint(&line, Tone::Warning, colored)));
+    lines.push(String::new());
+    lines.extend(fold(&last(report), "  "));
+    lines.join("\n") + "\n"
 }
 
-fn below(text: &str) -> String {
+/// Returns a text as lines below the names, safe to print.
+fn below(text: &str) -> Vec<String> {
     fold(&format!("{INDENT}{text}"), INDENT)
 }
 
@@ -62,11 +71,11 @@ fn facts(rule: &RuleReport) -> Vec<String> {
         plural(documents, noun)
     });
     let index = match (&rule.index, rule.strategy) {
-        (Some(index), _) => Some(format!("index {}", clean(index))),
+        (Some(index), _) => Some(format!("index {index}")),
         (None, Some(Strategy::Buckets) | None) => None,
         (None, Some(_)) => Some("no index: goes through the collection".to_owned()),
     };
-    namespace.map(|namespace| clean(namespace)).into_iter().chain(documents).chain(index).collect()
+    namespace.cloned().into_iter().chain(documents).chain(index).collect()
 }
 
 fn last(report: &Report) -> String {
@@ -82,8 +91,8 @@ fn last(report: &Report) -> String {
             let parts = [(ready, "ready to sweep"), (bad, "would not run"), (skipped, "skipped")];
             let parts: Vec<String> =
                 parts.iter().filter(|(number, _)| *number > 0).map(|(number, word)| format!("{number} {word}")).collect();
-            format!("{of_rules} on {} {} {}: {}", server.flavor, clean(&server.version), server.topology, parts.join(", "))
+            format!("{of_rules} on {} {} {}: {}", server.flavor, server.version, server.topology, parts.join(", "))
         }
     };
-    format!("{}: {said}", clean(&report.policy.path))
+    format!("{}: {said}", report.policy.path)
 }

@@ -198,9 +198,18 @@ fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
 /// Renders CSV; all rows must have as many cells as the head.
 pub(super) fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let wrote = writer.write_record(head).and_then(|()| rows.try_for_each(|row| writer.write_record(row)));
+    let mut write = |row: Vec<String>| writer.write_record(row.into_iter().map(harmless));
+    let wrote = write(head.map(str::to_owned).collect()).and_then(|()| rows.try_for_each(write));
     wrote.expect("records of one length go to memory");
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
+}
+
+/// Puts a `'` before a cell that a spreadsheet would calculate (OWASP, "CSV Injection"): names of collections and indexes come from whoever may create
+/// them. Numbers stay as they are.
+fn harmless(cell: String) -> String {
+    let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
+    let is_number = cell.starts_with(['+', '-']) && cell.contains(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();
+    if is_formula && !is_number { format!("'{cell}") } else { cell }
 }
 
 /// Returns the cell of a value; it is empty if the value was not measured.
@@ -211,4 +220,30 @@ pub(super) fn known(value: Option<impl Display>) -> String {
 /// Returns the cell of a list: `key=value; key=value`.
 fn list<T>(items: impl IntoIterator<Item = T>, cell: impl Fn(T) -> String) -> String {
     items.into_iter().map(cell).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_is_a_formula_and_numbers_stay_numbers() {
+        for (cell, shown) in [
+            ("=1+cmd|' /C calc'!A0", "'=1+cmd|' /C calc'!A0"),
+            ("@SUM(1)", "'@SUM(1)"),
+            ("+1+2", "'+1+2"),
+            ("-1+2", "'-1+2"),
+            ("-inf", "'-inf"),
+            ("\t=1", "'\t=1"),
+            ("＝1", "'＝1"),
+            ("-1", "-1"),
+            ("-1.5e3", "-1.5e3"),
+            ("a=b", "a=b"),
+            ("", ""),
+        ] {
+            assert_eq!(harmless(cell.into()), shown);
+        }
+        let text = lines(["n", "m"].into_iter(), [vec!["\r=1,2".to_owned(), "-1".to_owned()]].into_iter());
+        assert_eq!(text, "n,m\n\"'\r=1,2\",-1\n");
+    }
 }

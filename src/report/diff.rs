@@ -9,7 +9,7 @@ use super::table::align;
 use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, Totals};
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
-use crate::text::{clean, count, fold};
+use crate::text::{count, fold, page};
 
 /// Comparison of two reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -264,7 +264,7 @@ pub fn to_text(diff: &Diff) -> String {
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {
         let as_of = side.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string());
-        lines.push(format!("{word} {}: as of {as_of}, run {}", clean(&side.path), side.run_id));
+        lines.push(format!("{word} {}: as of {as_of}, run {}", side.path, side.run_id));
     }
     let rows: Vec<[String; 2]> = diff.changes.iter().map(|change| [change.key.clone(), changed(change)]).collect();
     let mut title = None;
@@ -275,20 +275,19 @@ pub fn to_text(diff: &Diff) -> String {
             lines.push(of_change.clone().unwrap_or_default());
             title = of_change;
         }
-        lines.push(fold(&format!("  {line}"), "    "));
+        lines.extend(fold(&format!("  {line}"), "    "));
     }
     if diff.changes.is_empty() {
         lines.push(String::new());
         lines.push("nothing changed".to_owned());
     }
-    lines.push(String::new());
-    lines.join("\n")
+    page(lines)
 }
 
 fn titled(change: &ValueChange) -> String {
     match (&change.rule, &change.namespace) {
-        (Some(rule), Some(namespace)) if rule != namespace => format!("{} {}", clean(rule), clean(namespace)),
-        (Some(rule), _) => clean(rule),
+        (Some(rule), Some(namespace)) if rule != namespace => format!("{rule} {namespace}"),
+        (Some(rule), _) => rule.clone(),
         (None, _) => "the run".to_owned(),
     }
 }
@@ -303,8 +302,8 @@ fn shown(change: &ValueChange, value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if change.key == "policy.sha256" => text.chars().take(12).collect(),
-        Value::String(text) => clean(text),
+        Value::String(text) => text.clone(),
         Value::Number(number) => number.as_u64().map_or_else(|| number.to_string(), count),
-        other => clean(&other.to_string()),
+        other => other.to_string(),
     }
 }

@@ -6,11 +6,12 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
+use crate::text::clean_json;
+
 /// Returns a value as indented JSON; the text ends with a newline.
 pub fn render(report: &impl Serialize) -> String {
-    let mut text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
-    text.push('\n');
-    text
+    let text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
+    clean_json(&text) + "\n"
 }
 
 /// Returns the schema of the JSON that sweeper writes for a type; the text ends with a newline.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{PausedMs, Report, ReportCommand, RuleReport, Status, Strategy};
 use crate::plan::Reason;
-use crate::text::{bytes, clean, count, duration, plural};
+use crate::text::{bytes, count, duration, plural};
 
 /// Heads of the columns.
 pub(super) const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
@@ -33,15 +33,15 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     let mut lines =
         vec![format!("sweeper {mode}, as of {}", report.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string()))];
     if let Some(server) = &report.server {
-        let name = server.name.as_deref().map(|name| format!(" {}", clean(name))).unwrap_or_default();
-        lines.push(format!("server {} {}, {}{name}", server.flavor, clean(&server.version), server.topology));
+        let name = server.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+        lines.push(format!("server {} {}, {}{name}", server.flavor, server.version, server.topology));
         if server.flavor != "mongodb" {
             lines.push(format!("recognised by {}", server.recognised_by));
         }
-        lines.extend(server.untested.as_ref().map(|why| format!("untested: {}", clean(why))));
+        lines.extend(server.untested.as_ref().map(|why| format!("untested: {why}")));
     }
     let sha256 = &report.policy.sha256;
-    lines.push(format!("policy {} (sha256 {})", clean(&report.policy.path), &sha256[..sha256.len().min(12)]));
+    lines.push(format!("policy {} (sha256 {})", report.policy.path, &sha256[..sha256.len().min(12)]));
     lines.push(format!("run {}", report.run_id));
     lines
 }
@@ -83,11 +83,7 @@ pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
 /// Returns the rule's name, with the namespace if several namespaces share the rule.
 pub(super) fn title(report: &Report, rule: &RuleReport) -> String {
     let shared = report.rules.iter().filter(|other| other.name == rule.name).nth(1).is_some();
-    if shared && rule.name != rule.namespace {
-        format!("{} {}", clean(&rule.name), clean(&rule.namespace))
-    } else {
-        clean(&rule.name)
-    }
+    if shared && rule.name != rule.namespace { format!("{} {}", rule.name, rule.namespace) } else { rule.name.clone() }
 }
 
 /// Returns the notes below the rows: the facts about each rule, its warnings and its errors.
@@ -105,7 +101,7 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
         }
         for warning in &rule.warnings {
-            notes.push((Tone::Warning, format!("{title}: {}", clean(warning))));
+            notes.push((Tone::Warning, format!("{title}: {warning}")));
         }
         let tone = match rule.status {
             Status::Failed => Tone::Error,
@@ -113,7 +109,7 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
             Status::Complete | Status::Skipped => Tone::Plain,
         };
         if let (Some(why), true) = (rule.why(), rule.status != Status::Skipped) {
-            notes.push((tone, format!("{title}: {}: {}", rule.status, clean(&why))));
+            notes.push((tone, format!("{title}: {}: {why}", rule.status)));
         }
         if rule.uncertain {
             notes.push((
@@ -178,14 +174,14 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         oldest_remaining: _,
         native_ttl: _,
     } = rule;
-    let namespace = Some(clean(namespace)).filter(|namespace| !title.ends_with(namespace.as_str()));
-    let what: Vec<String> = namespace.into_iter().chain(field.as_deref().map(clean)).collect();
+    let namespace = Some(namespace.as_str()).filter(|namespace| !title.ends_with(namespace));
+    let what: Vec<&str> = namespace.into_iter().chain(field.as_deref()).collect();
     let mut facts = vec![what.join(" ")];
     if let Some(threshold) = threshold {
         facts.push(format!("at or before {threshold}"));
     }
     if let Some(ttl_field) = ttl_field {
-        facts.push(format!("or by its own `{}`", clean(ttl_field)));
+        facts.push(format!("or by its own `{ttl_field}`"));
     }
     if let Some(oldest) = oldest_expired {
         facts.push(format!("oldest {oldest}"));
@@ -197,7 +193,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         facts.push(plural(measurements, "measurement"));
     }
     facts.push(match (index, strategy) {
-        (Some(index), _) => format!("index {}", clean(index)),
+        (Some(index), _) => format!("index {index}"),
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
         (None, _) => "collection scan".to_owned(),
     });
@@ -205,8 +201,8 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         facts.push(plural(*batches, "delete command"));
     }
     match (archive, *archived_count) {
-        (Some(path), Some(number)) => facts.push(format!("{} archived in {}", plural(number, "document"), clean(path))),
-        (Some(path), None) => facts.push(format!("archives to {}", clean(path))),
+        (Some(path), Some(number)) => facts.push(format!("{} archived in {path}", plural(number, "document"))),
+        (Some(path), None) => facts.push(format!("archives to {path}")),
         (None, _) => {}
     }
     if let Some(units) = *estimated_request_units {

@@ -3,6 +3,7 @@
 use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title};
 use super::table::prefix;
 use super::{Report, ReportCommand, audit_text};
+use crate::text::clean;
 
 pub(super) fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
@@ -21,7 +22,7 @@ pub(super) fn render(report: &Report) -> String {
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
         // Indented code: text from outside cannot end it, because it contains no line breaks.
-        lines.extend(audit_text::section(rule, audit, "    "));
+        lines.extend(audit_text::section(rule, audit, "    ").iter().map(|line| clean(line)));
         lines.push(String::new());
     }
     if report.command == ReportCommand::Audit {
@@ -32,9 +33,9 @@ pub(super) fn render(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// Escapes the characters that have a meaning in Markdown or HTML, except those in plain names and numbers.
+/// Makes a line safe to print, and escapes the characters that have a meaning in Markdown or HTML, except those in plain names and numbers.
 pub(super) fn escape(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+    clean(text).chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),

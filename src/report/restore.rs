@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::text::{clean, count, duration, fold, plural};
+use super::ServerReport;
+use crate::text::{count, duration, fold, page, plural};
 
 /// Report of one restore.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -13,6 +14,8 @@ pub struct RestoreReport {
     pub command: &'static str,
     pub dry_run: bool,
     pub archive: String,
+    /// The deployment that the documents are inserted into.
+    pub server: ServerReport,
     /// Id of the run that wrote the archive.
     pub run_id: String,
     /// Whether that run has ended; false if it was cut off.
@@ -51,14 +54,15 @@ pub struct NamespaceReport {
 /// Renders the report as text; it ends with a newline.
 pub fn render(report: &RestoreReport) -> String {
     let mut lines = vec![
-        format!("sweeper restore of {}{}", clean(&report.archive), if report.dry_run { ", dry run" } else { "" }),
-        format!("written by run {}", clean(&report.run_id)),
+        format!("sweeper restore of {}{}", report.archive, if report.dry_run { ", dry run" } else { "" }),
+        format!("written by run {}", report.run_id),
+        format!("into {} {} at {}", report.server.flavor, report.server.version, report.server.hosts.join(", ")),
         String::new(),
     ];
     for namespace in &report.namespaces {
-        let mut title = clean(&namespace.namespace);
+        let mut title = namespace.namespace.clone();
         if namespace.to != namespace.namespace {
-            title = format!("{title} to {}", clean(&namespace.to));
+            title = format!("{title} to {}", namespace.to);
         }
         lines.push(format!("{title}: {} in the archive", plural(namespace.document_count, "document")));
         let would = if report.dry_run { "would be " } else { "" };
@@ -75,25 +79,24 @@ pub fn render(report: &RestoreReport) -> String {
             }
         }
         if let Some(error) = &namespace.error {
-            lines.push(format!("error: {title}: {}", clean(error)));
+            lines.push(format!("error: {title}: {error}"));
         }
     }
     lines.push(String::new());
-    lines.extend(report.warnings.iter().map(|warning| fold(&format!("warning: {}", clean(warning)), "  ")));
+    lines.extend(report.warnings.iter().flat_map(|warning| fold(&format!("warning: {warning}"), "  ")));
     lines.push(ended(report));
-    lines.push(String::new());
-    lines.join("\n")
+    page(lines)
 }
 
 /// Returns the outcome of a restore in one line: the first error, or the documents that were inserted.
 pub fn summary(report: &RestoreReport) -> String {
     let first = report.namespaces.iter().find_map(|namespace| Some((&namespace.to, namespace.error.as_ref()?)));
     let what = match first {
-        Some((to, why)) => format!("{}: {}", clean(to), clean(why)),
+        Some((to, why)) => format!("{to}: {why}"),
         None if report.namespaces.iter().any(|namespace| namespace.conflict_count > 0) => "documents in conflict".to_owned(),
         None => ended(report),
     };
-    format!("restoring `{}`: {what}", clean(&report.archive))
+    format!("restoring `{}`: {what}", report.archive)
 }
 
 fn ended(report: &RestoreReport) -> String {

@@ -104,6 +104,7 @@ mod report {
     mod formats;
     mod history;
     mod history_shown;
+    mod hostile_names;
     mod html;
     mod html_hostile;
     mod metrics;

@@ -5,7 +5,7 @@ use crate::report::csv::{known, lines};
 use crate::report::markdown::escape;
 use crate::report::table::align;
 use crate::report::{Format, json};
-use crate::text::{clean, compact, count, duration, fold, plural};
+use crate::text::{compact, count, duration, fold, page, plural};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 
@@ -28,18 +28,17 @@ pub fn render(history: &History, format: Format, unicode: bool) -> String {
 
 fn table(history: &History, unicode: bool) -> String {
     if history.runs.is_empty() {
-        return format!("no run is recorded in {}\n", clean(&history.collection));
+        return page([format!("no run is recorded in {}", history.collection)]);
     }
     let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(history.runs.iter().map(cells));
     let lines = align(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column));
-    let below = summary(history, unicode).into_iter().map(|line| fold(&line, "  "));
-    let mut out = format!("runs in {}, the newest first\n\n", clean(&history.collection));
-    out.extend(lines.into_iter().chain([String::new()]).chain(below).map(|line| line + "\n"));
-    out
+    let below = summary(history, unicode).into_iter().flat_map(|line| fold(&line, "  "));
+    let head = [format!("runs in {}, the newest first", history.collection), String::new()];
+    page(head.into_iter().chain(lines).chain([String::new()]).chain(below))
 }
 
 fn markdown(history: &History) -> String {
-    let mut lines = vec![format!("Runs in {}, the newest first  ", escape(&clean(&history.collection))), String::new()];
+    let mut lines = vec![format!("Runs in {}, the newest first  ", escape(&history.collection)), String::new()];
     lines.push(format!("| {} |", COLUMNS.join(" | ")));
     let rule: Vec<&str> = (0..COLUMNS.len()).map(|index| if WORDS.contains(&index) { "---" } else { "---:" }).collect();
     lines.push(format!("| {} |", rule.join(" | ")));
@@ -56,7 +55,7 @@ fn cells(run: &RecordedRun) -> [String; 8] {
     [
         run.started_at.minute(),
         run.exit_code.to_string(),
-        clean(&run.status),
+        run.status.clone(),
         compact(run.deleted_count),
         number(run.expired_count),
         duration(run.duration_ms),
@@ -94,7 +93,7 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
         lines.push(format!("{} of {} did not end with 0", bad, plural(history.runs.len() as u64, "run")));
     }
     let errors = history.runs.iter().filter_map(|run| Some((run, run.error.as_ref()?)));
-    lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), clean(why))));
+    lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), why)));
     lines
 }
 

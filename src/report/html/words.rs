@@ -78,7 +78,7 @@ pub(super) fn link(report: &Report, index: usize) -> Markup {
 
 /// Returns the rule's name, with its namespace if others share the name.
 pub(super) fn rule_name(report: &Report, index: usize) -> Markup {
-    html! { bdi { (lines::title(report, &report.rules[index])) } }
+    name(&lines::title(report, &report.rules[index]))
 }
 
 /// Whether the run was one that deletes.

@@ -223,3 +223,25 @@ async fn collections_that_would_drop_or_change_documents_take_none() {
 }
 
 on_servers!(what_is_there_is_kept_and_said_and_replaced_only_on_demand, namespaces_are_selected_and_moved);
+
+#[tokio::test]
+async fn another_deployment_than_the_policy_expects_gets_no_document() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    let rules =
+        format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", directory(&case).display());
+    assert_eq!(case.run(&rules, &["sweep"]).await.code, Some(0));
+    let run = archive(&directory(&case));
+    // The connection string comes from the command line, as in a restore that reads no policy.
+    for expect in ["{replicaSet: other}", "{hosts: ['db1.example.com:27017']}"] {
+        let ran = case.run(&format!("{rules}connection: {{expect: {expect}}}\n"), &["restore", run.to_str().unwrap()]).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), ""), "{ran:?}");
+        assert!(ran.stderr.contains("the policy expects") && ran.stderr.contains("nothing was inserted"), "{ran:?}");
+        assert_eq!(case.ids("c").await, id_set::<i32>([]));
+    }
+    let ran = case.run(&rules, &["restore", run.to_str().unwrap()]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let host = case.uri.trim_start_matches("mongodb://").split(['/', '?']).next().unwrap();
+    assert!(ran.stdout.contains(&format!(" at {host}\n")), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set(0..3));
+}

@@ -206,7 +206,8 @@ async fn every_format_shows_the_same_figures_within_80_columns() {
             "samples",
             listed("samples", &|sample| format!("{}={} ({})", sample["id"], text(&sample["date"]), text(&sample["why"]))),
         ),
-        ("ageHistogram", listed("ageHistogram", &age)),
+        // It begins with the age of a date in the future, which a spreadsheet must not take for a formula.
+        ("ageHistogram", format!("'{}", listed("ageHistogram", &age))),
     ] {
         assert_eq!(cell(key), expected, "{key}");
     }
