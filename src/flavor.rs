@@ -82,6 +82,9 @@ impl Flavor {
                 delete_hints: wire_version >= 9,
                 comments: wire_version >= 9,
                 collations: true,
+                // `$$NOW` came with 4.2, the oldest version that the driver speaks to.
+                delete_clocks: true,
+                delete_time_limits: true,
                 // `$bsonSize` came with 4.4.
                 exact_states: wire_version >= 9,
                 sorts: true,
@@ -104,13 +107,15 @@ impl Flavor {
                 default_batch: 2000,
                 largest_batch: 100_000,
             },
-            // Not documented: hints, collations, `$expr` and comments in deletes. Sorts fail on most fields, and cursors end
+            // Not documented: hints, collations, `$expr`, `maxTimeMS` and comments in deletes. Sorts fail on most fields, and cursors end
             // without notice.
             Flavor::CosmosRu => Capabilities {
                 read_hints: false,
                 delete_hints: false,
                 comments: false,
                 collations: false,
+                delete_clocks: false,
+                delete_time_limits: false,
                 exact_states: false,
                 sorts: false,
                 deletes_by_id_list: true,
@@ -138,6 +143,9 @@ impl Flavor {
                 delete_hints: false,
                 comments: true,
                 collations: false,
+                // Seen at version 0.108: a delete with `$$NOW` is refused (code 9).
+                delete_clocks: false,
+                delete_time_limits: true,
                 // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
@@ -172,6 +180,8 @@ impl Flavor {
                 delete_hints: false,
                 comments: false,
                 collations: false,
+                delete_clocks: false,
+                delete_time_limits: false,
                 exact_states: false,
                 sorts: false,
                 deletes_by_id_list: true,
@@ -208,6 +218,10 @@ pub struct Capabilities {
     pub comments: bool,
     /// Deletes compare by a collation.
     pub collations: bool,
+    /// Deletes read the server's clock: `$$NOW` in a filter.
+    pub delete_clocks: bool,
+    /// Deletes end after `maxTimeMS`.
+    pub delete_time_limits: bool,
     /// Deletes compare whole documents with constants: `$expr` with `$$ROOT` and `$bsonSize`.
     pub exact_states: bool,
     /// A sort on an indexed field is served by the index. Without it the index cannot be read in ranges.

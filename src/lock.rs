@@ -1,8 +1,10 @@
 //! Locks that keep two runs from sweeping the same collection at the same time: a file on one machine, leases in the database between
 //! several machines.
 
+pub(crate) mod fence;
 pub(crate) mod file;
 pub(crate) mod lease;
+pub(crate) mod moment;
 
 use std::fmt;
 

@@ -23,7 +23,7 @@
 //!   found survives, and sending the same batch twice is harmless.
 //! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
 //!   lost reply.
-//! - Nothing is sent under a lease that is over, and nothing is sent again once the sweep has ended.
+//! - Nothing takes effect under a lease that is over ([`crate::lock::lease`]), and nothing is sent again once the sweep has ended.
 //! - The counts come from the server's replies. After a lost reply they are a lower bound, and the outcome says so.
 
 mod archived;
@@ -109,10 +109,6 @@ impl RuleSweep {
     /// Keeps the batches in flight from sending anything again.
     fn end(&self) {
         self.ended.send_replace(true);
-    }
-
-    fn is_lease_over(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::is_over)
     }
 
     /// Resolves when the sweep has ended.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bson::DateTime;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
@@ -15,12 +14,13 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::instant::{millis, rfc3339};
 use crate::lock::file::{self, FileLock};
-use crate::lock::lease::{HEARTBEAT, LEASE, Lease, Leases, Moment, ServerTime};
+use crate::lock::lease::{CREATED, HEARTBEAT, LEASE, LOOK, Leases, Renewals};
+use crate::lock::moment::{Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
 use crate::plan::{Decision, Guard, Plan, Refusal};
 use crate::policy::namespace::Namespace;
 use crate::server::error::ServerError;
-use crate::server::lease::LeaseStore;
+use crate::server::lease::{LeaseStore, Taken};
 use crate::server::{Deployment, privileges};
 use crate::text::duration;
 use crate::{exit, log, machine};
@@ -30,6 +30,9 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 
 /// Time after a signal to wait for a lease request already sent. If it succeeds, the lease is released.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Maximum time to give leases back at the end of a run. They expire without it.
+const MAX_RELEASE: Duration = Duration::from_secs(3);
 
 /// Limit on the time that a run waits for locks that other runs hold.
 pub(super) struct LockWait<'a> {
@@ -96,8 +99,9 @@ pub(super) struct HeldLeases {
 /// The leases and their renewal, shared with the task that renews them.
 struct Keeper {
     store: LeaseStore,
-    /// Moment just before the last renewal of each lease was sent; `None` once another run holds it.
-    renewed: Mutex<BTreeMap<Namespace, watch::Sender<Option<Moment>>>>,
+    leases: Mutex<BTreeMap<Namespace, Renewals>>,
+    /// Moment at which a document was last created for a lease.
+    created: Mutex<Option<Moment>>,
 }
 
 impl HeldLeases {
@@ -113,10 +117,14 @@ impl HeldLeases {
         plan: &mut Plan,
     ) -> Result<Self, Failure> {
         let store = LeaseStore::new(deployment, lock, &wait.session.id);
-        let keeper = Arc::new(Keeper { store, renewed: Mutex::default() });
-        let heartbeat = tokio::spawn(machine::here(Keeper::renew_all(keeper.clone())));
+        let keeper = Arc::new(Keeper { store, leases: Mutex::default(), created: Mutex::default() });
+        let heartbeat = tokio::spawn(machine::here(Keeper::keep(keeper.clone())));
         let held = Self { keeper, heartbeat };
-        match held.take_all(lock, wait, plan).await {
+        let taken = match held.take_all(lock, wait, plan).await {
+            Ok(()) => held.keeper.until_reliable(lock, wait).await,
+            Err(failure) => Err(failure),
+        };
+        match taken {
             Ok(()) => Ok(held),
             Err(failure) => {
                 held.release().await;
@@ -144,20 +152,28 @@ impl HeldLeases {
 
     /// Returns the leases, for checks before each delete.
     pub(super) fn leases(&self) -> Leases {
-        let renewed = self.keeper.renewed.lock();
-        Leases::new(renewed.iter().map(|(namespace, last)| (namespace.clone(), Lease::new(last.subscribe()))).collect())
+        let leases = self.keeper.leases.lock();
+        Leases::new(leases.iter().map(|(namespace, renewals)| (namespace.clone(), renewals.lease())).collect())
     }
 
-    /// Releases all leases. If that fails, they expire.
+    /// Releases the leases under which every delete was answered; the others expire, and so do all if that fails.
     pub(super) async fn release(self) {
         self.heartbeat.abort();
-        let namespaces = self.keeper.namespaces();
+        let seconds = LEASE.as_secs();
+        let (unanswered, namespaces): (Vec<_>, Vec<_>) =
+            self.keeper.namespaces().into_iter().partition(|namespace| self.keeper.is_unanswered(namespace));
+        for namespace in &unanswered {
+            info!("the lease on `{namespace}` is left to expire within {seconds} s: a delete had no answer, and may still arrive");
+        }
         if namespaces.is_empty() {
             return;
         }
-        if let Err(cause) = self.keeper.store.release(&namespaces).await {
-            warn!("giving the leases back: {cause}; they expire within {} s", LEASE.as_secs());
-        }
+        let why = match tokio::time::timeout(MAX_RELEASE, self.keeper.store.release(&namespaces)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(cause)) => cause.to_string(),
+            Err(_) => format!("no answer within {} s", MAX_RELEASE.as_secs()),
+        };
+        warn!("giving the leases back: {why}; they expire within {seconds} s");
     }
 }
 
@@ -180,15 +196,15 @@ impl Keeper {
                 biased;
                 attempt = &mut attempt => attempt.map_err(|cause| cannot_take(lock, &cause))?,
                 () = wait.session.stop.asked() => {
-                    if let Ok(Ok(Attempt::Taken(since))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
-                        self.enter(namespace, since);
+                    if let Ok(Ok(Attempt::Taken(taken))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
+                        self.enter(namespace, taken);
                     }
                     return Err(wait.interrupted());
                 }
             };
             let occupant = match attempt {
-                Attempt::Taken(since) => {
-                    self.enter(namespace, since);
+                Attempt::Taken(taken) => {
+                    self.enter(namespace, taken);
                     return Ok(None);
                 }
                 Attempt::Held(occupant) => occupant,
@@ -199,51 +215,95 @@ impl Keeper {
         }
     }
 
+    /// Waits until the leases whose documents had to be created can be relied on.
+    ///
+    /// Errors: the run was asked to stop.
+    async fn until_reliable(&self, lock: &Namespace, wait: &LockWait<'_>) -> Result<(), Failure> {
+        let created = *self.created.lock();
+        let left = created.map_or(Duration::ZERO, |created| CREATED.saturating_sub(created.elapsed()));
+        if left.is_zero() {
+            return Ok(());
+        }
+        info!(
+            target: log::PROGRESS,
+            "waiting for {}: leases in `{lock}` are new, and could replace some that were removed under another run",
+            duration(millis(left))
+        );
+        tokio::select! {
+            biased;
+            () = wait.session.stop.asked() => Err(wait.interrupted()),
+            () = tokio::time::sleep(left) => Ok(()),
+        }
+    }
+
     /// Returns the namespaces whose lease is not lost.
     fn namespaces(&self) -> Vec<Namespace> {
-        self.renewed.lock().iter().filter(|(_, last)| last.borrow().is_some()).map(|(namespace, _)| namespace.clone()).collect()
+        self.leases.lock().iter().filter(|(_, lease)| !lease.is_lost()).map(|(namespace, _)| namespace.clone()).collect()
+    }
+
+    /// Whether a delete under the lease of a namespace had no answer.
+    fn is_unanswered(&self, namespace: &Namespace) -> bool {
+        self.leases.lock().get(namespace).is_some_and(Renewals::is_unanswered)
     }
 
     /// Adds a lease that was just taken.
-    fn enter(&self, namespace: &Namespace, since: Moment) {
-        self.renewed.lock().insert(namespace.clone(), watch::Sender::new(Some(since)));
+    fn enter(&self, namespace: &Namespace, taken: Taken) {
+        if taken.is_created {
+            *self.created.lock() = Some(Moment::now());
+        }
+        self.leases.lock().insert(namespace.clone(), Renewals::new(taken.time));
     }
 
-    /// Renews all leases at every heartbeat, and retries a renewal that fails. Never returns.
-    async fn renew_all(self: Arc<Self>) {
+    /// Renews all leases at every heartbeat, and looks in between whether their documents are still there. Never returns.
+    async fn keep(self: Arc<Self>) {
+        // A look that hangs must not delay a renewal.
+        tokio::join!(self.renew_again_and_again(), self.look_again_and_again());
+    }
+
+    async fn renew_again_and_again(&self) {
         loop {
             tokio::time::sleep(*HEARTBEAT).await;
-            let namespaces = self.namespaces();
             let mut is_logged = false;
-            while !namespaces.is_empty() {
-                match self.store.renew(&namespaces).await {
-                    Ok((since, lost)) => {
-                        self.note(&namespaces, since, &lost);
-                        break;
-                    }
-                    Err(cause) if is_logged => info!("renewing the leases: {cause}"),
-                    Err(cause) => {
-                        warn!("renewing the leases: {cause}; trying again");
-                        is_logged = true;
-                    }
+            while let Err(cause) = self.renew().await {
+                match is_logged {
+                    true => info!("renewing the leases: {cause}"),
+                    false => warn!("renewing the leases: {cause}; trying again"),
                 }
+                is_logged = true;
                 tokio::time::sleep(TRY_EVERY).await;
             }
         }
     }
 
-    /// Notes that the leases of the namespaces were renewed at `since`, except for those that are lost.
-    fn note(&self, namespaces: &[Namespace], since: Moment, lost: &[Namespace]) {
-        let renewed = self.renewed.lock();
-        for namespace in namespaces {
-            let Some(last) = renewed.get(namespace) else { continue };
-            if lost.contains(namespace) {
-                warn!("the lease on `{namespace}` was lost: another run has it");
-                last.send_replace(None);
-            } else {
-                last.send_replace(Some(since));
+    async fn look_again_and_again(&self) {
+        loop {
+            tokio::time::sleep(*LOOK).await;
+            let namespaces = self.namespaces();
+            // Only an update tells for certain: a read may be answered by a member that is behind. A look that fails changes nothing.
+            if !namespaces.is_empty() && self.store.are_mine(&namespaces).await == Ok(false) {
+                let _ = self.renew().await;
             }
         }
+    }
+
+    /// Renews all leases once, and notes which are lost.
+    async fn renew(&self) -> Result<(), ServerError> {
+        let namespaces = self.namespaces();
+        if namespaces.is_empty() {
+            return Ok(());
+        }
+        let (time, lost) = self.store.renew(&namespaces).await?;
+        let leases = self.leases.lock();
+        for namespace in namespaces {
+            let Some(lease) = leases.get(&namespace) else { continue };
+            if lost.contains(&namespace) {
+                warn!("the lease on `{namespace}` was lost: another run has it, or its document was removed");
+                lease.lost();
+            } else {
+                lease.renewed(time);
+            }
+        }
+        Ok(())
     }
 }
 

@@ -7,29 +7,53 @@
 //!
 //! Times are the server's, read by `hello` before each command and compared by plain operators. This works on every service,
 //! while `$$NOW` in an update needs pipelines. The reading is older than the command, which is the safe direction: another run's
-//! lease appears to last longer than it does, and this run's own is written shorter.
+//! lease appears to last longer than it does, and this run's own is written shorter. A command that was late never shortens a lease (`$max`).
+//!
+//! # No delete takes effect under a lease of another run
+//!
+//! Let a lease be renewed by a reading R of the server's clock: its document says R + 60 s, and no other run takes it before the server's clock
+//! shows that. Its holder uses it only until R + 50 s:
+//!
+//! - Every delete carries a [`Fence`]: the server refuses it from an instant S on, by its own clock (`$$NOW` in the filter, read as the statement
+//!   begins), and ends it after a time M (`maxTimeMS`, counted from the arrival of the command, which is earlier). S + M = R + 50 s. So a command
+//!   that waited for a server, a connection or the network, or was sent by a process that had been stopped, deletes nothing after R + 50 s. Only the
+//!   server's clock counts. The clocks of two members may differ by the 10 s between the two ends.
+//! - A primary that was cut off carries out what it receives, but what no majority confirms is rolled back.
+//! - On this side the wait for a reply ends with the lease, and a command that has not been sent by then never is: [`Lease::over`]. This is all there is
+//!   on services whose deletes know no `$$NOW`.
+//! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the lease is left to expire.
+//! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each holder looks at
+//!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it.
 
 use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bson::{DateTime, Document, doc};
+use bson::{Document, doc};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
+use super::fence::Fence;
+use super::moment::{Moment, ServerTime};
 use super::{Holder, Occupant};
-use crate::machine::{monotonic_clock, wall_clock};
 use crate::policy::namespace::Namespace;
 
 /// Duration of a lease that is not renewed.
 pub(crate) static LEASE: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(lease_seconds()));
 
-/// Duration for which its holder relies on a lease. The rest is a margin for commands that are sent just before the end, and for
-/// differences between the clocks of a set's members.
+/// Duration for which its holder relies on a lease. The rest is a margin for differences between the clocks of a set's members.
 static RELIED_ON: LazyLock<Duration> = LazyLock::new(|| *LEASE * 5 / 6);
 
 /// Time between two renewals.
 pub(crate) static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
+
+/// Time between two looks at the documents of the leases.
+pub(crate) static LOOK: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
+
+/// Age at which the holder of a lease relies on it if its document did not exist before: long enough for another run to find, by two looks, that its own
+/// was removed.
+pub(crate) static CREATED: LazyLock<Duration> = LazyLock::new(|| *LEASE / 12);
 
 /// Returns the seconds of a lease: a minute or, in debug builds, a value set by a test that waits for the end of a lease.
 fn lease_seconds() -> u64 {
@@ -41,50 +65,7 @@ fn lease_seconds() -> u64 {
 }
 
 /// Interval between two looks at the clocks while waiting for the end of a lease.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// An instant on both clocks of this machine. The monotonic clock is not affected when the time is set; the wall clock continues
-/// while the machine sleeps.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Moment {
-    monotonic: Instant,
-    wall: SystemTime,
-}
-
-impl Moment {
-    pub(crate) fn now() -> Self {
-        Self { monotonic: monotonic_clock(), wall: wall_clock() }
-    }
-
-    /// Returns the time since this moment, by the clock that shows more.
-    pub(crate) fn elapsed(self) -> Duration {
-        self.until(Self::now())
-    }
-
-    /// Returns the time from this moment to a later one, by the clock that shows more.
-    fn until(self, later: Moment) -> Duration {
-        let monotonic = later.monotonic.saturating_duration_since(self.monotonic);
-        monotonic.max(later.wall.duration_since(self.wall).unwrap_or_default())
-    }
-}
-
-/// A reading of the server's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerTime {
-    pub now: DateTime,
-    /// Moment just before the server was asked.
-    pub asked: Moment,
-}
-
-impl ServerTime {
-    fn end_of_lease(&self) -> DateTime {
-        DateTime::from_millis(self.now.timestamp_millis().saturating_add(millis(*LEASE)))
-    }
-}
-
-fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
+const CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Returns the filter and the update that take a lease, to be sent with upsert. They match an expired lease or, after a lost
 /// reply, the one that this run has already taken.
@@ -96,10 +77,13 @@ pub(crate) fn taking(namespace: &Namespace, me: &Holder, time: &ServerTime) -> (
         "host": &me.host,
         "pid": i64::from(me.pid),
         "since": time.now,
-        "heartbeat": time.now,
-        "expiresAt": time.end_of_lease(),
     };
-    (filter, doc! { "$set": lease })
+    (filter, doc! { "$set": lease, "$max": lasting(time) })
+}
+
+/// Returns the fields that say how long a lease lasts.
+fn lasting(time: &ServerTime) -> Document {
+    doc! { "heartbeat": time.now, "expiresAt": time.after(*LEASE) }
 }
 
 /// Returns the filter of the leases that a run holds, expired or not: until another run takes one, it can be renewed.
@@ -110,7 +94,7 @@ pub(crate) fn owned(namespaces: &[Namespace], run_id: &str) -> Document {
 
 /// Returns the update that renews a lease.
 pub(crate) fn renewing(time: &ServerTime) -> Document {
-    doc! { "$set": { "heartbeat": time.now, "expiresAt": time.end_of_lease() } }
+    doc! { "$max": lasting(time) }
 }
 
 /// Returns the update that releases a lease. `time` may be long past.
@@ -133,24 +117,38 @@ pub(crate) fn occupant(lease: &Document) -> Occupant {
 /// A lease of this run, as the sweep sees it.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
-    renewed: watch::Receiver<Option<Moment>>,
+    renewed: watch::Receiver<Option<ServerTime>>,
+    unanswered: Arc<AtomicBool>,
 }
 
 impl Lease {
-    /// Creates a lease. `renewed` holds a moment just before the last renewal was sent, or `None` once another run has the lease.
-    pub(crate) fn new(renewed: watch::Receiver<Option<Moment>>) -> Self {
-        Self { renewed }
+    /// Returns what a delete that is sent now may do; `None` if another run may hold the lease by now. Called before each delete command.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        let renewed = (*self.renewed.borrow())?;
+        Fence::new(renewed.after(*RELIED_ON), left(Some(renewed), Moment::now()), *LEASE)
     }
 
-    /// Whether another run may hold the lease by now. Checked before each delete command.
+    /// Notes that a delete under this lease had no answer: it may still arrive, so that the lease is not given back early.
+    pub(crate) fn note_unanswered(&self) {
+        self.unanswered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another run may hold the lease by now.
     pub(crate) fn is_over(&self) -> bool {
         self.left().is_zero()
     }
 
     /// Waits until another run may hold the lease.
     pub(crate) async fn over(&self) {
+        let mut renewed = self.renewed.clone();
         while !self.is_over() {
-            tokio::time::sleep(self.left().min(LOOK_EVERY)).await;
+            let changed = async {
+                if renewed.changed().await.is_err() {
+                    // Nothing renews the lease any more.
+                    pending::<()>().await;
+                }
+            };
+            let _ = tokio::time::timeout(self.left().min(CLOCKS_EVERY), changed).await;
         }
     }
 
@@ -160,15 +158,57 @@ impl Lease {
 
     fn why_over(&self) -> String {
         match *self.renewed.borrow() {
-            None => "another run has it".to_owned(),
+            None => "another run has it, or its document was removed".to_owned(),
             Some(_) => format!("it could not be renewed within {} s", RELIED_ON.as_secs()),
         }
     }
 }
 
 /// Returns how long a lease can still be relied on.
-fn left(renewed: Option<Moment>, now: Moment) -> Duration {
-    renewed.map_or(Duration::ZERO, |renewed| RELIED_ON.saturating_sub(renewed.until(now)))
+fn left(renewed: Option<ServerTime>, now: Moment) -> Duration {
+    renewed.map_or(Duration::ZERO, |renewed| RELIED_ON.saturating_sub(renewed.asked.until(now)))
+}
+
+/// The renewals of a lease, which its keeper notes.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    /// The reading of the clock by which the lease was last renewed; `None` once it is lost.
+    last: watch::Sender<Option<ServerTime>>,
+    unanswered: Arc<AtomicBool>,
+}
+
+impl Renewals {
+    /// Begins with a lease that was just taken.
+    pub(crate) fn new(taken: ServerTime) -> Self {
+        Self { last: watch::Sender::new(Some(taken)), unanswered: Arc::default() }
+    }
+
+    /// Returns the lease.
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { renewed: self.last.subscribe(), unanswered: self.unanswered.clone() }
+    }
+
+    /// Notes that the lease was renewed. One that is lost stays so.
+    pub(crate) fn renewed(&self, time: ServerTime) {
+        self.last.send_if_modified(|last| {
+            *last = last.and(Some(time));
+            last.is_some()
+        });
+    }
+
+    /// Notes that the lease is lost.
+    pub(crate) fn lost(&self) {
+        self.last.send_replace(None);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.last.borrow().is_none()
+    }
+
+    /// Whether a delete under the lease had no answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed)
+    }
 }
 
 /// The leases of one run; empty if the policy has no `lock`.
@@ -194,7 +234,7 @@ impl Leases {
     pub(crate) async fn over(&self, namespace: &Namespace) {
         match self.of(namespace) {
             Some(lease) => lease.over().await,
-            None => std::future::pending().await,
+            None => pending().await,
         }
     }
 
@@ -207,13 +247,12 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
+    use bson::DateTime;
+
     use super::*;
+    use crate::lock::moment::tests::{ago, later};
 
     const S: Duration = Duration::from_secs(1);
-
-    fn later(moment: Moment, monotonic: Duration, wall: Duration) -> Moment {
-        Moment { monotonic: moment.monotonic + monotonic, wall: moment.wall + wall }
-    }
 
     fn time(millis: i64) -> ServerTime {
         ServerTime { now: DateTime::from_millis(millis), asked: Moment::now() }
@@ -224,34 +263,55 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_relied_on_for_less_than_it_lasts_by_whichever_clock_says_more() {
-        let asked = Moment::now();
-        let left = |monotonic, wall| left(Some(asked), later(asked, monotonic, wall));
-        assert_eq!((*LEASE, *RELIED_ON, *HEARTBEAT), (60 * S, 50 * S, 20 * S));
-        assert_eq!(left(Duration::ZERO, Duration::ZERO), 50 * S);
-        assert_eq!(left(49 * S, 49 * S), S);
-        assert_eq!(left(50 * S, 50 * S), Duration::ZERO);
-        // The machine slept, or its clock was set forward: both look the same.
-        assert_eq!(left(S, 3600 * S), Duration::ZERO);
-        // Its clock was set back.
-        let back = Moment { monotonic: asked.monotonic + 51 * S, wall: asked.wall - 3600 * S };
-        assert_eq!(super::left(Some(asked), back), Duration::ZERO);
-        assert_eq!(super::left(None, asked), Duration::ZERO);
+    fn a_lease_is_relied_on_for_less_than_it_lasts() {
+        let taken = time(0);
+        let left = |after| left(Some(taken), later(taken.asked, after, after));
+        assert_eq!((*LEASE, *RELIED_ON, *HEARTBEAT, *LOOK, *CREATED), (60 * S, 50 * S, 20 * S, 2 * S, 5 * S));
+        assert_eq!([0, 49, 50, 51].map(|after| left(after * S)), [50 * S, S, Duration::ZERO, Duration::ZERO]);
+        assert_eq!(super::left(None, taken.asked), Duration::ZERO);
     }
 
     #[test]
     fn what_is_over_comes_back_only_where_it_was_renewed() {
-        let old = Moment { monotonic: Instant::now() - 51 * S, wall: SystemTime::now() - 51 * S };
-        let (renewed, seen) = watch::channel(Some(old));
-        let leases = Leases::new(BTreeMap::from([(namespace(), Lease::new(seen))]));
-        assert!(leases.is_over(&namespace()));
+        let renewals = Renewals::new(ServerTime { asked: ago(51 * S), ..time(0) });
+        let leases = Leases::new(BTreeMap::from([(namespace(), renewals.lease())]));
+        let fence = || leases.of(&namespace()).unwrap().fence();
+        assert!(leases.is_over(&namespace()) && fence().is_none());
         assert!(leases.why_over(&namespace()).contains("could not be renewed within 50 s"));
-        renewed.send_replace(Some(Moment::now()));
+        renewals.renewed(time(100_000));
         assert!(!leases.is_over(&namespace()));
-        renewed.send_replace(None);
-        assert!(leases.is_over(&namespace()));
-        assert!(leases.why_over(&namespace()).ends_with("`app.c.d` was lost: another run has it"));
+        let Fence { begins_before, max_time } = fence().unwrap();
+        // Some milliseconds may have passed since.
+        assert!(max_time > 39 * S && max_time <= 40 * S, "{max_time:?}");
+        assert_eq!(begins_before.timestamp_millis() + i64::try_from(max_time.as_millis()).unwrap(), 150_000);
+        renewals.lost();
+        assert!(leases.is_over(&namespace()) && fence().is_none() && renewals.is_lost());
+        assert!(leases.why_over(&namespace()).contains("`app.c.d` was lost: another run has it"));
         assert!(!Leases::default().is_over(&namespace()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_lease_is_noticed_when_it_comes_and_its_loss_at_once() {
+        let begun = tokio::time::Instant::now();
+        // A keeper that has ended renews nothing, but what it renewed last stays good.
+        let lease = Renewals::new(time(0)).lease();
+        lease.over().await;
+        assert!(begun.elapsed() >= 50 * S, "{:?}", begun.elapsed());
+        let renewals = Renewals::new(time(0));
+        let lease = renewals.lease();
+        let lost = tokio::time::Instant::now();
+        tokio::join!(lease.over(), async { renewals.lost() });
+        assert!(lost.elapsed() < S, "{:?}", lost.elapsed());
+        renewals.renewed(time(0));
+        assert!(lease.is_over(), "what is lost is not renewed");
+    }
+
+    #[test]
+    fn a_delete_without_an_answer_is_known_to_the_keeper() {
+        let renewals = Renewals::new(time(0));
+        assert!(!renewals.is_unanswered());
+        renewals.lease().clone().note_unanswered();
+        assert!(renewals.is_unanswered());
     }
 
     #[test]
@@ -260,21 +320,21 @@ mod tests {
         let (filter, update) = taking(&namespace(), &me, &time(1_000));
         let expired = doc! { "expiresAt": { "$lte": DateTime::from_millis(1_000) } };
         assert_eq!(filter, doc! { "_id": "app.c.d", "$or": [expired, { "runId": "me" }] });
-        let lease = update.get_document("$set").unwrap();
-        assert_eq!(lease.get_datetime("expiresAt").unwrap().timestamp_millis(), 61_000);
-        let occupant = occupant(lease);
+        let mut lease = update.get_document("$set").unwrap().clone();
+        lease.extend(update.get_document("$max").unwrap().clone());
+        let occupant = occupant(&lease);
         assert_eq!(occupant.holder, Some(Holder { since: "1970-01-01T00:00:01.000Z".into(), ..me }));
         assert_eq!(occupant.expires_at, Some(DateTime::from_millis(61_000)));
         assert_eq!(super::occupant(&doc! { "expiresAt": "soon", "runId": 5 }), Occupant::default());
     }
 
     #[test]
-    fn renewing_and_releasing_touch_ones_own_only() {
+    fn renewing_and_releasing_touch_ones_own_only_and_a_late_renewal_shortens_nothing() {
         let filter = owned(&[namespace()], "me");
         assert_eq!(filter, doc! { "_id": { "$in": ["app.c.d"] }, "runId": "me" });
         let now = time(1_000);
         let at = |millis| DateTime::from_millis(millis);
-        assert_eq!(renewing(&now), doc! { "$set": { "heartbeat": at(1_000), "expiresAt": at(61_000) } });
+        assert_eq!(renewing(&now), doc! { "$max": { "heartbeat": at(1_000), "expiresAt": at(61_000) } });
         assert_eq!(releasing(&now), doc! { "$set": { "runId": null, "expiresAt": at(1_000) } });
     }
 }

@@ -133,6 +133,11 @@ pub(crate) fn is_reply_lost(code: i32) -> bool {
     INTERRUPTIONS.contains(&code) || (is_retryable(code) && !is_refusal(code))
 }
 
+/// Tells whether the server lost touch with another one, which may still be at work.
+pub(crate) fn is_unanswered(code: i32) -> bool {
+    matches!(code, HOST_UNREACHABLE | NETWORK_TIMEOUT | SOCKET_EXCEPTION)
+}
+
 /// Tells whether an expression failed on a document: ConversionFailure, and the numbered codes of single operators, which begin above the
 /// codes that have a name.
 pub(crate) fn is_of_expression(code: i32) -> bool {

@@ -11,7 +11,8 @@ use super::overload::Overload;
 use super::restriction::Restriction;
 use super::statement::{Statement, statements};
 use super::transport::{Patience, ServerCommand};
-use super::{Deployment, codes, privileges};
+use super::{Deployment, codes, fence, privileges};
+use crate::lock::fence::Fence;
 use crate::plan::Selection;
 use crate::values::count_in;
 
@@ -34,8 +35,12 @@ pub(crate) struct DeleteError {
     pub retryable: bool,
     /// Whether the command may have deleted more than `Reply::deleted`.
     pub reply_lost: bool,
+    /// Whether the command may still be on its way, or at work.
+    pub unanswered: bool,
     /// Whether the delete was done on the primary, but not confirmed by the members in time.
     pub confirmation_timed_out: bool,
+    /// Whether the time that the lease had left ended the wait for the members: it goes on as long as the lease is renewed.
+    pub confirmation_cut: bool,
     /// The state of a service under too much load, as it reports it.
     pub overload: Option<Overload>,
     /// Whether a service without room did not say how much it had deleted before: nothing, unless the next attempt finds less than it asks for.
@@ -51,24 +56,24 @@ impl DeleteError {
     }
 
     /// Creates the error of a command whose reply is no longer waited for.
-    fn given_up(waited: Duration) -> Self {
-        let message = format!("no answer to a delete within {} s after the sweep had to end", waited.as_secs());
-        Self { reply_lost: true, given_up: true, ..Self::fatal(message) }
+    fn given_up(message: String) -> Self {
+        Self { reply_lost: true, unanswered: true, given_up: true, ..Self::fatal(message) }
     }
 
     /// Creates the error of a command that failed as a whole.
     fn of_command(cause: &ServerError, selection: &Selection) -> Self {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
         let uncounted = matches!(cause.overload(), Some(Overload::Throttled { .. }));
-        let (retryable, reply_lost) = (cause.is_retryable_delete(), cause.is_reply_lost());
-        Self { retryable, reply_lost, uncounted, ..Self::fatal(message) }.overloaded(cause)
+        let (retryable, reply_lost, unanswered) = (cause.is_retryable_delete(), cause.is_reply_lost(), cause.is_unanswered());
+        Self { retryable, reply_lost, unanswered, uncounted, ..Self::fatal(message) }.overloaded(cause)
     }
 
     /// Creates the error of a statement that failed.
     fn of_statement(cause: &ServerError) -> Self {
         // An overloaded service reports the number of documents that it deleted before.
         let reply_lost = cause.overload().is_none() && !cause.is_refused();
-        Self { retryable: cause.is_retryable_delete(), reply_lost, ..Self::fatal(cause.to_string()) }.overloaded(cause)
+        let (retryable, unanswered) = (cause.is_retryable_delete(), cause.is_unanswered());
+        Self { retryable, reply_lost, unanswered, ..Self::fatal(cause.to_string()) }.overloaded(cause)
     }
 
     /// Creates the error of a write concern that was not met.
@@ -77,12 +82,15 @@ impl DeleteError {
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {cause}"
         );
         let confirmation_timed_out = cause.has_code(codes::WRITE_CONCERN_TIMEOUT);
-        Self { retryable: cause.is_retryable(), confirmation_timed_out, ..Self::fatal(message) }
+        // Deletes have no other time limit than that of a lease.
+        let confirmation_cut = cause.has_code(codes::MAX_TIME_MS_EXPIRED);
+        Self { retryable: cause.is_retryable(), confirmation_timed_out, confirmation_cut, ..Self::fatal(message) }
     }
 
     /// Adds the service's report on its load, and the conclusions from it.
     fn overloaded(self, cause: &ServerError) -> Self {
-        let overload = cause.overload();
+        // A batch that was too large for the time of its lease may succeed in parts.
+        let overload = cause.overload().or(cause.has_code(codes::MAX_TIME_MS_EXPIRED).then_some(Overload::TimedOut));
         let lost = matches!(overload, Some(Overload::TimedOut | Overload::CacheFull));
         Self { overload, retryable: self.retryable || overload.is_some(), reply_lost: self.reply_lost || lost, ..self }
     }
@@ -92,22 +100,24 @@ impl DeleteError {
 ///
 /// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has changed since it
 /// was found survives, and a document with the same `_id` on another shard is deleted only if it has expired too. Sending the
-/// command twice is harmless.
+/// command twice is harmless. With a fence the command takes effect only within the time of a lease, as far as the flavor can tell; on every flavor it
+/// ends when the returned future is dropped.
 pub(crate) async fn delete(
     deployment: &Deployment,
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
+    fence: Option<&Fence>,
     _grant: &DeleteGrant,
 ) -> Reply {
-    let command = match command(deployment, selection, restriction, write_concern) {
+    let command = match command(deployment, selection, restriction, write_concern, fence) {
         Ok(command) => command,
         Err(cause) => return failed(DeleteError::fatal(format!("building the delete command: {cause}"))),
     };
     // A batch is bounded, so a delete that takes longer is not waited for.
     let patience = Patience::Limit(deployment.command_timeout);
     let command = ServerCommand::new(&selection.namespace.database, command, patience);
-    let command = command.extent(restriction.extent());
+    let command = command.extent(restriction.extent()).ends_unawaited();
     match deployment.send_once(command).await {
         Ok(reply) => read(&reply),
         Err(cause) => failed(DeleteError::of_command(&cause, selection)),
@@ -118,7 +128,12 @@ impl Reply {
     /// Creates the reply to a command that may have been carried out or not, and is no longer waited for. `waited` is the time since the sweep
     /// had to end.
     pub(crate) fn given_up(waited: Duration) -> Self {
-        failed(DeleteError::given_up(waited))
+        failed(DeleteError::given_up(format!("no answer to a delete within {} s after the sweep had to end", waited.as_secs())))
+    }
+
+    /// Creates the reply to a command whose lease ended before it was answered.
+    pub(crate) fn out_of_lease() -> Self {
+        failed(DeleteError::given_up("no answer to a delete before the end of its lease".to_owned()))
     }
 }
 
@@ -131,14 +146,18 @@ fn command(
     selection: &Selection,
     restriction: &Restriction,
     write_concern: &Document,
+    fence: Option<&Fence>,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut deletes = RawArrayBuf::new();
-    let one_by_one = !deployment.facts.capabilities.deletes_by_id_list;
+    let capabilities = &deployment.facts.capabilities;
+    let one_by_one = !capabilities.deletes_by_id_list;
+    let condition = fence.filter(|_| capabilities.delete_clocks);
     for Statement { query, limit, hint } in statements(restriction, selection, one_by_one)? {
+        let query = condition.map_or(Ok(query.clone()), |fence| fence::fenced(&query, fence))?;
         let mut statement = RawDocumentBuf::new();
         statement.append(cstr!("q"), RawBson::Document(query));
         statement.append(cstr!("limit"), limit);
-        if deployment.facts.capabilities.delete_hints {
+        if capabilities.delete_hints {
             // Without a hint the planner may walk all expired documents for every batch of `_id`s, or all documents for every
             // range.
             statement.append(cstr!("hint"), hint);
@@ -155,6 +174,9 @@ fn command(
     // Statements for one document each do not depend on each other: one that fails keeps no other from being carried out.
     command.append(cstr!("ordered"), !one_by_one);
     command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
+    if let Some(Fence { max_time, .. }) = fence.filter(|_| capabilities.delete_time_limits) {
+        command.append(cstr!("maxTimeMS"), i64::try_from(max_time.as_millis()).unwrap_or(i64::from(i32::MAX)));
+    }
     if let Some(Bson::String(comment)) = deployment.comment() {
         command.append(cstr!("comment"), comment);
     }

@@ -91,6 +91,7 @@ struct Waiting {
     client: Client,
     criteria: Option<SelectionCriteria>,
     patience: Patience,
+    ends_unawaited: bool,
     /// `None` if the server cannot tell whether it is at work on the command.
     question: Option<Question>,
     shown: String,
@@ -99,7 +100,8 @@ struct Waiting {
 impl Waiting {
     fn new(client: &Client, command: &ServerCommand, criteria: Option<SelectionCriteria>) -> Self {
         let question = Question::about(command);
-        Self { client: client.clone(), criteria, patience: command.patience, question, shown: shown(command) }
+        let ServerCommand { patience, ends_unawaited, .. } = *command;
+        Self { client: client.clone(), criteria, patience, ends_unawaited, question, shown: shown(command) }
     }
 
     async fn reply<T: Send + 'static>(
@@ -108,7 +110,7 @@ impl Waiting {
     ) -> Result<T, ServerError> {
         let shown = self.shown.clone();
         let remind = move |waited: Duration| warn!("{shown}: no answer for {} s; still waiting", waited.as_secs());
-        let patience = self.patience;
+        let patience = (self.patience, self.ends_unawaited);
         reply_in_time(patience, reply, move || self.clone().ask(), remind).await
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::codes;
+use super::fence::is_too_late;
 use super::overload::{self, Overload};
 use crate::{secrets, values};
 
@@ -71,8 +72,11 @@ impl ServerError {
             code: Some(code),
             overload: overload::read(code, message),
             obstacle: is_authentication.then_some(ConnectObstacle::Authentication),
-            is_refused: codes::is_refusal(code) || message.contains(NO_SUCH_HINT) || is_unconnected(code, message),
-            is_labelled_retryable: is_unconnected(code, message),
+            is_refused: codes::is_refusal(code)
+                || message.contains(NO_SUCH_HINT)
+                || is_unconnected(code, message)
+                || is_too_late(message),
+            is_labelled_retryable: is_unconnected(code, message) || is_too_late(message),
             ..Self::new(FailureStage::Reported, coded(message, code, code_name))
         }
     }
@@ -177,6 +181,11 @@ impl ServerError {
             || self.code.is_some_and(codes::is_reply_lost)
     }
 
+    /// Tells whether the command may still be on its way to the server, or at work there.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.stage, FailureStage::Network | FailureStage::Timeout) || self.code.is_some_and(codes::is_unanswered)
+    }
+
     /// Tells whether a statement failed before doing anything. A statement that fails later has deleted documents that the
     /// reply's `n` leaves out, because `n` counts only statements that were carried out as a whole (mongo `write_ops_exec.cpp`,
     /// `performDeletes`).
@@ -233,7 +242,9 @@ fn is_unconnected(code: i32, message: &str) -> bool {
 /// Puts a server's message and code together.
 fn coded(message: &str, code: i32, code_name: &str) -> String {
     // An expression that fails on a document names the value it failed on.
-    let message = if codes::is_of_expression(code) {
+    let message = if is_too_late(message) {
+        "it came to the server too late for its lease, or the clocks of the servers differ by many seconds"
+    } else if codes::is_of_expression(code) {
         "an expression of the filter failed on a document"
     } else if message.contains(NO_SUCH_HINT) {
         // Servers list an index from the beginning of its build, long before they can use it.
@@ -287,13 +298,19 @@ mod tests {
             let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
         }
+        let late = "Failed to parse number 'sweeper: the lease of this delete is over' in $convert with no onError value";
+        let late = ServerError::reported(codes::CONVERSION_FAILURE, late, "ConversionFailure");
+        assert!(late.is_refused() && late.is_retryable_delete() && !late.is_reply_lost() && !late.is_unanswered());
+        assert!(late.to_string().starts_with("it came to the server too late for its lease"), "{late}");
         let unconnected = ServerError::reported(1, "error connecting to server: Connection refused", "Internal Error");
         assert!(unconnected.is_refused() && !unconnected.is_reply_lost());
         assert!(unconnected.labelled_retryable(false).is_retryable(), "the driver sees no label");
         let network = ServerError::new(FailureStage::Network, String::new());
-        assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable());
+        assert!(network.is_reply_lost() && network.is_retryable() && !network.is_unreachable() && network.is_unanswered());
+        // A mongos reports so that it lost a shard.
+        assert!(ServerError::reported(codes::SOCKET_EXCEPTION, "", "").is_unanswered());
         let unreachable = ServerError::new(FailureStage::Unreachable, String::new());
-        assert!(!unreachable.is_reply_lost() && unreachable.is_retryable() && unreachable.is_unreachable());
+        assert!(!unreachable.is_reply_lost() && !unreachable.is_unanswered() && unreachable.is_retryable() && unreachable.is_unreachable());
         let invalid = ServerError::new(FailureStage::InvalidReply, String::new());
         assert!(invalid.is_reply_lost() && !invalid.is_retryable());
         let labelled = ServerError::reported(0, "", "").labelled_retryable(true);

@@ -9,7 +9,8 @@ use super::find::Query;
 use super::retry::Retries;
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, connect};
-use crate::lock::lease::{self, Moment, ServerTime};
+use crate::lock::lease;
+use crate::lock::moment::{Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
 use crate::policy::namespace::Namespace;
 use crate::values::count_in;
@@ -24,6 +25,15 @@ const MAX_READING_AGE: Duration = Duration::from_secs(5);
 
 /// Maximum number of times in a row that a lease may be released between two looks.
 const MAX_RELEASED: u32 = 5;
+
+/// A lease that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// The reading of the clock from which it counts.
+    pub time: ServerTime,
+    /// Whether its document may have been created just now, because there was none.
+    pub is_created: bool,
+}
 
 /// The collection of the leases, and the run that takes leases in it.
 pub(crate) struct LeaseStore {
@@ -46,15 +56,18 @@ impl LeaseStore {
         Ok(ServerTime { now: connect::local_time(&hello)?, asked })
     }
 
-    /// Takes a lease if no other run holds it; it counts from the moment that is returned. An old reading of `clock` is replaced.
-    pub(crate) async fn attempt(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Attempt<Moment>> {
+    /// Takes a lease if no other run holds it. An old reading of `clock` is replaced.
+    pub(crate) async fn attempt(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Attempt<Taken>> {
         let mut retries = Retries::patient();
         let mut released = 0;
+        let mut is_unsure = false;
         loop {
             let cause = match self.take(namespace, clock).await {
-                Ok(since) => return Ok(Attempt::Taken(since)),
+                // An attempt whose reply was lost may have created the document.
+                Ok(taken) => return Ok(Attempt::Taken(Taken { is_created: taken.is_created || is_unsure, ..taken })),
                 Err(cause) => cause,
             };
+            is_unsure |= cause.is_reply_lost();
             if cause.has_code(codes::DUPLICATE_KEY) {
                 let occupant = self.occupant(namespace).await?;
                 let is_free = occupant.expires_at.zip(*clock).is_some_and(|(end, time)| end <= time.now);
@@ -69,14 +82,16 @@ impl LeaseStore {
         }
     }
 
-    /// Takes a lease that is free; returns the moment from which it counts. `attempt` retries, with a new reading of the clock.
-    async fn take(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Moment> {
+    /// Takes a lease that is free. `attempt` retries, with a new reading of the clock.
+    async fn take(&self, namespace: &Namespace, clock: &mut Option<ServerTime>) -> Result<Taken> {
         let time = match *clock {
             Some(reading) if reading.asked.elapsed() < MAX_READING_AGE => reading,
             _ => *clock.insert(self.clock().await?),
         };
         let (filter, update) = lease::taking(namespace, &self.me, &time);
-        self.write(filter, update, true, |_| None).await.map(|_| time.asked)
+        let reply = self.write(filter, update, true, |_| None).await?;
+        let is_created = reply.get_array("upserted").is_ok_and(|created| !created.is_empty());
+        Ok(Taken { time, is_created })
     }
 
     /// Returns the run that holds a lease.
@@ -85,18 +100,24 @@ impl LeaseStore {
         Ok(lease::occupant(leases.first().unwrap_or(&Document::new())))
     }
 
-    /// Renews leases. Returns the moment from which they count, and the namespaces whose lease another run holds by now.
-    pub(crate) async fn renew(&self, namespaces: &[Namespace]) -> Result<(Moment, Vec<Namespace>)> {
+    /// Whether the documents of all these leases are there, and this run's.
+    pub(crate) async fn are_mine(&self, namespaces: &[Namespace]) -> Result<bool> {
+        let mine = self.find(lease::owned(namespaces, &self.me.run_id)).await?;
+        Ok(mine.len() == namespaces.len())
+    }
+
+    /// Renews leases. Returns the reading of the clock from which they count, and the namespaces whose lease this run does not hold any more.
+    pub(crate) async fn renew(&self, namespaces: &[Namespace]) -> Result<(ServerTime, Vec<Namespace>)> {
         let now = self.clock().await?;
         // The caller tries again at once, with a new reading of the clock.
         let renewed = self.update(namespaces, lease::renewing(&now), |_| None).await?;
         if usize::try_from(renewed).is_ok_and(|renewed| renewed == namespaces.len()) {
-            return Ok((now.asked, Vec::new()));
+            return Ok((now, Vec::new()));
         }
         let mine = self.find(lease::owned(namespaces, &self.me.run_id)).await?;
         let mine: Vec<&str> = mine.iter().filter_map(|lease| lease.get_str("_id").ok()).collect();
         let lost = namespaces.iter().filter(|namespace| !mine.contains(&namespace.to_string().as_str()));
-        Ok((now.asked, lost.cloned().collect()))
+        Ok((now, lost.cloned().collect()))
     }
 
     /// Releases leases.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Deployment;
 use super::error::ServerError;
 use super::overload::Overload;
-use super::timeout::{MAX_COMMAND_TIME, in_task};
+use super::timeout::{MAX_COMMAND_TIME, in_task, in_task_unless};
 use super::transport::{Batches, Extent, Patience, ServerCommand, Transport};
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
@@ -255,7 +255,7 @@ impl Transport for Metered {
     fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         Box::pin(async move {
             let turn = self.turn(&command).await?;
-            let (me, billed) = (self.clone(), Billed::of(&command));
+            let (me, billed, ends_unawaited) = (self.clone(), Billed::of(&command), command.ends_unawaited);
             // In a task of its own: the cost is asked for even if the caller no longer waits for the reply.
             let metered = async move {
                 let _turn = turn;
@@ -268,7 +268,7 @@ impl Transport for Metered {
                 me.bill(&billed, reply.as_ref().err()).await;
                 reply
             };
-            in_task(metered).await
+            in_task_unless(ends_unawaited, metered).await
         })
     }
 

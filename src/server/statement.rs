@@ -4,11 +4,12 @@ use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{RawArrayBuf, RawDocumentBuf, doc};
 
 use super::document_match::{self, DocumentState};
+use super::fence::FENCE_BYTES;
 use super::restriction::Restriction;
 use crate::plan::Selection;
 
-/// Bytes of a statement around its query, and of its place in the command.
-pub(crate) const AROUND_QUERY: usize = 60;
+/// Bytes of a statement around its query, a fence and its place in the command included.
+pub(crate) const AROUND_QUERY: usize = 60 + FENCE_BYTES;
 
 /// One statement of a delete command. A read with the same query finds the same documents.
 #[derive(Debug, Clone, PartialEq)]

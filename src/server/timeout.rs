@@ -28,10 +28,10 @@ const MAX_RUNNING_TIME: Duration = Duration::from_secs(24 * 3600);
 /// work on the command, and returns `None` if the server does not tell; `remind` is called after each further [`MAX_COMMAND_TIME`] or shorter limit.
 ///
 /// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README, "Cancellation safety"). A
-/// command whose reply is lost is dropped all the same: the driver then closes its connection, on which nothing can be sent any more
-/// (mongo-rust-driver 3.8 `cmap/worker.rs`, `check_in`).
+/// command whose reply is lost is dropped all the same, and so is one that ends when it is no longer awaited: the driver then closes its connection,
+/// on which nothing can be sent any more (mongo-rust-driver 3.8 `cmap/worker.rs`, `check_in`).
 pub(crate) async fn reply_in_time<T, F>(
-    patience: Patience,
+    (patience, ends_unawaited): (Patience, bool),
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
     is_running: impl Fn() -> F + Send + 'static,
     remind: impl Fn(Duration) + Send + 'static,
@@ -60,7 +60,7 @@ where
             }
         }
     };
-    in_task(waiting).await
+    in_task_unless(ends_unawaited, waiting).await
 }
 
 /// Awaits the reply to a command for at most `limit`; after that it counts as lost.
@@ -68,7 +68,7 @@ pub(crate) async fn reply_within<T: Send + 'static>(
     limit: Duration,
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
-    reply_in_time(Patience::Limit(limit), command, || std::future::ready(None), |_| {}).await
+    reply_in_time((Patience::Limit(limit), false), command, || std::future::ready(None), |_| {}).await
 }
 
 /// Awaits some work that goes on to its end even if it is no longer waited for.
@@ -76,6 +76,17 @@ pub(crate) async fn in_task<T: Send + 'static>(
     work: impl Future<Output = Result<T, ServerError>> + Send + 'static,
 ) -> Result<T, ServerError> {
     tokio::spawn(machine::here(work)).await.unwrap_or_else(|panic| Err(ServerError::other(panic.to_string())))
+}
+
+/// Awaits some work that ends when it is no longer awaited, or otherwise goes on to its end.
+pub(crate) async fn in_task_unless<T: Send + 'static>(
+    ends_unawaited: bool,
+    work: impl Future<Output = Result<T, ServerError>> + Send + 'static,
+) -> Result<T, ServerError> {
+    match ends_unawaited {
+        true => work.await,
+        false => in_task(work).await,
+    }
 }
 
 /// A wait for a command that may take long.
@@ -164,7 +175,7 @@ mod tests {
         };
         let note = reminded.clone();
         let remind = move |waited: Duration| note.lock().push(waited.as_secs());
-        let reply = reply_in_time(Patience::WhileRunning(limit), command, is_running, remind).await;
+        let reply = reply_in_time((Patience::WhileRunning(limit), false), command, is_running, remind).await;
         let reminded = reminded.lock().clone();
         (reply, begun.elapsed(), reminded)
     }
@@ -194,6 +205,24 @@ mod tests {
         // One answer in between begins the wait again.
         let (_, took, _) = waited(second, None, &[Some(false), Some(true), Some(false)]).await;
         assert_eq!(took, 4 * second);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_goes_on_unawaited_unless_it_ends_then() {
+        for ends_unawaited in [false, true] {
+            let ended = Arc::new(Mutex::new(false));
+            let mark = ended.clone();
+            let command = async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                *mark.lock() = true;
+                Ok(())
+            };
+            let patience = (Patience::Limit(MINUTE), ends_unawaited);
+            let reply = reply_in_time(patience, command, || std::future::ready(None), |_| {});
+            assert!(timeout(Duration::from_secs(1), reply).await.is_err());
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(*ended.lock(), !ends_unawaited);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -38,6 +38,9 @@ pub(crate) struct ServerCommand {
     pub read_preference: ReadPreference,
     pub patience: Patience,
     pub extent: Extent,
+    /// Whether the command ends when it is no longer awaited: it is not sent if it has not been, and its connection is closed if it has. Otherwise it
+    /// goes on unwatched.
+    pub ends_unawaited: bool,
 }
 
 /// The time that the reply to a command is waited for. No command is without an end.
@@ -63,7 +66,14 @@ pub(crate) enum Extent {
 impl ServerCommand {
     /// Creates a command for the primary.
     pub(crate) fn new(database: &str, body: RawDocumentBuf, patience: Patience) -> Self {
-        Self { database: database.to_owned(), body, read_preference: ReadPreference::Primary, patience, extent: Extent::Unknown }
+        Self {
+            database: database.to_owned(),
+            body,
+            read_preference: ReadPreference::Primary,
+            patience,
+            extent: Extent::Unknown,
+            ends_unawaited: false,
+        }
     }
 
     /// Creates a command for the primary from a document.
@@ -75,6 +85,10 @@ impl ServerCommand {
 
     pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
+    }
+
+    pub(crate) fn ends_unawaited(self) -> Self {
+        Self { ends_unawaited: true, ..self }
     }
 
     pub(crate) fn extent(self, extent: Extent) -> Self {

@@ -138,7 +138,7 @@ impl Attempts {
             (self.retries, self.refusals) = (0, 0);
         }
         self.error = reply.error;
-        let Some(DeleteError { retryable, confirmation_timed_out, overload, .. }) = self.error else {
+        let Some(DeleteError { retryable, confirmation_timed_out, confirmation_cut, overload, .. }) = self.error else {
             return match self.parts.pop() {
                 Some(part) => {
                     self.aim_at(part);
@@ -161,7 +161,7 @@ impl Attempts {
                 }
             }
         }
-        if confirmation_timed_out && self.awaits_members {
+        if confirmation_cut || confirmation_timed_out && self.awaits_members {
             return Step::Confirm(CONFIRM_AGAIN);
         }
         let lacks_room = match overload {

@@ -20,6 +20,7 @@ use crate::pace::rate::RateLimit;
 use crate::pace::{BatchTiming, Pace};
 use crate::plan::StopReason;
 use crate::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
+use crate::server::delete::DeleteError;
 use crate::server::meter::Account;
 use crate::server::restriction::Restriction;
 use throttle::LAG_CHECK_INTERVAL;
@@ -258,12 +259,12 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if the batch has failed for good.
     fn record(&mut self, finished: Result<FinishedBatch, JoinError>) -> Result<(), End> {
         let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        let FinishedBatch { asked, archived, sent: Sent { is_sent, latency, result } } = finished;
+        let FinishedBatch { asked, archived, sent: Sent { is_sent, out_of_lease, latency, result } } = finished;
         let budget = self.run.budget;
         self.outcome.archived.add(&archived);
         if !is_sent {
             budget.settle(asked, 0);
-            return if self.sweep.is_lease_over() { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };
+            return if out_of_lease { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         self.outcome.deleted += deleted;
@@ -284,9 +285,9 @@ impl<'a> Engine<'a> {
         budget.settle_rate(asked, gone);
         self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
         match error {
-            Some(error) if !(error.given_up || error.confirmation_timed_out && self.sweep.lag.is_some()) => {
-                Err(End::Failed(error.message))
-            }
+            _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
+            Some(DeleteError { given_up: true, .. } | DeleteError { confirmation_cut: true, .. }) => Ok(()),
+            Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
             // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
             // that is given up, because the end of the sweep has a reason of its own.
             _ => Ok(()),

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
-use crate::server::delete::{self, Reply};
+use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::restriction::Restriction;
 
 /// Maximum time to wait for the reply to a delete after the sweep has ended.
@@ -19,20 +19,23 @@ const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 pub(super) struct Sent {
     /// False if the lease was over, or the sweep had ended, before the first of them.
     pub is_sent: bool,
+    /// Whether the lease ended before all of them were sent and answered. It may have been renewed since.
+    pub out_of_lease: bool,
     /// The time that the server took; `None` if the batch was tried again after an error.
     pub latency: Option<Duration>,
     pub result: BatchResult,
 }
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
-/// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost.
+/// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is outstanding when the lease ends
+/// counts as lost at once.
 pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;
     let begun = Instant::now();
     let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
     let mut unconfirmed = None;
-    let mut is_sent = false;
+    let (mut is_sent, mut out_of_lease) = (false, false);
     let mut held_back = Duration::ZERO;
     loop {
         // Once the sweep has ended, nothing is sent, even if it could be.
@@ -41,18 +44,32 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             () = sweep.ended() => break,
             waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
         }
-        // The last moment to check: the process may be suspended between any two steps, and resume when another run has the
-        // lease.
-        if sweep.is_lease_over() {
-            break;
-        }
+        // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
+        // lease ends with it on the server as well.
+        let fence = match &sweep.lease {
+            Some(lease) => match lease.fence() {
+                Some(fence) => Some(fence),
+                None => {
+                    out_of_lease = true;
+                    break;
+                }
+            },
+            None => None,
+        };
         is_sent = true;
         // A reply that has come is counted, however late.
         let reply = tokio::select! {
             biased;
-            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, grant) => reply,
+            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, fence.as_ref(), grant) => reply,
+            () = lease_over(sweep) => {
+                out_of_lease = true;
+                Reply::out_of_lease()
+            }
             () = ended_for(sweep, MAX_LAST_WAIT) => Reply::given_up(MAX_LAST_WAIT),
         };
+        if let (Some(lease), Some(DeleteError { unanswered: true, .. })) = (&sweep.lease, &reply.error) {
+            lease.note_unanswered();
+        }
         let step = attempts.next_step(reply, fastrand::f64());
         let why = attempts.message();
         let wait = match step {
@@ -86,11 +103,19 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     result.throttled += held_back;
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
-    Sent { is_sent, latency, result }
+    Sent { is_sent, out_of_lease, latency, result }
 }
 
 /// Resolves this long after the sweep has ended.
 async fn ended_for(sweep: &RuleSweep, time: Duration) {
     sweep.ended().await;
     tokio::time::sleep(time).await;
+}
+
+/// Resolves when the lease is over; never without one.
+async fn lease_over(sweep: &RuleSweep) {
+    match &sweep.lease {
+        Some(lease) => lease.over().await,
+        None => std::future::pending().await,
+    }
 }
