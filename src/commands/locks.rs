@@ -163,7 +163,9 @@ impl HeldLeases {
         let (unanswered, namespaces): (Vec<_>, Vec<_>) =
             self.keeper.namespaces().into_iter().partition(|namespace| self.keeper.is_unanswered(namespace));
         for namespace in &unanswered {
-            info!("the lease on `{namespace}` is left to expire within {seconds} s: a delete had no answer, and may still arrive");
+            warn!(
+                "the lease on `{namespace}` is left to expire within {seconds} s: a delete had no answer, and may still arrive"
+            );
         }
         if namespaces.is_empty() {
             return;

@@ -196,9 +196,66 @@ pub(crate) fn read(reply: &Document) -> Reply {
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
+    use bson::{DateTime, doc};
 
     use super::*;
+    use crate::flavor::Flavor;
+    use crate::report::made_up::planned;
+    use crate::server::grant::Consent;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test]
+    async fn a_delete_under_a_lease_says_by_when_it_has_to_be_done() {
+        let rule = planned("", 3).decision.countable().unwrap().clone();
+        let restriction = Restriction::One(RawBson::Int32(7));
+        let fence = Fence { begins_before: DateTime::from_millis(9_000), max_time: Duration::from_secs(20) };
+        for (flavor, fence, is_fenced, max_time) in [
+            (Flavor::MongoDb, Some(&fence), true, Some(20_000)),
+            // `$$NOW` is refused there.
+            (Flavor::DocumentDb, Some(&fence), false, Some(20_000)),
+            (Flavor::CosmosRu, Some(&fence), false, None),
+            (Flavor::AmazonDocumentDb, Some(&fence), false, None),
+            (Flavor::MongoDb, None, false, None),
+        ] {
+            let script = Script::new([ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })]);
+            let mut deployment = script.deployment();
+            deployment.facts.capabilities = flavor.capabilities(21);
+            let grant = DeleteGrant::new(false, Consent::NotAsked).unwrap();
+            let reply = delete(&deployment, &rule.selection, &restriction, &doc! {}, fence, &grant).await;
+            assert_eq!(reply.deleted, 1);
+            let sent = &script.sent()[0];
+            let query = sent.get_array("deletes").unwrap()[0].as_document().unwrap().get_document("q").unwrap().to_string();
+            let predicate = doc! { "$and": [{ "_id": 7 }, &rule.selection.predicate] }.to_string();
+            assert!(query.contains(&predicate), "{query}");
+            assert_eq!(query.contains("\"$$NOW\""), is_fenced, "{query}");
+            assert_eq!(sent.get("maxTimeMS"), max_time.map(Bson::Int64).as_ref(), "{flavor:?}");
+        }
+    }
+
+    #[test]
+    fn a_delete_that_its_lease_cuts_short_is_told_from_one_that_fails() {
+        let rule = planned("", 3).decision.countable().unwrap().clone();
+        // A whole command that was cut says nothing of what it deleted (seen with 6.0.5); a smaller one may be done in time.
+        let cut = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+        let error = DeleteError::of_command(&cut, &rule.selection);
+        assert_eq!((error.overload, error.retryable, error.reply_lost), (Some(Overload::TimedOut), true, true));
+        assert!(!error.unanswered && !error.confirmation_cut);
+        let waiting = |code| {
+            let concern = doc! { "code": code, "errmsg": "operation exceeded time limit" };
+            read(&doc! { "n": 7, "ok": 1.0, "writeConcernError": concern })
+        };
+        let unconfirmed = waiting(codes::MAX_TIME_MS_EXPIRED);
+        let error = unconfirmed.error.unwrap();
+        assert_eq!((unconfirmed.deleted, unconfirmed.unconfirmed, error.confirmation_cut), (7, true, true));
+        assert!(!error.reply_lost && error.overload.is_none() && !error.confirmation_timed_out);
+        assert!(!waiting(codes::WRITE_CONCERN_TIMEOUT).error.unwrap().confirmation_cut);
+        let lost = DeleteError::of_command(&ServerError::timeout(Duration::from_secs(1)), &rule.selection);
+        assert!(lost.unanswered && lost.reply_lost && lost.retryable && !lost.given_up);
+        for reply in [Reply::given_up(Duration::from_secs(10)), Reply::out_of_lease()] {
+            let error = reply.error.unwrap();
+            assert!(error.unanswered && error.given_up && error.reply_lost && !error.retryable, "{error:?}");
+        }
+    }
 
     #[test]
     fn n_counts_in_every_reply() {

@@ -310,7 +310,12 @@ mod tests {
         // A mongos reports so that it lost a shard.
         assert!(ServerError::reported(codes::SOCKET_EXCEPTION, "", "").is_unanswered());
         let unreachable = ServerError::new(FailureStage::Unreachable, String::new());
-        assert!(!unreachable.is_reply_lost() && !unreachable.is_unanswered() && unreachable.is_retryable() && unreachable.is_unreachable());
+        assert!(
+            !unreachable.is_reply_lost()
+                && !unreachable.is_unanswered()
+                && unreachable.is_retryable()
+                && unreachable.is_unreachable()
+        );
         let invalid = ServerError::new(FailureStage::InvalidReply, String::new());
         assert!(invalid.is_reply_lost() && !invalid.is_retryable());
         let labelled = ServerError::reported(0, "", "").labelled_retryable(true);

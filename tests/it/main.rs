@@ -68,6 +68,7 @@ mod guards {
 
 mod locks {
     mod file;
+    mod late_deletes;
     mod lease;
     mod lease_services;
 }

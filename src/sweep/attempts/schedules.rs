@@ -144,9 +144,9 @@ impl Model {
             }
             7 => {
                 let n = self.delete(ids, usize::MAX);
-                let code = [64, 91, 189][self.random.random_range(0..3)];
+                let code = [50, 64, 91, 189][self.random.random_range(0..4)];
                 let reply = doc! { "n": n as i64, "ok": 1, "writeConcernError": { "code": code, "errmsg": "waiting" } };
-                if code != 64 || self.random.random_bool(0.3) {
+                if !matches!(code, 50 | 64) || self.random.random_bool(0.3) {
                     self.fail_over();
                 }
                 delete::read(&reply)

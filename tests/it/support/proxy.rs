@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use mongodb::bson::Document;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use cosmos::{Account, CosmosRu, Statistics, Usage};
@@ -52,6 +53,8 @@ struct Shared {
     player: Player,
     faults: Faults,
     requests: Mutex<Vec<Request>>,
+    /// Whether the network in front of the proxy is cut.
+    is_cut: watch::Sender<bool>,
 }
 
 enum Player {
@@ -91,8 +94,14 @@ impl Proxy {
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
             Service::Mongos => Player::Mongos,
         };
-        let shared =
-            Shared { mongod_port, host: address.to_string(), player, faults: Faults::default(), requests: Mutex::default() };
+        let shared = Shared {
+            mongod_port,
+            host: address.to_string(),
+            player,
+            faults: Faults::default(),
+            requests: Mutex::default(),
+            is_cut: watch::Sender::new(false),
+        };
         let shared = Arc::new(shared);
         if let Player::CosmosRu(account) = &shared.player {
             let mut upstream = Upstream::connect(mongod_port).await.expect("a connection to mongod");
@@ -140,6 +149,15 @@ impl Proxy {
         }
     }
 
+    /// Closes all connections, with the commands on them, and each new one, until [`Self::heal`].
+    pub(crate) fn cut(&self) {
+        self.shared.is_cut.send_replace(true);
+    }
+
+    pub(crate) fn heal(&self) {
+        self.shared.is_cut.send_replace(false);
+    }
+
     /// Returns the planned faults.
     pub(crate) fn faults(&self) -> &Faults {
         &self.shared.faults
@@ -162,7 +180,14 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         while connections.try_join_next().is_some() {}
-        connections.spawn(serve(client, Arc::clone(&shared)));
+        let shared = Arc::clone(&shared);
+        connections.spawn(async move {
+            let mut cut = shared.is_cut.subscribe();
+            tokio::select! {
+                _ = cut.wait_for(|is_cut| *is_cut) => Ok(()),
+                served = serve(client, Arc::clone(&shared)) => served,
+            }
+        });
     }
 }
 
@@ -201,6 +226,7 @@ impl Shared {
             Some(Fault::Answer { reply, done: false }) => return Ok(Some(reply.clone())),
             Some(Fault::Close { done: false }) => return Ok(None),
             Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
+            Some(Fault::Hold(gate)) => gate.opened().await,
             Some(Fault::WriteError { after, error }) => call.stop = Some((*after, error.clone())),
             _ => {}
         }
@@ -212,6 +238,10 @@ impl Shared {
         Ok(match fault {
             Some(Fault::Answer { reply, .. }) => Some(reply),
             Some(Fault::Close { .. }) => None,
+            Some(Fault::Hold(gate)) => {
+                gate.note(&reply);
+                Some(reply)
+            }
             Some(Fault::Silence) => std::future::pending().await,
             _ => Some(reply),
         })

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mongodb::bson::Document;
+use tokio::sync::watch;
 
 /// A fault of one command.
 #[derive(Debug, Clone)]
@@ -16,9 +17,40 @@ pub(crate) enum Fault {
     Silence,
     /// The command starts after this delay.
     Delay(Duration),
+    /// The command is on its way until the gate opens, even if its sender has gone. Assumption: a network that was cut, or a server that was stopped, keeps
+    /// the bytes.
+    Hold(Gate),
     /// A `delete` stops with this write error if more documents are left after deleting this many. The engine of Azure DocumentDB
     /// then deletes none.
     WriteError { after: u64, error: Document },
+}
+
+/// A place where one command is held on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    is_open: watch::Sender<bool>,
+    reply: watch::Sender<Option<Document>>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self { is_open: watch::Sender::new(false), reply: watch::Sender::new(None) }
+    }
+
+    /// Lets the command through; returns the server's reply to it.
+    pub(crate) async fn open(&self) -> Document {
+        self.is_open.send_replace(true);
+        let mut reply = self.reply.subscribe();
+        reply.wait_for(Option::is_some).await.expect("the gate lives").clone().expect("a reply")
+    }
+
+    pub(super) async fn opened(&self) {
+        self.is_open.subscribe().wait_for(|is_open| *is_open).await.expect("the gate lives");
+    }
+
+    pub(super) fn note(&self, reply: &Document) {
+        self.reply.send_replace(Some(reply.clone()));
+    }
 }
 
 /// Planned faults.
