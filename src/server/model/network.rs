@@ -60,7 +60,7 @@ impl Client {
             let state = model.state.lock();
             std::future::ready((state.primary_from <= Instant::now()).then(|| state.running.contains(&number)))
         };
-        reply_in_time(command.patience, answer, is_running, |_| {}).await
+        reply_in_time((command.patience, command.ends_unawaited), answer, is_running, |_| {}).await
     }
 
     async fn attempt(&self, number: u64, database: String, body: Document) -> Result<Document, ServerError> {
