@@ -22,6 +22,8 @@ mod record;
 mod restore;
 mod rules;
 mod session;
+#[cfg(test)]
+pub(crate) mod simulated;
 mod sweep;
 
 use crate::cli::{Cli, Command};

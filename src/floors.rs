@@ -17,7 +17,7 @@ const FLOORS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("shell", &["archive", "lock", "server", "sweep"]),
-    ("commands", &["cli", "commands"]),
+    ("commands", &["cli", "commands", "simulation"]),
 ];
 
 /// The only files that name a type of the driver.

@@ -159,3 +159,5 @@ mod values;
 
 #[cfg(test)]
 mod floors;
+#[cfg(test)]
+mod simulation;

@@ -20,6 +20,8 @@ pub(crate) mod lag;
 pub(crate) mod lease;
 pub(crate) mod metadata;
 pub(crate) mod meter;
+#[cfg(test)]
+pub(crate) mod model;
 pub(crate) mod native_ttl;
 pub(crate) mod overdue;
 pub(crate) mod overload;
@@ -28,8 +30,6 @@ pub(crate) mod restriction;
 pub(crate) mod retry;
 mod running;
 pub(crate) mod sample;
-#[cfg(test)]
-pub(crate) mod model;
 #[cfg(test)]
 mod scripted;
 pub(crate) mod shard_key;

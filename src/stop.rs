@@ -50,6 +50,12 @@ impl Stop {
         Ok(Self { signals, file: None })
     }
 
+    /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
+    #[cfg(test)]
+    pub(crate) fn by(signals: watch::Receiver<Option<u8>>) -> Self {
+        Self { signals, file: None }
+    }
+
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
     /// removed again.
     pub(crate) fn with_file(&self, path: Option<&PathBuf>) -> Self {

@@ -2,13 +2,12 @@
 //!
 //! Files have the names that mongodump gives them, so that mongorestore can read an archive.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bson::DateTime;
 
-use super::disk::{Disk, ReadFile, RealDisk};
+use super::disk::{Disk, ReadFile};
 use super::manifest::Manifest;
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
@@ -66,29 +65,10 @@ fn escape(collection: &str) -> String {
     format!("{}%24{}", &escaped[..CUT], &sha256(collection.as_bytes())[..DIGEST])
 }
 
-/// Checks that a directory exists and can be written.
-///
-/// Errors: the reason why it cannot be used, with a remedy.
-pub fn probe(directory: &Path) -> Result<(), String> {
-    let shown = directory.display();
-    let metadata = fs::metadata(directory)
-        .map_err(|cause| format!("`archive`: the directory `{shown}`: {cause}; create it before the run"))?;
-    if !metadata.is_dir() {
-        return Err(format!("`archive`: `{shown}` is not a directory; expected one that exists"));
-    }
-    let tried = tempfile::Builder::new().prefix(".sweeper-").tempfile_in(directory);
-    tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
-}
-
-/// Returns an error of the operating system without the path that `tempfile` adds to it.
-fn plain(cause: &io::Error) -> String {
-    cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
-}
-
 /// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
-pub fn leftovers(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = RealDisk.entries(directory) else { return Vec::new() };
-    entries.into_iter().map(|entry| directory.join(entry.name)).filter(|path| was_cut_off(&RealDisk, path)).collect()
+pub fn leftovers(disk: &dyn Disk, directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = disk.entries(directory) else { return Vec::new() };
+    entries.into_iter().map(|entry| directory.join(entry.name)).filter(|path| was_cut_off(disk, path)).collect()
 }
 
 /// Whether a run has a journal but no manifest of a complete archive, and no process is writing to it.

@@ -15,6 +15,11 @@ pub use real::RealDisk;
 /// What was written survives a loss of power only once it is synced: the bytes of a file by [`WriteFile::sync`], its name by
 /// [`Disk::sync_directory`] of its directory, and the name of that directory in turn by syncing its parent.
 pub trait Disk: Send + Sync {
+    /// Checks that a directory exists and can be written.
+    ///
+    /// Errors: the reason why it cannot be used, with a remedy.
+    fn probe(&self, directory: &Path) -> Result<(), String>;
+
     /// Creates a directory that only its owner may read.
     ///
     /// Errors: it exists already, or cannot be created.

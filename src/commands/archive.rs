@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::session::Session;
 use crate::archive::directory;
+use crate::archive::disk::Disk;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
 use crate::plan::{Decision, Plan, SweepRule};
@@ -17,7 +18,7 @@ use crate::sweep::RuleArchive;
 
 /// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written before it begins.
 /// Warns of archives that an earlier run did not finish.
-pub(super) fn try_directories(plan: &mut Plan) {
+pub(super) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
         let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
@@ -25,14 +26,14 @@ pub(super) fn try_directories(plan: &mut Plan) {
         to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
         let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(&to.directory).iter().map(|path| {
+            planned.warnings.extend(directory::leftovers(disk, &to.directory).iter().map(|path| {
                 format!(
                     "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
                      remove it when it is no longer needed",
                     path = path.display()
                 )
             }));
-            directory::probe(&to.directory)
+            disk.probe(&to.directory)
         });
         tried.insert(to.directory.clone(), result.clone());
         if let Err(why) = result {
@@ -47,7 +48,8 @@ pub(super) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 impl Archives {
     pub(super) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
         let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
-        let archive = |directory: &PathBuf| Arc::new(Archive::new(directory, &session.id, session.started_at));
+        let archive =
+            |directory: &PathBuf| Arc::new(Archive::on(session.disk.clone(), directory, &session.id, session.started_at));
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 

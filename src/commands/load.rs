@@ -17,6 +17,12 @@ pub(super) struct Uri {
 }
 
 impl Uri {
+    /// The connection string of a run that is connected to a model.
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self { given: None, policy: String::new() }
+    }
+
     /// Returns the connection string.
     ///
     /// Errors: neither the command line nor the environment nor the policy has one.

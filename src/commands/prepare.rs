@@ -11,14 +11,14 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::{NothingSelected, Only};
-use crate::server::{Deployment, catalog, connect, overdue};
+use crate::server::{Deployment, catalog, overdue};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
 /// Errors: no connection, or not the deployment that the policy expects.
 pub(super) async fn connect(session: &Session, nothing: &str) -> Result<Deployment, Failure> {
     let connection = &session.policy.connection;
-    let deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
+    let deployment = session.connect().await?;
     match deployment.facts.unexpected(&connection.expect) {
         None => Ok(deployment),
         Some(why) => Err(Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit::REFUSED)),
@@ -47,7 +47,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     let only = Only(&session.options.only);
     let rules = only.rules(&session.policy)?;
     let connection = &session.policy.connection;
-    let mut deployment = connect::connect(session.uri()?, connection.flavor, &session.id).await?;
+    let mut deployment = session.connect().await?;
     if options.asks_monitor {
         deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
     }
@@ -68,7 +68,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     if let Some((approval, max_age)) = options.approval {
         approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
-    archive::try_directories(&mut plan);
+    archive::try_directories(session.disk.as_ref(), &mut plan);
     Ok((deployment, plan))
 }
 

@@ -1,12 +1,13 @@
 //! State of one run of a command that follows a policy.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bson::{DateTime, Uuid};
 use tokio::time::Instant;
 
 use super::load::{self, Uri};
 use super::outputs::{self, Output, SingleOutput};
+use crate::archive::disk::{Disk, RealDisk};
 use crate::cli::Common;
 use crate::facts::LAST_CHANGE;
 use crate::failure::Failure;
@@ -15,7 +16,9 @@ use crate::log;
 use crate::machine::wall_clock;
 use crate::policy::Policy;
 use crate::report::{ReportCommand, RunRecord};
-use crate::server::Deployment;
+#[cfg(test)]
+use crate::server::transport::Transport;
+use crate::server::{Deployment, connect};
 use crate::stop::Stop;
 
 /// One run of a command that follows a policy.
@@ -32,6 +35,11 @@ pub(super) struct Session {
     pub connected: OnceLock<Deployment>,
     /// Connection string, if there is one.
     pub uri: Uri,
+    /// The disk of archives.
+    pub disk: Arc<dyn Disk>,
+    /// A model of a server that is connected to instead.
+    #[cfg(test)]
+    pub model: Option<Arc<dyn Transport>>,
 }
 
 impl Session {
@@ -46,6 +54,9 @@ impl Session {
             stop,
             connected: OnceLock::new(),
             uri,
+            disk: Arc::new(RealDisk),
+            #[cfg(test)]
+            model: None,
         }
     }
 
@@ -74,6 +85,17 @@ impl Session {
     /// Errors: neither the command line nor the environment nor the policy has one.
     pub(super) fn uri(&self) -> Result<&str, Failure> {
         self.uri.require()
+    }
+
+    /// Connects to the deployment of the policy.
+    ///
+    /// Errors: no connection string, or no connection.
+    pub(super) async fn connect(&self) -> Result<Deployment, Failure> {
+        #[cfg(test)]
+        if let Some(model) = &self.model {
+            return connect::through(model.clone(), &self.id).await;
+        }
+        connect::connect(self.uri()?, self.policy.connection.flavor, &self.id).await
     }
 
     /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.

@@ -55,7 +55,7 @@ pub(super) async fn once(
 }
 
 /// Sweeps once, and records the run in the history if the policy has one.
-async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Result<Report> {
+pub(super) async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Result<Report> {
     if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
         let failure = Failure::cannot_run(format!("{why}; nothing was contacted")).exit_code(exit::LIMIT);
         return Err(failure.hint("remove it to let runs begin again").into());

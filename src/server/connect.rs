@@ -99,6 +99,27 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     })
 }
 
+/// Connects to a model of a server.
+#[cfg(test)]
+pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Result<Deployment, Failure> {
+    let asked = async {
+        let patience = first_patience(&ClientOptions::default(), timeout::MAX_COMMAND_TIME);
+        let facts = ask(transport.as_ref(), patience, vec!["model:27017".into()], None).await?;
+        need_no_user(transport.as_ref(), patience).await.map(|()| facts)
+    };
+    let facts = asked.await.map_err(|cause| cannot_connect("mongodb://model", false, &cause))?;
+    Ok(Deployment {
+        transport,
+        facts,
+        comment: format!("sweeper {run_id}"),
+        write_concern: doc! { "w": "majority" },
+        read_concern: None,
+        command_timeout: timeout::MAX_COMMAND_TIME,
+        read_options: ReadOptions::default(),
+        billing: None,
+    })
+}
+
 /// Returns the flavor that the policy or a host name indicates, and which of the two did.
 fn by_name(flavor: Option<Flavor>, seeds: &[String]) -> Option<(Flavor, String)> {
     if let Some(flavor) = flavor {

@@ -112,7 +112,7 @@ impl ServerError {
         Self { is_labelled_retryable: self.is_labelled_retryable || is_labelled_retryable, ..self }
     }
 
-    pub(super) fn timeout(limit: Duration) -> Self {
+    pub(crate) fn timeout(limit: Duration) -> Self {
         Self::new(FailureStage::Timeout, format!("network error: no answer within {} s", limit.as_secs_f64()))
     }
 

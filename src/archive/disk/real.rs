@@ -36,6 +36,17 @@ impl Disk for RealDisk {
         Ok(Box::new(RealFile(File::open(path)?)))
     }
 
+    fn probe(&self, directory: &Path) -> Result<(), String> {
+        let shown = directory.display();
+        let metadata = fs::metadata(directory)
+            .map_err(|cause| format!("`archive`: the directory `{shown}`: {cause}; create it before the run"))?;
+        if !metadata.is_dir() {
+            return Err(format!("`archive`: `{shown}` is not a directory; expected one that exists"));
+        }
+        let tried = tempfile::Builder::new().prefix(".sweeper-").tempfile_in(directory);
+        tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
+    }
+
     fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
         let entry = |entry: io::Result<fs::DirEntry>| {
             let entry = entry?;
@@ -46,6 +57,11 @@ impl Disk for RealDisk {
         entries.sort();
         Ok(entries)
     }
+}
+
+/// Returns an error of the operating system without the path that `tempfile` adds to it.
+fn plain(cause: &io::Error) -> String {
+    cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
 }
 
 struct RealFile(File);

@@ -259,6 +259,11 @@ fn failed() -> io::Error {
 }
 
 impl Disk for SimulatedDisk {
+    fn probe(&self, directory: &Path) -> Result<(), String> {
+        let is_there = self.0.lock().now.directories.contains(directory);
+        is_there.then_some(()).ok_or_else(|| "the simulated disk lacks the directory".into())
+    }
+
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         state.is_free(path)?;

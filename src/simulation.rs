@@ -1,0 +1,149 @@
+//! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server, while others
+//! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes.
+//!
+//! `SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds` tries other seeds than the usual ones;
+//! `SIMULATION_SEED=17 cargo test --lib simulation::replay -- --nocapture` shows every step of one.
+
+mod archives;
+mod documents;
+mod judge;
+mod network;
+mod oracle;
+mod others;
+mod scenario;
+mod seeds;
+mod sweepers;
+mod trace;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bson::{Bson, Document};
+use futures_util::future::join_all;
+
+use crate::server::model::Model;
+use documents::Documents;
+use judge::Judge;
+use scenario::Scenario;
+use trace::{Ended, Trace, digest};
+
+/// Virtual time within which all runs of a simulation must have ended: every wait has an end, and troubles repeat them.
+const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// The parts of a simulation.
+struct World {
+    scenario: Scenario,
+    model: Arc<Model>,
+    judge: Arc<Judge>,
+    trace: Trace,
+    /// Set once the troubles are over.
+    is_calm: AtomicBool,
+}
+
+impl World {
+    /// Returns the server's clock in milliseconds.
+    fn now(&self) -> i64 {
+        self.model.now().timestamp_millis()
+    }
+
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::Relaxed)
+    }
+
+    /// Writes as another client does.
+    fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) {
+        self.trace.step(digest(namespace), || match &document {
+            Some(document) => format!("another client writes {document} to {namespace}"),
+            None => format!("another client deletes {id} from {namespace}"),
+        });
+        if let Some(write) = self.model.put(namespace, id, document) {
+            self.judge.wrote(write, namespace, id);
+        }
+    }
+
+    /// Elects another primary, which is there after a while, and whose clock differs.
+    fn fail_over(&self, away: Duration, skew: i64) {
+        self.trace.step(5, || format!("a fail-over, without a primary for {} ms, to a clock {skew} ms off", away.as_millis()));
+        self.model.fail_over(away);
+        self.model.set_skew(skew);
+    }
+
+    /// Keeps the members from following the primary for a while.
+    fn hold_replication(&self, time: Duration) {
+        self.trace.step(7, || format!("no majority follows for {} ms", time.as_millis()));
+        self.model.hold_replication(time);
+    }
+}
+
+/// Simulates what a seed decides, and tells every step if `is_told`.
+fn simulate(seed: u64, is_told: bool) -> Ended {
+    fastrand::seed(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let trace = runtime.block_on(async { Trace::new(is_told) });
+    let simulated = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let world = begin(seed, &trace);
+            carry_out(&world, seed).await;
+        });
+    }));
+    if let Err(panic) = simulated {
+        let why = panic.downcast_ref::<String>().cloned().or_else(|| Some((*panic.downcast_ref::<&str>()?).to_owned()));
+        trace.violated(|| format!("a panic: {}", why.unwrap_or_default()));
+    }
+    trace.end()
+}
+
+/// Fills a model as the seed says.
+fn begin(seed: u64, trace: &Trace) -> Arc<World> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let scenario = Scenario::of(&mut random);
+    trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
+    let judge = Judge::new(&scenario, trace);
+    let model = Model::new(seed, Box::new(judge.clone()));
+    let as_of = scenario.as_of.unwrap_or_else(|| model.now().timestamp_millis());
+    for swept in &scenario.rules {
+        let namespace = &swept.rule.namespace;
+        if swept.is_indexed && swept.rule.field != "_id" {
+            model.create_index(namespace, swept.rule.field, 1);
+        }
+        for document in swept.fill(&mut Documents { random: &mut random, as_of }) {
+            model.put(namespace, &document["_id"].clone(), Some(document));
+        }
+    }
+    if let Some(by) = scenario.miscounted {
+        scenario.rules.iter().for_each(|swept| model.miscount(&swept.rule.namespace, by));
+    }
+    model.heal();
+    model.set_faults(scenario.troubles.faults.clone());
+    model.set_pace(scenario.troubles.pace.clone());
+    Arc::new(World { scenario, model, judge, trace: trace.clone(), is_calm: AtomicBool::new(false) })
+}
+
+async fn carry_out(world: &Arc<World>, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(!seed);
+    let writers: Vec<_> = (0..3).map(|_| tokio::spawn(others::write(world.clone(), random.fork()))).collect();
+    if world.scenario.monitors {
+        tokio::spawn(others::monitor(world.clone(), random.fork()));
+    }
+    if let Some(every) = world.scenario.troubles.fail_over_every {
+        tokio::spawn(others::fail_over(world.clone(), random.fork(), every));
+    }
+    let sweepers = (0..world.scenario.sweepers.len()).map(|number| sweepers::sweep(world, number, random.fork()));
+    let ended = tokio::time::timeout(MAX_TIME, join_all(sweepers.collect::<Vec<_>>())).await;
+    if ended.is_err() {
+        return world.trace.violated(|| format!("a run goes on after {} s", MAX_TIME.as_secs()));
+    }
+    // Troubles stop, and the writers with them: the next run must bring everything in order.
+    for writer in writers {
+        writer.await.expect("a writer does not panic");
+    }
+    world.is_calm.store(true, Ordering::Relaxed);
+    world.model.heal();
+    if tokio::time::timeout(MAX_TIME, sweepers::last(world, random.fork())).await.is_err() {
+        return world.trace.violated(|| format!("the last run goes on after {} s, without any trouble", MAX_TIME.as_secs()));
+    }
+    world.judge.at_the_end();
+}

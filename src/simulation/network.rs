@@ -1,0 +1,106 @@
+//! The way between a run and the server, which is cut off at times: commands then wait on it, and arrive when it is whole again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::Document;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::World;
+use super::trace::digest;
+use crate::machine::simulated::Machine;
+use crate::server::error::ServerError;
+use crate::server::model::Client;
+use crate::server::transport::{Batches, Patience, ServerCommand, Transport};
+
+/// The connection of one run.
+pub(super) struct Link {
+    world: Arc<World>,
+    machine: Arc<Machine>,
+    run: String,
+    client: Arc<Client>,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: fastrand::Rng,
+    /// The next time at which the way is cut off, and the time at which it is whole again.
+    cut: Option<(Instant, Instant)>,
+}
+
+impl Link {
+    pub(super) fn new(world: &Arc<World>, machine: &Arc<Machine>, run: &str, random: fastrand::Rng) -> Self {
+        Self {
+            world: world.clone(),
+            machine: machine.clone(),
+            run: run.to_owned(),
+            client: world.model.client(run),
+            state: Mutex::new(State { random, cut: None }),
+        }
+    }
+
+    /// Returns the time at which a command can go on its way.
+    fn open_from(&self) -> Instant {
+        let now = Instant::now();
+        let Some(every) = self.world.scenario.troubles.partition_every.filter(|_| !self.world.is_calm()) else { return now };
+        let mut state = self.state.lock();
+        let State { random, cut } = &mut *state;
+        if cut.is_none_or(|(_, until)| until <= now) {
+            let from = now + Duration::from_millis(random.u64(every / 2..every * 2));
+            *cut = Some((from, from + Duration::from_millis(random.u64(..90_000))));
+        }
+        cut.filter(|(from, _)| *from <= now).map_or(now, |(_, until)| until)
+    }
+
+    fn told(&self, command: &ServerCommand, result: Result<String, &ServerError>) {
+        let name =
+            || command.body.iter().next().and_then(Result::ok).map(|(name, _)| name.as_str().to_owned()).unwrap_or_default();
+        self.world.trace.step(digest(&self.run), || match result {
+            Ok(reply) => format!("{} {}: {reply}", self.run, name()),
+            Err(cause) => format!("{} {} fails: {cause}", self.run, name()),
+        });
+    }
+}
+
+impl Transport for Link {
+    fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
+        Box::pin(async move {
+            assert!(!self.machine.is_killed(), "a run that was killed sends a command");
+            let from = self.open_from();
+            self.world.trace.step(command.body.as_bytes().len() as u64, || {
+                let body = Document::try_from(&*command.body).unwrap_or_default();
+                format!("{} sends {body}", self.run)
+            });
+            let reply = if from > Instant::now() {
+                let (client, sent) = (self.client.clone(), command.clone());
+                // Like the driver: a command on its way goes on without its client.
+                let later = tokio::spawn(async move {
+                    sleep_until(from).await;
+                    client.run(sent).await
+                });
+                let (Patience::Limit(limit) | Patience::WhileRunning(limit)) = command.patience;
+                let in_time = timeout(limit, later).await.unwrap_or_else(|_| Ok(Err(ServerError::timeout(limit))));
+                in_time.expect("the model does not panic")
+            } else {
+                self.client.run(command.clone()).await
+            };
+            self.told(&command, reply.as_ref().map(Document::to_string));
+            reply
+        })
+    }
+
+    fn open(&self, command: ServerCommand) -> BoxFuture<'_, Result<Box<dyn Batches>, ServerError>> {
+        Box::pin(async move {
+            self.world.trace.step(command.body.as_bytes().len() as u64, || {
+                let body = Document::try_from(&*command.body).unwrap_or_default();
+                format!("{} opens {body}", self.run)
+            });
+            sleep_until(self.open_from()).await;
+            let opened = self.client.open(command.clone()).await;
+            self.told(&command, opened.as_ref().map(|_| "a cursor".into()));
+            opened
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! The rule of expiry, told plainly over the values of one document. It shares nothing with the predicates that the tool sends.
+
+use bson::{Bson, Document};
+
+/// A rule, as far as it decides which documents expire.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rule {
+    pub namespace: String,
+    pub field: &'static str,
+    pub format: Format,
+    /// `None` if only documents with a ttl of their own expire.
+    pub expire_after: Option<i64>,
+    pub ttl_field: Option<&'static str>,
+    pub filter: Filter,
+}
+
+/// The type of the dates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Date,
+    EpochSeconds,
+    EpochMillis,
+    ObjectId,
+}
+
+/// A further condition of a rule, on the field `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Filter {
+    Nothing,
+    Done,
+    NotHeld,
+}
+
+impl Rule {
+    /// Whether a document has expired at an instant, in milliseconds since 1970.
+    pub(super) fn is_expired(&self, document: &Document, now: i64) -> bool {
+        let Some(date) = document.get(self.field).and_then(|value| self.earliest(value)) else { return false };
+        let Some(seconds) = self.lifetime(document) else { return false };
+        date + seconds * 1000.0 <= now as f64 && self.selects(document)
+    }
+
+    /// Returns the earliest date of a value, in milliseconds.
+    fn earliest(&self, value: &Bson) -> Option<f64> {
+        let one = std::slice::from_ref(value);
+        let values = if let Bson::Array(elements) = value { elements } else { one };
+        let dates: Vec<f64> = values.iter().filter_map(|value| self.date(value)).collect();
+        // A number that makes sense only in the other unit keeps its document.
+        if dates.iter().any(|date| self.is_in_another_unit(*date)) {
+            return None;
+        }
+        dates.into_iter().min_by(f64::total_cmp)
+    }
+
+    fn date(&self, value: &Bson) -> Option<f64> {
+        let number = match value {
+            Bson::Int32(n) => Some(f64::from(*n)),
+            Bson::Int64(n) => Some(*n as f64),
+            Bson::Double(n) if !n.is_nan() => Some(*n),
+            _ => None,
+        };
+        match (self.format, value) {
+            (Format::Date, Bson::DateTime(date)) => Some(date.timestamp_millis() as f64),
+            (Format::ObjectId, Bson::ObjectId(id)) => Some(id.timestamp().timestamp_millis() as f64),
+            (Format::EpochSeconds, _) => number.map(|seconds| seconds * 1000.0),
+            (Format::EpochMillis, _) => number,
+            _ => None,
+        }
+    }
+
+    /// Whether a date is a number of milliseconds where the rule says seconds, or the reverse.
+    fn is_in_another_unit(&self, millis: f64) -> bool {
+        match self.format {
+            Format::EpochSeconds => millis.abs() >= 1e14,
+            Format::EpochMillis => millis.abs() < 1e11 || millis < -8.64e15,
+            Format::Date | Format::ObjectId => false,
+        }
+    }
+
+    /// Returns the seconds after its date at which a document expires; `None` if it never does.
+    fn lifetime(&self, document: &Document) -> Option<f64> {
+        let own = match self.ttl_field.and_then(|field| document.get(field)) {
+            Some(Bson::Int32(n)) => Some(f64::from(*n)),
+            Some(Bson::Int64(n)) => Some(*n as f64),
+            Some(Bson::Double(n)) => Some(*n),
+            _ => None,
+        };
+        let counts = |n: &f64| n.fract() == 0.0 && *n >= f64::from(i32::MIN) && *n <= f64::from(i32::MAX);
+        match own.filter(counts) {
+            Some(own) if own > 0.0 => Some(own),
+            Some(_) => None,
+            None => self.expire_after.map(|seconds| seconds as f64),
+        }
+    }
+
+    fn selects(&self, document: &Document) -> bool {
+        let status = document.get("status").and_then(Bson::as_str);
+        match self.filter {
+            Filter::Nothing => true,
+            Filter::Done => status == Some("done"),
+            Filter::NotHeld => status != Some("held"),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What one seed decides: the rules, the limits, the documents, the troubles, and what others do meanwhile.
+
+use std::time::Duration;
+
+use super::documents::{Documents, START};
+use super::oracle::{Filter, Format, Rule};
+use crate::server::model::{Faults, Pace};
+
+/// The directory of the archives on the simulated disks.
+pub(super) const ARCHIVES: &str = "/archives";
+
+/// One simulation.
+#[derive(Debug, Clone)]
+pub(super) struct Scenario {
+    pub rules: Vec<SweptRule>,
+    /// Error of the servers' own counts, as after a crash.
+    pub miscounted: Option<i64>,
+    pub has_lease: bool,
+    pub archives: bool,
+    pub run_rate: Option<u32>,
+    pub run_concurrency: Option<u32>,
+    pub max_deletes: Option<u64>,
+    pub max_duration: Option<u64>,
+    /// The instant at which the runs judge expiry, in milliseconds; `None`: when they ask the server.
+    pub as_of: Option<i64>,
+    pub lock_wait: Option<u64>,
+    pub troubles: Troubles,
+    /// Operations of each of the three writers, and the longest time between two of them in milliseconds.
+    pub writes: u32,
+    pub writes_every: u64,
+    pub monitors: bool,
+    pub sweepers: Vec<Sweeper>,
+}
+
+/// A rule with its limits.
+#[derive(Debug, Clone)]
+pub(super) struct SweptRule {
+    pub rule: Rule,
+    pub is_indexed: bool,
+    pub documents: u32,
+    pub concurrency: u32,
+    pub batch_size: u32,
+    pub rate: Option<u32>,
+    pub max_deletes: Option<u64>,
+    pub max_delete_percent: Option<u32>,
+    pub max_lag: bool,
+    /// Minutes after the start at which the window of the rule closes.
+    pub window: Option<u32>,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Troubles {
+    pub faults: Faults,
+    pub pace: Pace,
+    /// Mean time between two fail-overs, in milliseconds.
+    pub fail_over_every: Option<u64>,
+    /// Mean time between two cuts of the way between a sweeper and the server, in milliseconds.
+    pub partition_every: Option<u64>,
+}
+
+/// One of the two that sweep.
+#[derive(Debug, Clone)]
+pub(super) struct Sweeper {
+    /// Milliseconds after the start at which it begins.
+    pub begins: u64,
+    /// Error of its wall clock, in milliseconds.
+    pub clock: i64,
+    pub fate: Fate,
+}
+
+/// What happens to a sweeper.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Fate {
+    Nothing,
+    /// Signals, in milliseconds after its beginning. The second one ends it at once.
+    Signals(Vec<u64>),
+    /// Killed, and begun once more afterwards.
+    Killed {
+        after: u64,
+    },
+    /// Its machine sleeps.
+    Sleeps {
+        after: u64,
+        time: u64,
+    },
+    /// Its wall clock is set.
+    ClockSet {
+        after: u64,
+        by: i64,
+    },
+    /// Its disk has room for so many bytes.
+    DiskFull {
+        bytes: usize,
+    },
+}
+
+impl Scenario {
+    pub(super) fn of(random: &mut fastrand::Rng) -> Self {
+        let is_calm = random.u8(..5) == 0;
+        let is_slow = random.u8(..4) == 0;
+        let archives = random.u8(..3) == 0;
+        let as_of = random.bool().then(|| START - random.i64(0..600_000));
+        let rules = Self::rules(random, is_slow);
+        let two = random.bool();
+        let sweepers = (0..if two { 2 } else { 1 }).map(|n| Sweeper::of(random, n, archives)).collect();
+        let maybe = |random: &mut fastrand::Rng, one_in: u8| random.u8(..one_in) == 0;
+        Self {
+            rules,
+            miscounted: maybe(random, 8).then(|| random.i64(-20..200)),
+            has_lease: maybe(random, 2),
+            archives,
+            run_rate: maybe(random, 8).then(|| random.u32(1..50)),
+            run_concurrency: maybe(random, 4).then(|| random.u32(1..=2)),
+            max_deletes: maybe(random, 6).then(|| random.u64(1..40)),
+            max_duration: maybe(random, 8).then(|| random.u64(1..100)),
+            as_of,
+            lock_wait: maybe(random, 3).then(|| random.u64(1..200)),
+            troubles: if is_calm { Troubles::default() } else { Troubles::of(random) },
+            writes: if maybe(random, 4) { 0 } else { random.u32(..30) },
+            writes_every: if maybe(random, 2) { random.u64(1..100) } else { random.u64(1..5000) },
+            monitors: maybe(random, 3),
+            sweepers,
+        }
+    }
+
+    fn rules(random: &mut fastrand::Rng, is_slow: bool) -> Vec<SweptRule> {
+        let several = random.u8(..8);
+        let first = SweptRule::of(random, "app.one", is_slow);
+        match several {
+            0 => {
+                let second = SweptRule::of(random, "app.two", is_slow);
+                vec![first, second]
+            }
+            1 => {
+                // Two rules on the same collection.
+                let mut second = SweptRule { documents: 0, ..first.clone() };
+                second.rule.expire_after = Some(random.i64(1..100_000));
+                second.rule.filter = Filter::Done;
+                second.max_deletes = None;
+                vec![first, second]
+            }
+            _ => vec![first],
+        }
+    }
+
+    /// Returns the text of the policy.
+    pub(super) fn policy(&self) -> String {
+        let mut text = String::from("version: 1\n");
+        let mut run = Vec::new();
+        run.extend(self.run_rate.map(|rate| format!("rate: {rate}")));
+        run.extend(self.run_concurrency.map(|most| format!("concurrency: {most}")));
+        if !run.is_empty() {
+            text += &format!("run: {{{}}}\n", run.join(", "));
+        }
+        if self.has_lease {
+            text += "lock: {collection: ops.locks}\n";
+        }
+        text += "collections:\n";
+        for (number, swept) in self.rules.iter().enumerate() {
+            text += &format!("  - name: rule{number}\n");
+            for line in swept.lines() {
+                text += &format!("    {line}\n");
+            }
+            if self.archives {
+                text += &format!("    archive: {{directory: {ARCHIVES}}}\n");
+            }
+        }
+        text
+    }
+}
+
+impl SweptRule {
+    fn of(random: &mut fastrand::Rng, namespace: &str, is_slow: bool) -> Self {
+        let kind = random.u8(..10);
+        let format = match kind {
+            0 => Format::EpochSeconds,
+            1 => Format::EpochMillis,
+            2 => Format::ObjectId,
+            _ => Format::Date,
+        };
+        let ttl_field = (random.u8(..4) == 0).then_some("ttl");
+        let never = ttl_field.is_some() && random.u8(..4) == 0;
+        let filter = match random.u8(..6) {
+            0 => Filter::Done,
+            1 => Filter::NotHeld,
+            _ => Filter::Nothing,
+        };
+        let maybe = |random: &mut fastrand::Rng, one_in: u8| random.u8(..one_in) == 0;
+        Self {
+            rule: Rule {
+                namespace: namespace.to_owned(),
+                field: if format == Format::ObjectId { "_id" } else { "at" },
+                format,
+                expire_after: (!never).then(|| random.i64(1..100_000)),
+                ttl_field,
+                filter,
+            },
+            is_indexed: format == Format::ObjectId || !maybe(random, 4),
+            // Most defects show with few documents.
+            documents: if maybe(random, 4) { random.u32(20..200) } else { random.u32(20..60) },
+            concurrency: random.u32(1..=4),
+            batch_size: if maybe(random, 4) { random.u32(1..200) } else { random.u32(1..12) },
+            rate: (is_slow || maybe(random, 8)).then(|| random.u32(1..20)),
+            max_deletes: maybe(random, 5).then(|| random.u64(1..30)),
+            max_delete_percent: maybe(random, 4).then(|| random.u32(1..100)),
+            max_lag: maybe(random, 6),
+            window: maybe(random, 8).then(|| random.u32(1..5)),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let Self { rule, .. } = self;
+        let mut lines = vec![
+            format!("namespace: {}", rule.namespace),
+            format!("field: {}", rule.field),
+            format!("expireAfterSeconds: {}", rule.expire_after.unwrap_or(-1)),
+            format!("concurrency: {}", self.concurrency),
+            format!("batchSize: {}", self.batch_size),
+        ];
+        lines.extend(rule.ttl_field.map(|field| format!("ttlField: {field}")));
+        match rule.format {
+            Format::Date | Format::ObjectId => {}
+            Format::EpochSeconds => lines.push("dateFormat: epochSeconds".into()),
+            Format::EpochMillis => lines.push("dateFormat: epochMillis".into()),
+        }
+        match rule.filter {
+            Filter::Nothing => {}
+            Filter::Done => lines.push("filter: {status: done}".into()),
+            Filter::NotHeld => lines.push("filter: {status: {$ne: held}}".into()),
+        }
+        lines.extend(self.rate.map(|rate| format!("rate: {rate}")));
+        lines.extend(self.max_deletes.map(|most| format!("maxDeletes: {most}")));
+        lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));
+        if self.max_lag {
+            lines.push("maxLag: 2s".into());
+        }
+        // The simulation begins at 8 o'clock.
+        lines.extend(self.window.map(|minute| format!("window: {{start: '00:00', end: '08:{minute:02}', timezone: UTC}}")));
+        lines
+    }
+
+    /// Returns the documents that the namespace has at the start.
+    pub(super) fn fill(&self, documents: &mut Documents<'_>) -> Vec<bson::Document> {
+        (0..self.documents).map(|number| documents.first(&self.rule, number)).collect()
+    }
+}
+
+impl Troubles {
+    fn of(random: &mut fastrand::Rng) -> Self {
+        let mut chance = |most: f64| if random.u8(..3) == 0 { random.f64() * most } else { 0.0 };
+        let faults = Faults {
+            not_sent: chance(0.1),
+            cut_before: chance(0.1),
+            cut_while: chance(0.1),
+            cut_after: chance(0.1),
+            silent: chance(0.03),
+            swallowed: chance(0.03),
+            refused: chance(0.1),
+            interrupted: chance(0.05),
+            lost_cursor: chance(0.15),
+            late: chance(0.1),
+            late_reply: chance(0.1),
+            slow: chance(0.1),
+            max_late: Duration::from_millis(if random.bool() { random.u64(1..3000) } else { random.u64(1..100_000) }),
+        };
+        let slowly = random.u8(..4) == 0;
+        let pace = Pace {
+            yields: random.f64(),
+            pause: 0..=if random.u8(..6) == 0 { random.u64(1..4000) } else { 3 },
+            replication: 0..=if slowly { random.u64(1..8000) } else { random.u64(1..50) },
+            ..Pace::default()
+        };
+        Self {
+            faults,
+            pace,
+            fail_over_every: random.bool().then(|| random.u64(500..40_000)),
+            partition_every: (random.u8(..3) == 0).then(|| random.u64(1000..60_000)),
+        }
+    }
+}
+
+impl Sweeper {
+    fn of(random: &mut fastrand::Rng, number: u32, archives: bool) -> Self {
+        let after = if random.bool() { random.u64(..2000) } else { random.u64(..60_000) };
+        let fate = match random.u8(..12) {
+            0 => Fate::Signals(vec![after]),
+            1 => Fate::Signals(vec![after, after + random.u64(1..4000)]),
+            2 | 3 => Fate::Killed { after },
+            4 => Fate::Sleeps { after, time: random.u64(1..150_000) },
+            5 => Fate::ClockSet { after, by: random.i64(-200_000..200_000) },
+            6 if archives => Fate::DiskFull { bytes: random.usize(..20_000) },
+            _ => Fate::Nothing,
+        };
+        Self { begins: if number == 0 { 0 } else { random.u64(..20_000) }, clock: random.i64(-200_000..200_000), fate }
+    }
+}

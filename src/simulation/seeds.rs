@@ -1,0 +1,111 @@
+//! The seeds that are tried.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::simulate;
+use super::trace::{Ended, Violation};
+
+/// Seeds of each of the tests that `cargo test` runs.
+const SEEDS: u64 = 250;
+
+/// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has.
+fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
+    let next = AtomicU64::new(seeds.start);
+    let broken = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || broken.lock().len() >= enough {
+                        return;
+                    }
+                    if let Some(violation) = simulate(seed, false).violation {
+                        broken.lock().insert(seed, violation);
+                    }
+                }
+            });
+        }
+    });
+    let broken = broken.into_inner();
+    let Some(first) = broken.keys().next() else { return };
+    let all: String =
+        broken.iter().map(|(seed, Violation { step, what })| format!("seed {seed}, step {step}: {what}\n")).collect();
+    panic!("{}\n{all}", told(*first));
+}
+
+/// Replays a seed, and returns its last steps with the promise that was broken.
+fn told(seed: u64) -> String {
+    let Ended { lines, violation, steps, .. } = simulate(seed, true);
+    let Some(violation) = violation else {
+        return format!("seed {seed} breaks no promise when it is replayed, in {steps} steps");
+    };
+    // The last steps before the promise was broken, and what follows at once.
+    let at = lines.iter().position(|line| line.contains("VIOLATION")).unwrap_or(lines.len());
+    let shown = &lines[at.saturating_sub(30)..lines.len().min(at + 5)];
+    format!(
+        "seed {seed}, step {}: {}\nall steps: SIMULATION_SEED={seed} cargo test --lib simulation::seeds::replay -- --nocapture --include-ignored\n{}",
+        violation.step,
+        violation.what,
+        shown.join("\n")
+    )
+}
+
+macro_rules! seeds {
+    ($($name:ident: $part:literal;)+) => {
+        $(#[test]
+        fn $name() {
+            try_all($part * SEEDS..($part + 1) * SEEDS, 1, 1);
+        })+
+    };
+}
+
+seeds! {
+    first: 0;
+    second: 1;
+    third: 2;
+    fourth: 3;
+    fifth: 4;
+    sixth: 5;
+    seventh: 6;
+    eighth: 7;
+}
+
+#[test]
+fn two_simulations_of_a_seed_take_the_same_steps() {
+    for seed in [0, 7, 42, 99] {
+        let (first, second) = (simulate(seed, true), simulate(seed, true));
+        let difference = first.lines.iter().zip(&second.lines).find(|(a, b)| a != b);
+        assert_eq!(difference, None, "seed {seed}");
+        assert_eq!(first, second, "seed {seed}");
+        assert_eq!(simulate(seed, false).digest, first.digest, "seed {seed}");
+    }
+}
+
+/// Tries the seeds that the environment names, on all processors.
+#[test]
+#[ignore = "takes the seeds from the environment"]
+fn of_the_environment() {
+    let seeds = std::env::var("SIMULATION_SEEDS").expect("SIMULATION_SEEDS=FROM..TO");
+    let (from, to) = seeds.split_once("..").expect("FROM..TO");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let enough = std::env::var("SIMULATION_ENOUGH").map_or(20, |enough| enough.parse().expect("a number"));
+    try_all(from.parse().expect("a number")..to.parse().expect("a number"), threads, enough);
+}
+
+/// Shows every step of one seed.
+#[test]
+#[ignore = "takes the seed from the environment"]
+#[expect(clippy::print_stdout, reason = "the steps are for a person")]
+fn replay() {
+    let seed = std::env::var("SIMULATION_SEED").expect("SIMULATION_SEED=NUMBER").parse().expect("a number");
+    let ended = simulate(seed, true);
+    for line in &ended.lines {
+        println!("{line}");
+    }
+    assert_eq!(ended.violation, None);
+}
