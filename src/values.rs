@@ -1,5 +1,7 @@
 //! Values inside BSON: whole and floating numbers, dotted paths, and the bounds of ObjectIds.
 
+pub(crate) mod raw;
+
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};

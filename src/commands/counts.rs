@@ -63,8 +63,8 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
 }
 
 async fn count(deployment: &Deployment, planned: &PlannedRule, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
-    let mut counts = Counts::default();
-    counts.documents = for_search_guard(deployment, planned, rule).await?;
+    let documents = for_search_guard(deployment, planned, rule).await?;
+    let mut counts = Counts { documents, ..Counts::default() };
     if !count_all && Verdict::before(planned, &counts).is_some() {
         return Ok(counts);
     }

@@ -200,8 +200,8 @@ impl Sweeping<'_> {
         };
         let incomparable = (outcome.archived.incomparable > 0).then(|| {
             format!(
-                "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, or with \
-                 the same name twice",
+                "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, with the \
+                 same name twice, or with text that is not valid UTF-8",
                 plural(outcome.archived.incomparable, "document"),
                 document_match::MAX_DEPTH
             )

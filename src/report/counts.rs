@@ -86,10 +86,12 @@ impl Remaining {
     pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
         let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
+        // Documents that could not be archived.
+        let kept = outcome.swept().map_or(0, |swept| swept.outcome.archived.incomparable);
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
             (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
-            (Self::Derived, Status::Complete) if outcome.swept().is_some() => (Some(0), None),
+            (Self::Derived, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
             (Self::Derived, Status::Complete | Status::Refused) => {
                 (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))
             }

@@ -180,7 +180,7 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
 pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
     let SweepRule { selection, expiry, .. } = rule;
     let most = sample(deployment, FIELD_SAMPLE);
-    let stages = vec![doc! { "$limit": most }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$limit": 1 }];
+    let stages = vec![doc! { "$limit": most }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$count": "n" }];
     let plain = Selection { collation: None, index: None, ..selection.clone() };
     Ok(one(deployment, &plain, stages).await?.is_some())
 }

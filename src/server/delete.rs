@@ -203,11 +203,12 @@ mod tests {
     use crate::report::made_up::planned;
     use crate::server::grant::Consent;
     use crate::server::scripted::{Script, ScriptedReply};
+    use crate::values::raw::RawValue;
 
     #[tokio::test]
     async fn a_delete_under_a_lease_says_by_when_it_has_to_be_done() {
         let rule = planned("", 3).decision.countable().unwrap().clone();
-        let restriction = Restriction::One(RawBson::Int32(7));
+        let restriction = Restriction::One(RawValue::of(7).unwrap());
         let fence = Fence { begins_before: DateTime::from_millis(9_000), max_time: Duration::from_secs(20) };
         for (flavor, fence, is_fenced, max_time) in [
             (Flavor::MongoDb, Some(&fence), true, Some(20_000)),

@@ -11,7 +11,7 @@ mod state;
 mod types;
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::{Bson, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::shard_key;
 use crate::plan::Selection;
@@ -66,13 +66,8 @@ fn chunk<'a>(documents: &'a [DocumentState], selection: &Selection) -> &'a [Docu
 
 /// Returns a condition that selects these documents and their shards.
 fn by_ids(documents: &[DocumentState], selection: &Selection, one_by_one: bool) -> Result<RawDocumentBuf, bson::error::Error> {
-    let mut keys = Vec::new();
-    if !selection.shard_key.is_empty() {
-        for state in documents {
-            keys.push(shard_key::of(&Document::try_from(&*state.document)?, &selection.shard_key));
-        }
-    }
-    let mut place = RawDocumentBuf::try_from(&shard_key::any_of(&keys, &selection.shard_key))?;
+    let keys: Vec<_> = documents.iter().map(|state| shard_key::of(&state.document, &selection.shard_key)).collect();
+    let mut place = shard_key::any_of(&keys, &selection.shard_key)?;
     match documents {
         [one] if one_by_one => one.id().into_iter().for_each(|id| place.append(cstr!("_id"), id)),
         documents => {
@@ -167,7 +162,7 @@ fn literal(list: RawArrayBuf) -> RawDocumentBuf {
 
 #[cfg(test)]
 mod tests {
-    use bson::Decimal128;
+    use bson::{Decimal128, Document};
 
     use super::*;
     use crate::expiry::expression::assert_portable;

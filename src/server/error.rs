@@ -120,7 +120,7 @@ impl ServerError {
         Self { obstacle, ..self }
     }
 
-    pub(super) fn invalid_reply(message: &str) -> Self {
+    pub(crate) fn invalid_reply(message: &str) -> Self {
         Self::new(FailureStage::InvalidReply, message.to_owned())
     }
 

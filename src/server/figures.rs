@@ -90,7 +90,7 @@ async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<(Ve
             let collections = Namespace { database: "config".into(), collection: "collections".into() };
             let entry = Query::find(&collections, doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
             let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await;
-            entry.map(|entry| entry.first().and_then(|entry| entry.get_document("key").ok().cloned())).map(|key| (key, None))
+            entry.map(|entry| (entry.first().and_then(|entry| Document::try_from(entry.get_document("key").ok()?).ok()), None))
         }
         ShardKeys::InConfig | ShardKeys::Unseen => return Ok((Vec::new(), None)),
     };

@@ -12,6 +12,7 @@ use super::overload::Overload;
 use super::retry::{Retries, retry};
 use super::transport::{Batches, Extent, Patience, ReadPreference, ServerCommand};
 use crate::policy::namespace::Namespace;
+use crate::values::raw;
 
 /// Time after the end of `maxTimeMS` within which the server must have answered: it looks at the clock now and then only.
 const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -162,22 +163,21 @@ impl Query {
         Self { units: Some(units), ..self }
     }
 
-    /// Returns the first batch and leaves no cursor open. The length of the batch is the limit or the batch size.
-    pub(crate) async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+    /// Returns the first batch, undecoded, and leaves no cursor open. The length of the batch is the limit or the batch size.
+    pub(crate) async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<RawDocumentBuf>, ServerError> {
         let mut single = self.clone().option("singleBatch", true);
         // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit.
         if let (None, Some(limit)) = (self.batch_size, self.options.get("limit")) {
             single = single.option("batchSize", limit.clone());
         }
         let command = single.command(deployment)?;
-        let reply = self.retrying(|| deployment.send_once(command.clone())).await?;
-        let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
-        Ok(batch.into_iter().flatten().filter_map(Bson::as_document).cloned().collect())
+        let batch = self.retrying(|| async { deployment.open_once(command.clone()).await?.next().await }).await?;
+        Ok(batch.unwrap_or_default())
     }
 
-    /// Returns all documents; a retry starts from the first one again.
+    /// Returns all documents; a retry starts from the first one again. What is not valid is replaced, as [`raw::shown`] says.
     pub(crate) async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
-        self.all_raw(deployment).await?.iter().map(|document| Ok(Document::try_from(&**document)?)).collect()
+        Ok(self.all_raw(deployment).await?.iter().map(|document| raw::shown(document)).collect())
     }
 
     /// Returns the same as [`Self::all`], undecoded.
@@ -368,13 +368,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_find_carries_what_the_deployment_adds() {
-        let reply = doc! { "cursor": { "firstBatch": [{ "_id": 1 }], "id": 0_i64 }, "ok": 1.0 };
-        let script = Script::new([ScriptedReply::Reply(reply)]);
+        let script = Script::new([ScriptedReply::Batch(vec![doc! { "_id": 1 }])]);
         let mut deployment = script.deployment();
         deployment.read_concern = Some(doc! { "level": "majority" });
         let find = Query::find(&namespace(), doc! { "a": 1 }).sort(doc! { "a": 1 }).limit(5).hint(Some("a_1"));
         let found = find.max_time(Some(Duration::from_secs(2))).first_batch(&deployment).await;
-        assert_eq!(found, Ok(vec![doc! { "_id": 1 }]));
+        assert_eq!(found, Ok(vec![RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap()]));
         let expected = doc! {
             "find": "c", "filter": { "a": 1 }, "sort": { "a": 1 }, "limit": 5_i64, "singleBatch": true, "batchSize": 5_i64,
             "hint": "a_1", "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",

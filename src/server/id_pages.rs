@@ -1,17 +1,20 @@
 //! Pages of `_id`s, for servers whose cursors do not last: each page is one query that begins after the page before.
 
-use bson::{Bson, Document, doc};
+use bson::error::Error;
+use bson::spec::ElementType;
+use bson::{Bson, RawDocumentBuf, doc};
 
 use super::Deployment;
-use super::error::Result;
+use super::error::{Result, ServerError};
 use super::find::Query;
 use super::meter::Account;
 use super::overload::Overload;
 use super::retry::Retries;
-use super::shard_key;
+use super::shard_key::{self, KeyValues};
 use super::stretches::{self, Stretches};
 use crate::plan::Selection;
 use crate::policy::namespace::Namespace;
+use crate::values::raw::{self, RawValue};
 
 /// One pass over the documents of a selection, in the order of the `_id`.
 ///
@@ -29,6 +32,14 @@ pub(crate) struct PagedIds<'a> {
     retries: Retries,
 }
 
+/// A document that was found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct FoundDocument {
+    pub id: RawValue,
+    /// Its values of the shard key.
+    pub key: KeyValues,
+}
+
 /// The state of a pass.
 struct PassState {
     /// Type of the last `_id` of the collection.
@@ -37,11 +48,11 @@ struct PassState {
     /// documents.
     stretches: Option<Stretches>,
     /// The last `_id` that was read; `None` before the first one of a type.
-    after: Option<Bson>,
-    /// The documents with this `_id` that were returned: each `_id`, which may be a number of another type, and the shard key.
-    returned: Vec<(Bson, Document)>,
+    after: Option<RawValue>,
+    /// The documents with this `_id` that were returned; each `_id` may be a number of another type.
+    returned: Vec<FoundDocument>,
     /// Those of them that are known to be still there.
-    kept: Vec<(Bson, Document)>,
+    kept: Vec<FoundDocument>,
     /// Types of `_id` that are done: a comparison finds values of one type only.
     done: Vec<&'static str>,
     exhausted: bool,
@@ -52,8 +63,8 @@ impl<'a> PagedIds<'a> {
         Self { deployment, selection, reported_as, deletes, place: None, retries: Retries::patient() }
     }
 
-    /// Returns the next documents, at most `max`, with their `_id` and shard key; none if none is left.
-    pub(crate) async fn next(&mut self, max: u64) -> Result<Vec<Document>> {
+    /// Returns the next documents, at most `max`; none if none is left.
+    pub(crate) async fn next(&mut self, max: u64) -> Result<Vec<FoundDocument>> {
         let (deployment, selection) = (self.deployment, self.selection);
         let mut place = match self.place.take() {
             Some(place) => place,
@@ -62,7 +73,7 @@ impl<'a> PagedIds<'a> {
         let mut most = max.max(1);
         while !place.exhausted {
             let before = spent(deployment);
-            let page = match self.query(&place, most).first_batch(deployment).await {
+            let page = match self.query(&place, most)?.first_batch(deployment).await {
                 Ok(page) => page,
                 Err(cause) => match self.retries.again().filter(|_| cause.overload() == Some(Overload::TimedOut)) {
                     // It costs as much each time, so less is asked for.
@@ -81,7 +92,8 @@ impl<'a> PagedIds<'a> {
                 place.leave(deployment, selection, units).await?;
                 continue;
             }
-            let fresh = place.enter(page, &selection.shard_key, self.deletes, units);
+            let page = page.iter().map(|document| found(document, &selection.shard_key)).collect::<Result<Vec<_>>>()?;
+            let fresh = place.enter(page, !selection.shard_key.is_empty(), self.deletes, units);
             if !fresh.is_empty() {
                 self.place = Some(place);
                 return Ok(fresh);
@@ -91,27 +103,35 @@ impl<'a> PagedIds<'a> {
         Ok(Vec::new())
     }
 
-    fn query(&self, place: &PassState, most: u64) -> Query {
+    fn query(&self, place: &PassState, most: u64) -> Result<Query> {
         let Selection { namespace, predicate, shard_key, .. } = self.selection;
         let mut projection = doc! { "_id": 1 };
         projection.extend(shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
-        let all: Vec<Document> = std::iter::once(predicate.clone()).chain(place.conditions(!shard_key.is_empty())).collect();
-        Query::find(namespace, doc! { "$and": all })
+        let mut all = vec![RawValue::of(predicate.clone())?];
+        all.extend(place.conditions(shard_key)?.into_iter().map(RawValue::from));
+        let query = Query::find(namespace, raw::document([("$and", &RawValue::list(&all)?)])?)
             .projection(projection)
             .sort(doc! { "_id": 1 })
             .limit(most)
             .retried_patiently(self.reported_as)
-            .shrunk_by_caller()
+            .shrunk_by_caller();
+        Ok(query)
     }
+}
+
+/// Reads a document with its `_id` and its shard key.
+fn found(document: &RawDocumentBuf, paths: &[String]) -> Result<FoundDocument> {
+    let id = RawValue::at(document, "_id").ok_or_else(|| ServerError::invalid_reply("a document without an `_id`"))?;
+    Ok(FoundDocument { id, key: shard_key::of(document, paths) })
 }
 
 impl PassState {
     async fn begin(deployment: &Deployment, selection: &Selection) -> Result<Self> {
         let (first, last) = stretches::ends(deployment, selection).await?;
-        let ends = first.as_ref().zip(last.as_ref());
+        let ends = first.as_ref().zip(last.as_ref()).and_then(|(first, last)| Some((first.decoded()?, last.decoded()?)));
         let stretches = ends
             .filter(|_| selection.index.is_none() && deployment.facts.capabilities.request_charge)
-            .and_then(|(first, last)| Stretches::new(deployment, selection, "_id", first, last.clone()));
+            .and_then(|(first, last)| Stretches::new(deployment, selection, "_id", &first, last));
         Ok(Self {
             last: last.as_ref().map_or("missing", bracket),
             stretches,
@@ -124,57 +144,60 @@ impl PassState {
     }
 
     /// Returns the conditions for the documents that are left, as far as one query finds them.
-    fn conditions(&self, is_sharded: bool) -> Vec<Document> {
+    fn conditions(&self, paths: &[String]) -> std::result::Result<Vec<RawDocumentBuf>, Error> {
         let mut conditions = Vec::new();
         match &self.after {
             // A page that ended with this `_id` may have left out others that have it.
-            Some(after) if is_sharded && !self.returned.is_empty() => conditions.push(doc! { "_id": { "$gte": after } }),
-            Some(after) => conditions.push(doc! { "_id": { "$gt": after } }),
+            Some(after) => conditions.push(behind(after, !paths.is_empty() && !self.returned.is_empty())?),
             None if self.done.is_empty() => {}
             None => {
                 let done = self.done.iter().map(|name| doc! { "_id": { "$type": *name } });
-                conditions.push(doc! { "$nor": done.collect::<Vec<_>>() });
+                conditions.push(RawDocumentBuf::try_from(&doc! { "$nor": done.collect::<Vec<_>>() })?);
             }
         }
         if let Some(stretches) = &self.stretches {
-            conditions.push(doc! { "_id": { "$lte": stretches.end() } });
+            conditions.push(RawDocumentBuf::try_from(&doc! { "_id": { "$lte": stretches.end() } })?);
         }
         if !self.kept.is_empty() {
-            let kept = self.kept.iter().map(|(id, key)| {
-                let mut one = doc! { "_id": id };
-                one.extend(key.clone());
-                one
-            });
-            conditions.push(doc! { "$nor": kept.collect::<Vec<_>>() });
+            let one = |document: &FoundDocument| {
+                let id = raw::document([("_id", &document.id)])?;
+                raw::joined(&[&id, &shard_key::is(&document.key, paths)?]).map(RawValue::from)
+            };
+            let kept: Vec<RawValue> = self.kept.iter().map(one).collect::<std::result::Result<_, Error>>()?;
+            conditions.push(raw::document([("$nor", &RawValue::list(&kept)?)])?);
         }
-        conditions
+        Ok(conditions)
     }
 
     /// Goes on after a page; returns its documents without those that were returned before.
-    fn enter(&mut self, page: Vec<Document>, paths: &[String], deletes: bool, units: f64) -> Vec<Document> {
-        let Some(last) = page.last().and_then(|document| document.get("_id")).cloned() else { return Vec::new() };
+    fn enter(&mut self, page: Vec<FoundDocument>, is_sharded: bool, deletes: bool, units: f64) -> Vec<FoundDocument> {
+        let Some(last) = page.last().map(|found| found.id.clone()) else { return Vec::new() };
+        // A page that no comparison restricts to one type may end with another type than it begins with.
+        for before in self.after.iter().chain(page.iter().map(|found| &found.id)).map(bracket) {
+            if before != bracket(&last) && !self.done.contains(&before) {
+                self.done.push(before);
+            }
+        }
         if let Some(stretches) = &mut self.stretches {
             // A page says nothing of the rest of its stretch, unless it was dear already.
             stretches.adapt((units / stretches.target()).max(1.0));
-            stretches.go_on(last.clone());
-            self.exhausted = paths.is_empty() && stretches.is_last(&last);
+            // Behind an `_id` that is not valid, the stretch just stays as long as it was.
+            if let Some(last) = last.decoded() {
+                stretches.go_on(last.clone());
+                self.exhausted = !is_sharded && stretches.is_last(&last);
+            }
         }
-        if paths.is_empty() {
+        if !is_sharded {
             self.after = Some(last);
             return page;
         }
-        let pair = |document: &Document| {
-            let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-            (id, shard_key::of(document, paths))
-        };
-        let (seen, fresh): (Vec<Document>, Vec<Document>) =
-            page.into_iter().partition(|document| self.returned.contains(&pair(document)));
+        let (seen, fresh): (Vec<_>, Vec<_>) = page.into_iter().partition(|found| self.returned.contains(found));
         if self.after.as_ref().is_some_and(|after| is_same(after, &last)) {
-            self.kept.extend(seen.iter().map(pair));
+            self.kept.extend(seen);
         } else {
             (self.returned, self.kept) = (Vec::new(), Vec::new());
         }
-        let at_end: Vec<_> = fresh.iter().map(pair).filter(|(id, _)| is_same(id, &last)).collect();
+        let at_end: Vec<_> = fresh.iter().filter(|found| is_same(&found.id, &last)).cloned().collect();
         if !deletes {
             self.kept.extend(at_end.clone());
         }
@@ -187,7 +210,7 @@ impl PassState {
     async fn leave(&mut self, deployment: &Deployment, selection: &Selection, units: f64) -> Result<()> {
         (self.returned, self.kept) = (Vec::new(), Vec::new());
         if let Some(stretches) = &mut self.stretches {
-            self.after = Some(stretches.end());
+            self.after = Some(RawValue::of(stretches.end())?);
             stretches.next(deployment, selection, units, units / stretches.target()).await?;
             self.exhausted = stretches.is_exhausted();
             return Ok(());
@@ -201,42 +224,66 @@ impl PassState {
     }
 }
 
+/// Returns a condition for the `_id`s behind this one, as far as a comparison finds them; with `again`, also for those that equal it.
+///
+/// NaN comes before all other numbers, but no comparison finds it together with them.
+fn behind(id: &RawValue, again: bool) -> std::result::Result<RawDocumentBuf, Error> {
+    let compared = |operator, value: &RawValue| raw::document([("_id", &raw::document([(operator, value)])?.into())]);
+    if !is_nan(id) {
+        return compared(if again { "$gte" } else { "$gt" }, id);
+    }
+    let others = compared("$gte", &RawValue::of(f64::NEG_INFINITY)?)?;
+    if !again {
+        return Ok(others);
+    }
+    let either = [compared("$gte", id)?, others].map(RawValue::from);
+    raw::document([("$or", &RawValue::list(&either)?)])
+}
+
 /// Whether two `_id`s may be the same to the server, as numbers of different types can.
-fn is_same(a: &Bson, b: &Bson) -> bool {
-    let number = |value: &Bson| match value {
-        Bson::Int32(n) => Some(f64::from(*n)),
-        Bson::Int64(n) => Some(*n as f64),
-        Bson::Double(n) => Some(*n),
+fn is_same(a: &RawValue, b: &RawValue) -> bool {
+    a == b || number(a).zip(number(b)).is_some_and(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
+}
+
+fn is_nan(id: &RawValue) -> bool {
+    number(id).is_some_and(f64::is_nan)
+}
+
+fn number(id: &RawValue) -> Option<f64> {
+    match id.decoded()? {
+        Bson::Int32(n) => Some(f64::from(n)),
+        Bson::Int64(n) => Some(n as f64),
+        Bson::Double(n) => Some(n),
         Bson::Decimal128(n) => n.to_string().parse().ok(),
         _ => None,
-    };
-    a == b || number(a).zip(number(b)).is_some_and(|(a, b)| a == b)
+    }
 }
 
 /// Returns the units that the rule has cost so far; 0 if the service bills nothing.
 pub(crate) fn spent(deployment: &Deployment) -> f64 {
     deployment.account().map_or(0.0, Account::spent)
 }
+
 /// Returns the type within which a value is compared, as `$type` names it.
-fn bracket(value: &Bson) -> &'static str {
-    match value {
-        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => "number",
-        Bson::ObjectId(_) => "objectId",
-        Bson::String(_) => "string",
-        Bson::Binary(_) => "binData",
-        Bson::DateTime(_) => "date",
-        Bson::Timestamp(_) => "timestamp",
-        Bson::Boolean(_) => "bool",
-        Bson::Document(_) => "object",
-        Bson::Null => "null",
-        Bson::MinKey => "minKey",
-        Bson::MaxKey => "maxKey",
-        Bson::Symbol(_) => "symbol",
-        Bson::JavaScriptCode(_) => "javascript",
-        Bson::JavaScriptCodeWithScope(_) => "javascriptWithScope",
-        Bson::RegularExpression(_) => "regex",
-        Bson::DbPointer(_) => "dbPointer",
-        Bson::Undefined => "undefined",
-        Bson::Array(_) => "array",
+fn bracket(value: &RawValue) -> &'static str {
+    match value.kind() {
+        ElementType::Int32 | ElementType::Int64 | ElementType::Double | ElementType::Decimal128 => "number",
+        ElementType::ObjectId => "objectId",
+        ElementType::String => "string",
+        ElementType::Binary => "binData",
+        ElementType::DateTime => "date",
+        ElementType::Timestamp => "timestamp",
+        ElementType::Boolean => "bool",
+        ElementType::EmbeddedDocument => "object",
+        ElementType::Null => "null",
+        ElementType::MinKey => "minKey",
+        ElementType::MaxKey => "maxKey",
+        ElementType::Symbol => "symbol",
+        ElementType::JavaScriptCode => "javascript",
+        ElementType::JavaScriptCodeWithScope => "javascriptWithScope",
+        ElementType::RegularExpression => "regex",
+        ElementType::DbPointer => "dbPointer",
+        ElementType::Undefined => "undefined",
+        ElementType::Array => "array",
     }
 }

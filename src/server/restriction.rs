@@ -1,11 +1,11 @@
 //! The documents that one delete command is restricted to, in addition to the whole predicate of its rule.
 
-use bson::raw::{RawBson, RawBsonRef};
-use bson::{Bson, Document, RawArrayBuf};
+use bson::{Bson, Document, RawDocumentBuf};
 
 use super::document_match::{DocumentState, IndexRange};
 use super::transport::Extent;
 use crate::expiry::stretch::Stretch;
+use crate::values::raw::RawValue;
 
 /// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
 const COMMAND_BYTES: usize = 12 * 1024 * 1024;
@@ -14,11 +14,11 @@ const COMMAND_BYTES: usize = 12 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Restriction {
     /// The documents with these `_id`s.
-    Ids(RawArrayBuf),
+    Ids(Vec<RawValue>),
     /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
-    Sharded(Vec<(Document, RawArrayBuf)>),
+    Sharded(Vec<(RawDocumentBuf, Vec<RawValue>)>),
     /// One document of those whose `_id` equals this one under the rule's collation.
-    One(RawBson),
+    One(RawValue),
     /// A range of an index.
     Range {
         bounds: Document,
@@ -62,8 +62,8 @@ impl Restriction {
     /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
     pub(crate) fn max_documents(&self) -> usize {
         match self {
-            Restriction::Ids(ids) => ids.into_iter().count(),
-            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.into_iter().count()).sum(),
+            Restriction::Ids(ids) => ids.len(),
+            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.len()).sum(),
             Restriction::One(_) => 1,
             Restriction::States { documents, .. } => documents.len(),
             Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
@@ -106,13 +106,7 @@ impl Restriction {
 }
 
 /// Returns two lists of the same `_id`s; `None` if there are fewer than two.
-fn halves(ids: &RawArrayBuf) -> Option<(RawArrayBuf, RawArrayBuf)> {
-    let all: Vec<RawBsonRef> = ids.into_iter().collect::<Result<_, _>>().ok()?;
-    let (first, second) = all.split_at(all.len() / 2);
-    let list = |ids: &[RawBsonRef]| {
-        let mut list = RawArrayBuf::new();
-        ids.iter().for_each(|id| list.push(*id));
-        list
-    };
-    (!first.is_empty()).then(|| (list(first), list(second)))
+fn halves(ids: &[RawValue]) -> Option<(Vec<RawValue>, Vec<RawValue>)> {
+    let (first, second) = ids.split_at(ids.len() / 2);
+    (!first.is_empty()).then(|| (first.to_vec(), second.to_vec()))
 }

@@ -1,25 +1,35 @@
 //! Conditions on the shard key that go with lists of `_id`s.
 
-use bson::{Bson, Document, doc};
+use bson::error::Error;
+use bson::{RawDocument, RawDocumentBuf};
 
-use crate::values;
+use crate::values::raw::{self, RawValue};
+
+/// The values of a document at the paths of a shard key, in the order of the paths.
+pub(crate) type KeyValues = Vec<RawValue>;
 
 /// Returns the values of a document at the paths of a shard key.
-pub(crate) fn of(document: &Document, paths: &[String]) -> Document {
+pub(crate) fn of(document: &RawDocument, paths: &[String]) -> KeyValues {
     // A condition for null also matches documents without the key.
-    paths.iter().map(|path| (path.clone(), values::at(document, path).cloned().unwrap_or(Bson::Null))).collect()
+    paths.iter().map(|path| RawValue::at(document, path).unwrap_or(RawValue::NULL)).collect()
+}
+
+/// Returns a condition for documents with this key.
+pub(crate) fn is(key: &KeyValues, paths: &[String]) -> Result<RawDocumentBuf, Error> {
+    raw::document(paths.iter().map(String::as_str).zip(key))
 }
 
 /// Returns a condition for documents with any of these keys: at each path, every value that occurs there.
-pub(crate) fn any_of(keys: &[Document], paths: &[String]) -> Document {
-    let values = |path: &String| {
-        let mut values: Vec<Bson> = Vec::new();
-        for value in keys.iter().filter_map(|key| key.get(path)) {
+pub(crate) fn any_of(keys: &[KeyValues], paths: &[String]) -> Result<RawDocumentBuf, Error> {
+    let conditions = (0..paths.len()).map(|at| {
+        let mut values: Vec<RawValue> = Vec::new();
+        for value in keys.iter().filter_map(|key| key.get(at)) {
             if !values.contains(value) {
                 values.push(value.clone());
             }
         }
-        values
-    };
-    paths.iter().map(|path| (path.clone(), doc! { "$in": values(path) }.into())).collect()
+        raw::document([("$in", &RawValue::list(&values)?)]).map(RawValue::from)
+    });
+    let conditions: Vec<RawValue> = conditions.collect::<Result<_, _>>()?;
+    raw::document(paths.iter().map(String::as_str).zip(&conditions))
 }

@@ -1,12 +1,14 @@
 //! The statements of a delete command: the filters for a restriction, each with the whole predicate of its rule.
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::spec::ElementType;
 use bson::{RawArrayBuf, RawDocumentBuf, doc};
 
 use super::document_match::{self, DocumentState};
 use super::fence::FENCE_BYTES;
 use super::restriction::Restriction;
 use crate::plan::Selection;
+use crate::values::raw::{self, RawValue};
 
 /// Bytes of a statement around its query, a fence and its place in the command included.
 pub(crate) const AROUND_QUERY: usize = 60 + FENCE_BYTES;
@@ -45,11 +47,11 @@ pub(crate) fn statements(
         }
         Restriction::Sharded(groups) => {
             for (key, ids) in groups {
-                let filters = of_ids(ids, &RawDocumentBuf::try_from(key)?, selection, one_by_one)?;
+                let filters = of_ids(ids, key, selection, one_by_one)?;
                 statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
             }
         }
-        Restriction::One(id) => statements.push(statement(is(id.clone()), 1, &by_id)),
+        Restriction::One(id) => statements.push(statement(raw::document([("_id", id)])?, 1, &by_id)),
         Restriction::Range { bounds, hint } => {
             statements.push(statement(RawDocumentBuf::try_from(bounds)?, 0, &RawBson::try_from(hint.clone())?));
         }
@@ -83,48 +85,30 @@ fn with_predicate(filter: RawDocumentBuf, predicate: &RawDocumentBuf) -> RawDocu
 
 /// Returns the conditions for a list of `_id`s, each together with a condition on the shard key.
 fn of_ids(
-    ids: &RawArrayBuf,
+    ids: &[RawValue],
     key: &RawDocumentBuf,
     selection: &Selection,
     one_by_one: bool,
 ) -> Result<Vec<RawDocumentBuf>, bson::error::Error> {
     let conditions = match one_by_one {
-        true => ids.into_iter().map(|id| Ok(is(id?.into()))).collect::<Result<_, bson::error::Error>>()?,
-        false => vec![is_in(ids, selection)],
+        true => ids.to_vec(),
+        false => vec![is_in(ids, selection)?],
     };
-    let with_key = |condition: RawDocumentBuf| {
-        let mut filter = key.clone();
-        for element in &condition {
-            let (name, value) = element?;
-            filter.append(name, value);
-        }
-        Ok(filter)
-    };
-    conditions.into_iter().map(with_key).collect()
+    conditions.iter().map(|condition| raw::joined(&[key, &raw::document([("_id", condition)])?])).collect()
 }
 
-/// Returns the condition for one `_id`.
-fn is(id: RawBson) -> RawDocumentBuf {
-    let mut condition = RawDocumentBuf::new();
-    condition.append(cstr!("_id"), id);
-    condition
-}
-
-/// Returns the condition for a list of `_id`s.
-fn is_in(ids: &RawArrayBuf, selection: &Selection) -> RawDocumentBuf {
-    let mut condition = RawDocumentBuf::new();
-    condition.append(cstr!("$in"), RawBson::Array(ids.clone()));
+/// Returns the condition of an `_id` for a list of them.
+fn is_in(ids: &[RawValue], selection: &Selection) -> Result<RawValue, bson::error::Error> {
+    let list = RawValue::list(ids)?;
+    let mut condition = vec![("$in", &list)];
     if selection.is_buckets() {
         // The server walks a clustered collection from the first to the last `_id` only if the condition names both.
-        let ids = || ids.into_iter().filter_map(|id| id.ok()?.as_object_id());
-        if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
-            condition.append(cstr!("$gte"), first);
-            condition.append(cstr!("$lte"), last);
-        }
+        let ids = || ids.iter().filter(|id| id.kind() == ElementType::ObjectId);
+        let order = |id: &&RawValue| id.as_bytes().to_vec();
+        condition.extend(ids().min_by_key(order).map(|first| ("$gte", first)));
+        condition.extend(ids().max_by_key(order).map(|last| ("$lte", last)));
     }
-    let mut by_id = RawDocumentBuf::new();
-    by_id.append(cstr!("_id"), RawBson::Document(condition));
-    by_id
+    raw::document(condition).map(RawValue::from)
 }
 
 #[cfg(test)]
@@ -147,12 +131,12 @@ mod tests {
     #[test]
     fn every_statement_has_the_whole_predicate_and_one_id_or_all() {
         let predicate = rule().selection.predicate;
-        let ids = RawArrayBuf::from_iter([RawBson::Int32(1), RawBson::String("x".into())]);
+        let ids = vec![RawValue::of(1).unwrap(), RawValue::of("x").unwrap()];
         let with = |condition: Document| doc! { "$and": [condition, &predicate] };
         let all = Restriction::Ids(ids.clone());
         assert_eq!(queries(&all, false), [with(doc! { "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&all, true), [with(doc! { "_id": 1 }), with(doc! { "_id": "x" })]);
-        let sharded = Restriction::Sharded(vec![(doc! { "k": 5 }, ids)]);
+        let sharded = Restriction::Sharded(vec![(RawDocumentBuf::try_from(&doc! { "k": 5 }).unwrap(), ids)]);
         assert_eq!(queries(&sharded, false), [with(doc! { "k": 5, "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&sharded, true), [with(doc! { "k": 5, "_id": 1 }), with(doc! { "k": 5, "_id": "x" })]);
     }

@@ -15,7 +15,7 @@ use crate::expiry::Expiry;
 use crate::plan::Selection;
 use crate::policy::DateFormat;
 use crate::units::{LOAD_PER_KB, QUERY};
-use crate::values;
+use crate::values::raw::RawValue;
 use scale::Scale;
 
 /// Units that one command on a stretch may cost if the throughput is unknown; the cost of the command itself is then negligible.
@@ -58,7 +58,8 @@ impl Stretches {
     /// Every service sorts by the `_id`, and BSON sorts by type: if both ends are of one type, all `_id`s are.
     async fn of_ids(deployment: &Deployment, selection: &Selection) -> Result<Option<Self>> {
         let (first, last) = ends(deployment, selection).await?;
-        Ok(first.zip(last).and_then(|(first, last)| Self::new(deployment, selection, "_id", &first, last)))
+        let ends = first.zip(last).and_then(|(first, last)| Some((first.decoded()?, last.decoded()?)));
+        Ok(ends.and_then(|(first, last)| Self::new(deployment, selection, "_id", &first, last)))
     }
 
     /// Opens stretches of the dates that an index holds, up to the last that can have expired; `None` if they have no distances, or the service
@@ -74,7 +75,8 @@ impl Stretches {
             let nothing = Self::new(deployment, selection, field, &last, last.clone());
             return Ok(nothing.map(|stretches| Self { exhausted: true, ..stretches }));
         };
-        Ok(values::at(document, field).and_then(|first| Self::new(deployment, selection, field, first, last)))
+        let first = RawValue::at(document, field).and_then(|first| first.decoded());
+        Ok(first.and_then(|first| Self::new(deployment, selection, field, &first, last)))
     }
 
     /// Creates stretches from the first to the last key; `None` if they have no distances.
@@ -161,8 +163,12 @@ impl Stretches {
         let filter = doc! { key: { "$gt": done, "$lte": &self.last } };
         let next = Query::find(&selection.namespace, filter).projection(doc! { key: 1 }).sort(doc! { key: 1 }).limit(1);
         let found = next.first_batch(deployment).await?;
-        match found.first().and_then(|document| values::at(document, key)) {
-            Some(next) => self.begin = self.scale.position(next).unwrap_or(self.begin).max(self.begin),
+        match found.first() {
+            Some(document) => {
+                let next = RawValue::at(document, key).and_then(|next| next.decoded());
+                let position = next.and_then(|next| self.scale.position(&next));
+                self.begin = position.unwrap_or(self.begin).max(self.begin);
+            }
             None => self.exhausted = true,
         }
         Ok(())
@@ -170,11 +176,11 @@ impl Stretches {
 }
 
 /// Returns the first and the last `_id` of a collection; `None` twice if it is empty.
-pub(crate) async fn ends(deployment: &Deployment, selection: &Selection) -> Result<(Option<Bson>, Option<Bson>)> {
+pub(crate) async fn ends(deployment: &Deployment, selection: &Selection) -> Result<(Option<RawValue>, Option<RawValue>)> {
     let end = async |direction: i32| {
         let query = Query::find(&selection.namespace, Document::new()).projection(doc! { "_id": 1 });
         let found = query.sort(doc! { "_id": direction }).limit(1).first_batch(deployment).await?;
-        Ok::<_, ServerError>(found.first().and_then(|document| document.get("_id")).cloned())
+        Ok::<_, ServerError>(found.first().and_then(|document| RawValue::at(document, "_id")))
     };
     Ok((end(1).await?, end(-1).await?))
 }

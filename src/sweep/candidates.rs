@@ -1,7 +1,8 @@
 //! The `_id`s of expired documents, found in one pass: along the index, or through the whole collection if there is none.
 
-use bson::raw::{CString, RawBson};
-use bson::{Bson, Document, RawArrayBuf, Regex, doc};
+use bson::raw::CString;
+use bson::spec::ElementType;
+use bson::{Bson, Document, Regex, doc};
 use tracing::warn;
 
 use super::reading::plan_has;
@@ -11,12 +12,17 @@ use crate::server::error::ServerError;
 use crate::server::find::{Cursor, Query};
 use crate::server::restriction::Restriction;
 use crate::server::retry::Retries;
+use crate::server::shard_key::KeyValues;
 use crate::server::statement::AROUND_QUERY;
 use crate::server::{codes, shard_key};
+use crate::values::raw::RawValue;
 
 /// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
 /// that are documents can be large.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of an `_id` in a list besides its value: the type, and the number of the place.
+const AROUND_ID: usize = 8;
 
 /// Maximum bytes of a string that becomes a regular expression: the server takes 32 764 bytes, and escaping can double a string.
 const MAX_REGEX_BYTES: usize = 16_000;
@@ -26,8 +32,8 @@ const FETCH_SECONDS: u32 = 60;
 
 /// An `_id`, and the values of its document at the paths of the shard key.
 struct Candidate {
-    id: RawBson,
-    shard_key: Document,
+    id: RawValue,
+    shard_key: KeyValues,
 }
 
 /// One pass over the expired documents of a rule.
@@ -67,8 +73,7 @@ impl<'a> Candidates<'a> {
     pub(super) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let folds = self.sweep.rule.selection.folds_ids;
         let paths = &self.sweep.rule.selection.shard_key;
-        let mut ids = RawArrayBuf::new();
-        let mut keys = Vec::new();
+        let (mut ids, mut keys) = (Vec::new(), Vec::new());
         let (mut count, mut bytes) = (0, 0);
         while count < max {
             let Some(candidate) = self.next().await? else { break };
@@ -79,7 +84,10 @@ impl<'a> Candidates<'a> {
                     let restriction = Box::new(Restriction::One(candidate.id));
                     return Ok(NextBatch::Batch { restriction, documents: 1 });
                 }
-                Some(condition) if count == 0 || ids.as_bytes().len() + size(id) + bytes <= MAX_BYTES => ids.push(condition),
+                Some(condition) if count == 0 || bytes + size(&condition) <= MAX_BYTES => {
+                    bytes += size(&condition);
+                    ids.push(condition);
+                }
                 _ => {
                     self.next = Some(candidate);
                     break;
@@ -92,7 +100,10 @@ impl<'a> Candidates<'a> {
         if count > 0 {
             let restriction = match paths.as_slice() {
                 [] => Restriction::Ids(ids),
-                paths => Restriction::Sharded(vec![(shard_key::any_of(&keys, paths), ids)]),
+                paths => {
+                    let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
+                    Restriction::Sharded(vec![(key, ids)])
+                }
             };
             return Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: count });
         }
@@ -135,12 +146,8 @@ impl<'a> Candidates<'a> {
         }
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
         let Some(current) = cursor.next().await? else { return Ok(None) };
-        let Some(id) = current.get("_id")? else { return Ok(None) };
-        let shard_key = match self.sweep.rule.selection.shard_key.as_slice() {
-            [] => Document::new(),
-            paths => shard_key::of(&Document::try_from(&*current)?, paths),
-        };
-        Ok(Some(Candidate { id: id.into(), shard_key }))
+        let id = RawValue::at(&current, "_id").ok_or_else(|| ServerError::invalid_reply("a document without an `_id`"))?;
+        Ok(Some(Candidate { id, shard_key: shard_key::of(&current, &self.sweep.rule.selection.shard_key) }))
     }
 
     async fn open(&self) -> Result<Cursor, ServerError> {
@@ -185,15 +192,15 @@ impl<'a> Candidates<'a> {
 /// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by
 /// byte, and the index on `_id` serves it. Under the rule's own collation, plain strings would match other `_id`s too, and every
 /// batch would walk the whole index.
-fn exactly(id: &RawBson) -> Option<RawBson> {
-    let text = match id {
-        RawBson::String(text) if text.len() <= MAX_REGEX_BYTES => text,
-        RawBson::String(_) | RawBson::Document(_) | RawBson::Symbol(_) | RawBson::JavaScriptCode(_) => return None,
-        RawBson::JavaScriptCodeWithScope(_) | RawBson::DbPointer(_) => return None,
-        other => return Some(other.clone()),
+fn exactly(id: &RawValue) -> Option<RawValue> {
+    let text = match id.kind() {
+        ElementType::String if id.as_bytes().len() <= MAX_REGEX_BYTES => id.decoded()?,
+        ElementType::String | ElementType::EmbeddedDocument | ElementType::Symbol | ElementType::JavaScriptCode => return None,
+        ElementType::JavaScriptCodeWithScope | ElementType::DbPointer => return None,
+        _ => return Some(id.clone()),
     };
     let mut pattern = String::from("\\A");
-    for c in text.chars() {
+    for c in text.as_str()?.chars() {
         if c.is_ascii() && !c.is_ascii_alphanumeric() {
             pattern.push('\\');
         }
@@ -202,15 +209,10 @@ fn exactly(id: &RawBson) -> Option<RawBson> {
     pattern.push_str("\\z");
     // No regular expression can hold NUL.
     let pattern = CString::try_from(pattern).ok()?;
-    Some(RawBson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() }))
+    RawValue::of(Bson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() })).ok()
 }
 
-/// Returns the bytes of an `_id` of a type that can be large, and 0 for the other types.
-fn size(id: &RawBson) -> usize {
-    match id {
-        RawBson::Document(document) => document.as_bytes().len(),
-        RawBson::String(text) => text.len(),
-        RawBson::Binary(binary) => binary.bytes.len(),
-        _ => 0,
-    }
+/// Returns the bytes of an `_id` in a list.
+fn size(id: &RawValue) -> usize {
+    id.as_bytes().len() + AROUND_ID
 }

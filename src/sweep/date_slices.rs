@@ -3,7 +3,7 @@
 //! The ends are found by reading only the index, and no cursor stays open between batches. A range says nothing about expiry: the
 //! delete repeats the rule's predicate next to it.
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, RawDocument, doc};
 
 use super::candidates::Candidates;
 use super::reading::plan_has;
@@ -11,7 +11,7 @@ use super::{NextBatch, RuleSweep};
 use crate::server::error::ServerError;
 use crate::server::find::Query;
 use crate::server::restriction::Restriction;
-use crate::values;
+use crate::values::raw::RawValue;
 
 /// One pass over the index on the date.
 pub(super) struct DateSlices<'a> {
@@ -121,8 +121,8 @@ impl<'a> DateSlices<'a> {
 }
 
 /// Returns the value at a path; `None` if it is an array, or in one.
-fn at_path(document: &Document, path: &str) -> Option<Bson> {
-    values::at(document, path).filter(|value| value.as_array().is_none()).cloned()
+fn at_path(document: &RawDocument, path: &str) -> Option<Bson> {
+    RawValue::at(document, path)?.decoded().filter(|value| value.as_array().is_none())
 }
 
 /// Whether two keys can be the same to the server, as numbers of different types can. If in doubt they count as the same, which

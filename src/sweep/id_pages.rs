@@ -1,12 +1,12 @@
 //! Pages of `_id`s, each of which is a batch.
 
-use bson::raw::RawBson;
-use bson::{Document, RawArrayBuf};
+use bson::RawDocumentBuf;
 
 use super::{NextBatch, RuleSweep};
 use crate::server::id_pages::PagedIds;
 use crate::server::restriction::Restriction;
 use crate::server::shard_key;
+use crate::values::raw::RawValue;
 
 /// One pass over the expired documents of a rule, in the order of the `_id`.
 pub(super) struct IdPages<'a> {
@@ -32,14 +32,12 @@ impl<'a> IdPages<'a> {
             return Ok(NextBatch::More);
         }
         let paths = &self.sweep.rule.selection.shard_key;
-        let mut groups: Vec<(Document, RawArrayBuf)> = Vec::new();
-        for document in &page {
-            let Some(id) = document.get("_id") else { continue };
-            let key = shard_key::of(document, paths);
-            let id = RawBson::try_from(id.clone()).map_err(|cause| format!("reading an `_id`: {cause}"))?;
+        let mut groups: Vec<(RawDocumentBuf, Vec<RawValue>)> = Vec::new();
+        for found in &page {
+            let key = shard_key::is(&found.key, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
             match groups.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, ids)) => ids.push(id),
-                None => groups.push((key, RawArrayBuf::from_iter([id]))),
+                Some((_, ids)) => ids.push(found.id.clone()),
+                None => groups.push((key, vec![found.id.clone()])),
             }
         }
         let restriction = match groups.pop() {

@@ -9,6 +9,7 @@ use crate::plan::Storage;
 use crate::server::error::Result;
 use crate::server::find::Query;
 use crate::server::restriction::Restriction;
+use crate::values::raw::RawValue;
 
 /// One pass over the `_id`s of a collection.
 pub(super) struct IdSlices<'a> {
@@ -73,7 +74,9 @@ fn ids(sweep: &RuleSweep, filter: Document, direction: i32) -> Query {
     sweep.query(filter).projection(doc! { "_id": 1 }).sort(doc! { "_id": direction }).hint(Some(doc! { "_id": 1 }))
 }
 
+/// Returns the first `_id`; undefined, which no `_id` is, if it is not valid.
 async fn first_id(sweep: &RuleSweep, query: Query) -> Result<Option<Bson>> {
     let found = query.limit(1).first_batch(&sweep.deployment).await?;
-    Ok(found.first().and_then(|document| document.get("_id")).cloned())
+    let id = found.first().and_then(|document| RawValue::at(document, "_id"));
+    Ok(id.map(|id| id.decoded().unwrap_or(Bson::Undefined)))
 }

@@ -1,6 +1,6 @@
 //! Reads: the queries that find batches, and the documents of a batch that is to be archived.
 
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use tracing::warn;
 
 use super::RuleSweep;
@@ -12,6 +12,7 @@ use crate::server::privileges;
 use crate::server::restriction::Restriction;
 use crate::server::retry::{Retries, retry};
 use crate::server::statement::{Statement, statements};
+use crate::values::raw::RawValue;
 
 impl RuleSweep {
     /// Returns a query on the collection with the documents of the rule. It is retried.
@@ -77,11 +78,8 @@ async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Re
 
 /// Returns the `_id`s of the expired documents that a restriction names.
 pub(super) async fn read_ids(sweep: &RuleSweep, restriction: &Restriction) -> Result<Restriction> {
-    let mut ids = RawArrayBuf::new();
-    for document in read(sweep, restriction, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default() {
-        document.get("_id")?.into_iter().for_each(|id| ids.push(id));
-    }
-    Ok(Restriction::Ids(ids))
+    let found = read(sweep, restriction, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default();
+    Ok(Restriction::Ids(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect()))
 }
 
 /// Returns queries with the same conditions as the delete.

@@ -139,6 +139,7 @@ mod sweep {
     mod races;
     mod saved_plan;
     mod smoke;
+    mod strange_ids;
     mod stretches;
     mod turns;
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bson::raw::RawBson;
-use bson::{RawArrayBuf, doc};
+use bson::doc;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -14,6 +13,7 @@ use crate::pace::{BatchTiming, Pace};
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;
+use crate::values::raw::RawValue;
 
 /// Documents of one sweep; every seventh is a live one that was expired when the batch was made.
 const DOCUMENTS: i32 = 80;
@@ -82,7 +82,7 @@ impl Model {
 
     fn command(&mut self, target: &Restriction) -> Reply {
         let Restriction::Ids(ids) = target else { panic!("no batch of the model is a range") };
-        let ids: Vec<i32> = ids.into_iter().map(|id| id.unwrap().as_i32().unwrap()).collect();
+        let ids: Vec<i32> = ids.iter().map(|id| id.decoded().unwrap().as_i32().unwrap()).collect();
         self.commands += 1;
         self.asked_to_wait = None;
         self.sent.extend(&ids);
@@ -163,7 +163,7 @@ fn error(overload: Option<Overload>, retryable: bool, reply_lost: bool) -> Reply
 }
 
 fn batch(ids: std::ops::Range<i32>) -> Box<Restriction> {
-    Box::new(Restriction::Ids(RawArrayBuf::from_iter(ids.map(RawBson::Int32))))
+    Box::new(Restriction::Ids(ids.map(|id| RawValue::of(id).unwrap()).collect()))
 }
 
 /// Plays one batch to its end; returns its result and the time waited.

@@ -1,15 +1,13 @@
 //! A service without room that does not say how much it had deleted.
 
-use bson::RawArrayBuf;
-use bson::raw::RawBson;
-
 use super::{Attempts, Step};
 use crate::server::delete::{DeleteError, Reply};
 use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;
+use crate::values::raw::RawValue;
 
 fn attempts() -> Attempts {
-    let ids = RawArrayBuf::from_iter((0..10).map(RawBson::Int32));
+    let ids = (0..10).map(|id| RawValue::of(id).unwrap()).collect();
     Attempts::new(Box::new(Restriction::Ids(ids)), false)
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod server;
 pub(crate) mod shared;
 pub(crate) mod shim;
 pub(crate) mod site;
+pub(crate) mod strange;
 pub(crate) mod sweeper;
 pub(crate) mod terminal;
 pub(crate) mod tls;

@@ -1,0 +1,198 @@
+//! Values as the bytes that a server sent. They are sent back as they are, and need not be valid: a mongod stores strings of any bytes.
+
+use bson::raw::{RawDocument, RawDocumentBuf};
+use bson::spec::ElementType;
+use bson::{Bson, Document, doc};
+
+/// A value that is not decoded. Two are equal if their types and bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawValue {
+    kind: ElementType,
+    bytes: Vec<u8>,
+}
+
+impl RawValue {
+    pub(crate) const NULL: Self = Self { kind: ElementType::Null, bytes: Vec::new() };
+
+    /// Creates the undecoded form of a value.
+    ///
+    /// Errors: BSON cannot hold the value, such as a document with a NUL in a key.
+    pub(crate) fn of(value: impl Into<Bson>) -> Result<Self, bson::error::Error> {
+        let document = RawDocumentBuf::try_from(&doc! { "": value.into() })?;
+        Ok(Self::at(&document, "").unwrap_or(Self::NULL))
+    }
+
+    /// Creates a list of values.
+    pub(crate) fn list(values: &[Self]) -> Result<Self, bson::error::Error> {
+        let numbers: Vec<String> = (0..values.len()).map(|n| n.to_string()).collect();
+        let list = document(numbers.iter().map(String::as_str).zip(values))?;
+        Ok(Self { kind: ElementType::Array, bytes: list.into_bytes() })
+    }
+
+    /// Finds the value at a dotted path that leads only through documents; `None` if there is none.
+    pub(crate) fn at(document: &RawDocument, path: &str) -> Option<Self> {
+        let found = |name: &str| elements(document).find(|(key, ..)| *key == name);
+        match path.split_once('.') {
+            None => found(path).map(|(_, kind, bytes)| Self { kind, bytes: bytes.to_vec() }),
+            Some((name, rest)) => {
+                let (_, kind, bytes) = found(name)?;
+                let inner = (kind == ElementType::EmbeddedDocument).then(|| RawDocument::from_bytes(bytes).ok()).flatten()?;
+                Self::at(inner, rest)
+            }
+        }
+    }
+
+    /// Returns the value decoded; `None` if it is not valid.
+    pub(crate) fn decoded(&self) -> Option<Bson> {
+        let document = document([("", self)]).ok()?;
+        Document::try_from(&*document).ok()?.remove("")
+    }
+
+    pub(crate) fn kind(&self) -> ElementType {
+        self.kind
+    }
+
+    /// Returns the bytes of the value, as BSON has them.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl From<RawDocumentBuf> for RawValue {
+    fn from(document: RawDocumentBuf) -> Self {
+        Self { kind: ElementType::EmbeddedDocument, bytes: document.into_bytes() }
+    }
+}
+
+/// Creates a document from values with their names.
+///
+/// Errors: a name has a NUL, or the document is too long.
+pub(crate) fn document<'a>(
+    fields: impl IntoIterator<Item = (&'a str, &'a RawValue)>,
+) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut body = Vec::new();
+    for (name, value) in fields {
+        body.push(value.kind as u8);
+        body.extend_from_slice(bson::raw::CString::try_from(name.to_owned())?.as_str().as_bytes());
+        body.push(0);
+        body.extend_from_slice(&value.bytes);
+    }
+    of_body(&[&body])
+}
+
+/// Returns a document decoded to be shown: bytes that are not valid UTF-8 are replaced, and so is what cannot be decoded at all. Nothing can be
+/// found by such a value.
+pub(crate) fn shown(document: &RawDocument) -> Document {
+    let mut end = 4;
+    let mut all = Document::new();
+    for (name, kind, bytes) in elements(document) {
+        end += 1 + name.len() + 1 + bytes.len();
+        all.insert(name, shown_value(kind, bytes));
+    }
+    if end + 1 < document.as_bytes().len() {
+        all.insert(char::REPLACEMENT_CHARACTER, Bson::Null);
+    }
+    all
+}
+
+fn shown_value(kind: ElementType, bytes: &[u8]) -> Bson {
+    let text = || String::from_utf8_lossy(bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default()).into_owned();
+    match (kind, RawDocument::from_bytes(bytes)) {
+        (ElementType::EmbeddedDocument, Ok(inner)) => Bson::Document(shown(inner)),
+        (ElementType::Array, Ok(inner)) => Bson::Array(shown(inner).into_iter().map(|(_, value)| value).collect()),
+        (ElementType::String | ElementType::Symbol | ElementType::JavaScriptCode, _) => match kind {
+            ElementType::String => Bson::String(text()),
+            ElementType::Symbol => Bson::Symbol(text()),
+            _ => Bson::JavaScriptCode(text()),
+        },
+        _ => RawValue { kind, bytes: bytes.to_vec() }.decoded().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string().into()),
+    }
+}
+
+/// Creates a document with the fields of several.
+pub(crate) fn joined(documents: &[&RawDocument]) -> Result<RawDocumentBuf, bson::error::Error> {
+    let bodies: Vec<&[u8]> = documents.iter().map(|document| &document.as_bytes()[4..document.as_bytes().len() - 1]).collect();
+    of_body(&bodies)
+}
+
+/// Creates a document from the bytes of its fields.
+fn of_body(parts: &[&[u8]]) -> Result<RawDocumentBuf, bson::error::Error> {
+    // The length, and the NUL at the end.
+    let length = parts.iter().map(|part| part.len()).sum::<usize>() + 5;
+    // A length that is too long becomes one that is refused.
+    let mut bytes = i32::try_from(length).unwrap_or(0).to_le_bytes().to_vec();
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes.push(0);
+    RawDocumentBuf::from_bytes(bytes)
+}
+
+/// Returns the name, the type and the bytes of each value of a document, up to the first that has no end.
+fn elements(document: &RawDocument) -> impl Iterator<Item = (&str, ElementType, &[u8])> {
+    let mut end = 4;
+    document.iter_elements().map_while(move |element| {
+        let element = element.ok()?;
+        let name = element.key().as_str();
+        // The type, the name and a NUL stand before the value.
+        let begin = end + 1 + name.len() + 1;
+        end = begin + element.size();
+        Some((name, element.element_type(), document.as_bytes().get(begin..end)?))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns a string that is not valid UTF-8.
+    pub(crate) fn invalid() -> RawValue {
+        RawValue { kind: ElementType::String, bytes: b"\x03\0\0\0a\xff\0".to_vec() }
+    }
+
+    #[test]
+    fn values_of_every_type_are_found_and_put_together_as_they_are() {
+        let oid = bson::oid::ObjectId::from_bytes([7; 12]);
+        let inner = doc! { "x": 1.5, "list": [1, "two", { "n": Bson::Null }], "d": { "e": bson::DateTime::from_millis(5) } };
+        let given = doc! {
+            "a": 1, "b": "text", "": true, "c": inner, "o": oid, "l": 5_i64, "min": Bson::MinKey, "max": Bson::MaxKey,
+            "re": Bson::RegularExpression(bson::Regex { pattern: bson::raw::cstr!("p+").into(), options: bson::raw::cstr!("i").into() }),
+            "bin": Bson::Binary(bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![1; 16] }),
+            "code": Bson::JavaScriptCode("x".into()), "u": Bson::Undefined,
+        };
+        let raw = RawDocumentBuf::try_from(&given).unwrap();
+        let names: Vec<&str> = given.keys().map(String::as_str).collect();
+        let values: Vec<RawValue> = names.iter().map(|name| RawValue::at(&raw, name).unwrap()).collect();
+        for (name, value) in names.iter().zip(&values) {
+            assert_eq!(value.decoded().as_ref(), given.get(name), "{name}");
+            assert_eq!(RawValue::of(given.get(name).unwrap().clone()).unwrap(), *value, "{name}");
+        }
+        assert_eq!(document(names.iter().copied().zip(&values)).unwrap(), raw);
+        assert_eq!(shown(&raw), given);
+        let (first, second) = (document([("a", &values[0])]).unwrap(), document([("b", &values[1])]).unwrap());
+        assert_eq!(Document::try_from(joined(&[&first, &second]).unwrap()).unwrap(), doc! { "a": 1, "b": "text" });
+        assert_eq!(RawValue::list(&values[..2]).unwrap().decoded(), Some(vec![Bson::from(1), "text".into()].into()));
+        assert_eq!(RawValue::at(&raw, "c.d.e").unwrap().decoded(), Some(bson::DateTime::from_millis(5).into()));
+        for missing in ["z", "c.z", "a.x", "c.list.0", "c.d.e.f"] {
+            assert_eq!(RawValue::at(&raw, missing), None, "{missing}");
+        }
+    }
+
+    #[test]
+    fn a_string_that_is_not_valid_is_found_and_sent_and_never_decoded() {
+        let id = invalid();
+        let raw = document([("_id", &id), ("after", &RawValue::of(5).unwrap())]).unwrap();
+        assert_eq!(RawValue::at(&raw, "_id"), Some(id.clone()));
+        assert_eq!(RawValue::at(&raw, "after").unwrap().decoded(), Some(5.into()));
+        assert_eq!((id.decoded(), RawValue::from(raw).decoded()), (None, None));
+        let list = RawValue::list(&[id.clone(), id.clone()]).unwrap();
+        let nested = document([("a", &list), ("b", &RawValue::of(5).unwrap())]).unwrap();
+        assert_eq!(shown(&nested), doc! { "a": ["a\u{fffd}", "a\u{fffd}"], "b": 5 });
+        // A name that is not valid ends what can be read.
+        let mut bytes = document([("a", &id), ("nn", &id)]).unwrap().into_bytes();
+        let at = bytes.windows(2).position(|pair| pair == b"nn").unwrap();
+        bytes[at] = 0xff;
+        let broken = RawDocumentBuf::from_bytes(bytes).unwrap();
+        assert_eq!(shown(&broken), doc! { "a": "a\u{fffd}", "\u{fffd}": Bson::Null });
+        assert_eq!(list.decoded(), None);
+        assert_eq!(list.as_bytes().windows(2).filter(|pair| *pair == b"a\xff").count(), 2);
+    }
+}
