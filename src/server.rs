@@ -54,6 +54,9 @@ use transport::{Batches, Patience, ReadPreference, ServerCommand, Transport};
 /// Maximum time to close the connection at the end of a run.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(5);
 
+/// Maximum time to find out whether the deployment can be reached: longer than a server is waited for.
+const MAX_PING_TIME: Duration = Duration::from_secs(60);
+
 /// Maximum number of databases or collections read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
 
@@ -128,7 +131,8 @@ impl Deployment {
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.
     pub(crate) async fn unreachable(&self) -> Option<String> {
-        let ping = ServerCommand::of("admin", &doc! { "ping": 1 }, Patience::Limit(self.command_timeout)).ok()?;
+        let ping =
+            ServerCommand::of("admin", &doc! { "ping": 1 }, Patience::Limit(self.command_timeout.min(MAX_PING_TIME))).ok()?;
         self.send_once(ping).await.err().filter(ServerError::is_unreachable).map(|cause| cause.to_string())
     }
 

@@ -1,4 +1,4 @@
-//! Requests to stop a run: SIGINT, SIGTERM, and a stop file.
+//! Requests to stop a run: SIGINT, SIGTERM, a stop file, and the end of its maximum duration.
 //!
 //! The first signal lets the batch in flight end, the second ends the process at once.
 
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::failure::Failure;
@@ -23,6 +24,8 @@ pub(crate) struct Stop {
     signals: watch::Receiver<Option<u8>>,
     /// Whether the stop file was seen.
     file: Option<watch::Receiver<bool>>,
+    /// End of the maximum duration.
+    end: Option<Instant>,
 }
 
 impl Stop {
@@ -47,7 +50,7 @@ impl Stop {
                 sender.send_replace(Some(code));
             }
         });
-        Ok(Self { signals, file: None })
+        Ok(Self { signals, file: None, end: None })
     }
 
     /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
@@ -59,12 +62,22 @@ impl Stop {
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
     /// removed again.
     pub(crate) fn with_file(&self, path: Option<&PathBuf>) -> Self {
-        Self { signals: self.signals.clone(), file: path.cloned().map(watch_file) }
+        Self { file: path.cloned().map(watch_file), ..self.clone() }
+    }
+
+    /// Returns the same requests, and one at the end of a maximum duration; `None` for no such end.
+    pub(crate) fn with_end(&self, end: Option<Instant>) -> Self {
+        Self { end, ..self.clone() }
     }
 
     /// Whether the run was asked to stop.
     pub(crate) fn is_asked(&self) -> bool {
-        self.exit_code().is_some() || self.file.as_ref().is_some_and(|seen| *seen.borrow())
+        self.exit_code().is_some() || self.is_file_seen() || self.end.is_some_and(|end| end <= Instant::now())
+    }
+
+    /// Whether the stop file was seen.
+    pub(crate) fn is_file_seen(&self) -> bool {
+        self.file.as_ref().is_some_and(|seen| *seen.borrow())
     }
 
     /// Returns the exit code of the signal that came, if one did.
@@ -90,11 +103,24 @@ impl Stop {
                 std::future::pending::<()>().await;
             }
         };
+        let by_end = async {
+            match self.end {
+                Some(end) => tokio::time::sleep_until(end).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             () = by_signal => {}
             () = by_file => {}
+            () = by_end => {}
         }
+    }
+
+    /// Waits until the run was asked to stop so long ago.
+    pub(crate) async fn asked_for(&self, time: Duration) {
+        self.asked().await;
+        tokio::time::sleep(time).await;
     }
 
     /// Runs some work until it is done or the run is asked to stop; the work may be dropped at any time. `nothing` names what was
@@ -119,7 +145,8 @@ impl Stop {
     pub(crate) fn failure(&self, nothing: &str) -> Failure {
         let (exit_code, why) = match self.exit_code() {
             Some(exit_code) => (exit_code, "interrupted"),
-            None => (exit::LIMIT, "stopped by the stop file"),
+            None if self.is_file_seen() => (exit::LIMIT, "stopped by the stop file"),
+            None => (exit::LIMIT, "stopped by the maximum duration"),
         };
         Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit_code)
     }
@@ -158,7 +185,7 @@ mod tests {
 
     fn stop() -> (watch::Sender<Option<u8>>, Stop) {
         let (sender, signals) = watch::channel(None);
-        (sender, Stop { signals, file: None })
+        (sender, Stop { signals, file: None, end: None })
     }
 
     #[tokio::test]
@@ -186,6 +213,19 @@ mod tests {
         assert!(stop.is_asked() && stop.exit_code().is_none() && !signals.is_asked());
         let failure = Failure::cannot_run("stopped by the stop file; nothing was deleted").exit_code(exit::LIMIT);
         assert_eq!(stop.failure("nothing was deleted"), failure);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_maximum_duration_ends_the_run_that_it_belongs_to() {
+        let (_sender, signals) = stop();
+        let hour = Duration::from_secs(3600);
+        let begun = Instant::now();
+        let stop = signals.with_end(Some(begun + hour));
+        assert!(!stop.is_asked());
+        let dropped: Result<u8, Failure> = stop.or_fail("nothing was deleted", std::future::pending()).await;
+        let failure = Failure::cannot_run("stopped by the maximum duration; nothing was deleted").exit_code(exit::LIMIT);
+        assert_eq!((dropped, begun.elapsed()), (Err(failure), hour));
+        assert!(stop.is_asked() && !signals.is_asked() && !stop.with_end(None).is_asked());
     }
 
     #[tokio::test]

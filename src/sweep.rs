@@ -116,6 +116,15 @@ impl RuleSweep {
         // The sender lives as long as this sweep.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
+
+    /// Returns the result of a read; `None` if the sweep ends meanwhile.
+    async fn unless_ended<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            read = read => Some(read),
+            () = self.ended() => None,
+        }
+    }
 }
 
 /// The parts of the run that its rules share.
@@ -141,9 +150,15 @@ enum NextBatch {
     AfterOthers,
 }
 
-/// Returns the reason of a run that was asked to stop: by a signal, or by its stop file.
+/// Returns the reason of a run that was asked to stop: a signal, its stop file, or its maximum duration.
 pub(crate) fn asked_reason(stop: &Stop) -> StopReason {
-    if stop.exit_code().is_some() { StopReason::Interrupted } else { StopReason::StopFile }
+    if stop.exit_code().is_some() {
+        StopReason::Interrupted
+    } else if stop.is_file_seen() {
+        StopReason::StopFile
+    } else {
+        StopReason::MaxDuration
+    }
 }
 
 /// Sweeps a rule in one pass. `permit` is for opening the source; each batch acquires one of its own, so that rules take turns.
@@ -159,8 +174,6 @@ pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> 
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
         Some(asked_reason(stop))
-    } else if budget.is_out_of_time() {
-        Some(StopReason::MaxDuration)
     } else if is_window_closed(rule) {
         Some(StopReason::Window)
     } else {
@@ -181,7 +194,6 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
         biased;
         () = budget.leases().over(&rule.namespace) => StopReason::LockLost,
         () = stop.asked() => asked_reason(stop),
-        () = budget.out_of_time() => StopReason::MaxDuration,
         () = window_closes => StopReason::Window,
     }
 }

@@ -23,7 +23,7 @@ const COUNTED_AT_ONCE: usize = 4;
 /// Time limit of a count that the run can do without.
 pub(super) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 
-/// Time after which no further count begins, so that a run that was stopped by its `maxDuration` ends soon.
+/// Time limit of all counts after a sweep, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
 /// Counts the documents of the rules, in the order of the plan: with `count_all` of every rule that can be counted, otherwise only of rules
@@ -133,19 +133,20 @@ pub(super) async fn after(
     outcomes: &[RuleOutcome],
     count_all: bool,
 ) -> Vec<Remaining> {
-    let begun = Instant::now();
+    // The time of the run may be over, but a person may still want it to end at once.
+    let stop = &session.stop.with_end(Some(Instant::now() + MAX_COUNTS_TIME));
     let rules = plan.rules.iter().zip(before).zip(outcomes);
     stream::iter(rules)
         .map(|((planned, counts), outcome)| async move {
-            let is_counted = count_all && is_stopped(planned, counts, outcome) && !session.stop.is_asked();
-            let (true, Decision::Sweep(rule)) = (is_counted && begun.elapsed() < MAX_COUNTS_TIME, &planned.decision) else {
+            let is_counted = count_all && is_stopped(planned, counts, outcome) && !stop.is_asked();
+            let (true, Decision::Sweep(rule)) = (is_counted, &planned.decision) else {
                 return Remaining::Derived;
             };
             let deployment = deployment.of_rule(rule);
             tokio::select! {
                 biased;
                 remaining = remaining(&deployment, rule) => remaining.unwrap_or(Remaining::Derived),
-                () = session.stop.asked() => Remaining::Derived,
+                () = stop.asked() => Remaining::Derived,
             }
         })
         .buffered(COUNTED_AT_ONCE)

@@ -1,6 +1,7 @@
 //! `sweeper native`: compares the policy with the deployment's native TTL settings, and changes the settings to what the policy says.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use tracing::warn;
 
@@ -20,6 +21,9 @@ use crate::policy::only::Only;
 use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::server::{Deployment, catalog, native_ttl, overdue};
 use crate::text::plural;
+
+/// Maximum time to wait for a change that is under way after a signal.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// Runs the command and writes its report. Returns the exit code.
 pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {
@@ -164,7 +168,16 @@ async fn apply(
         if session.stop.is_asked() || report.status != ChangeStatus::Planned {
             continue;
         }
-        match native_ttl::apply(deployment, change).await {
+        // A signal lets a change come to its end, unless its end is not in sight: an index on a large collection takes hours.
+        let applied = tokio::select! {
+            biased;
+            applied = native_ttl::apply(deployment, change) => applied,
+            () = session.stop.asked_for(MAX_LAST_WAIT) => Err(format!(
+                "no answer within {} s after the signal, so it is unknown whether it was changed: see `sweeper native diff`",
+                MAX_LAST_WAIT.as_secs()
+            )),
+        };
+        match applied {
             Ok(()) => report.status = ChangeStatus::Applied,
             Err(why) => {
                 report.status = ChangeStatus::Failed;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bson::DateTime;
 use tokio::time::Instant;
@@ -24,6 +25,9 @@ use crate::server::grant::RecordGrant;
 
 /// Bytes of an earlier metrics file that are read; a longer file is not one of ours.
 const MAX_METRICS_BYTES: u64 = 64 << 20;
+
+/// Maximum time to wait for the history after the run had to end.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Records the end of a sweep, with or without a report.
 pub(super) struct Record {
@@ -102,9 +106,11 @@ pub(super) async fn history(session: &Session, dry_run: bool, swept: &anyhow::Re
         }
     };
     let recorded = match history::document(report, error.as_deref()) {
-        Ok(document) => {
-            server::history::insert(deployment, &namespace, document, &grant).await.map_err(|cause| cause.to_string())
-        }
+        Ok(document) => tokio::select! {
+            biased;
+            inserted = server::history::insert(deployment, &namespace, document, &grant) => inserted.map_err(|cause| cause.to_string()),
+            () = session.stop.asked_for(MAX_LAST_WAIT) => Err(format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())),
+        },
         Err(cause) => Err(cause.to_string()),
     };
     if let Err(why) = recorded {

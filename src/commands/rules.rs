@@ -136,7 +136,8 @@ impl Sweeping<'_> {
         let begun = Instant::now();
         let mut expected = ready.expired_count();
         if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(rule, &self.budget, stop).is_none() {
-            expected = count::expired_within(&self.deployment.of_rule(rule), rule, MAX_COUNT_TIME).await;
+            let deployment = self.deployment.of_rule(rule);
+            expected = self.unless_stopped(rule, count::expired_within(&deployment, rule, MAX_COUNT_TIME)).await.flatten();
         }
         events::rule_begins(rule, ready.expired_count());
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
@@ -144,8 +145,8 @@ impl Sweeping<'_> {
         let archive = self.archives.of(rule);
         let rule_sweep = RuleSweep::new(deployment, rule, grant, lag, budget.leases(), archive.clone());
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
-        if matches!(outcome.end, End::Failed(_)) && !stop.is_asked() && self.gone.borrow().is_none() {
-            let gone = deployment.unreachable().await;
+        if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
+            let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
             self.gone.replace(gone);
         }
         let lease_lost = match outcome.end {
@@ -173,12 +174,8 @@ impl Sweeping<'_> {
             return None;
         }
         let deployment = self.deployment.of_rule(ready.rule);
-        tokio::select! {
-            biased;
-            // The sweep is over: a count that fails is not worth an error.
-            kept = count::never_expires(&deployment, ready.rule) => kept.unwrap_or(None),
-            _ = sweep::stopped(ready.rule, &self.budget, &self.session.stop) => None,
-        }
+        // The sweep is over: a count that fails is not worth an error.
+        self.unless_stopped(ready.rule, count::never_expires(&deployment, ready.rule)).await?.ok()?
     }
 
     /// Looks for the rule's field if nothing was deleted: the field may not exist.
@@ -187,8 +184,18 @@ impl Sweeping<'_> {
         if !is_idle || ready.counts.expired.is_some() {
             return None;
         }
+        let deployment = self.deployment.of_rule(ready.rule);
         // The sweep is over: a query that fails is not worth an error.
-        count::has_field(&self.deployment.of_rule(ready.rule), ready.rule).await.ok()
+        self.unless_stopped(ready.rule, count::has_field(&deployment, ready.rule)).await?.ok()
+    }
+
+    /// Returns the result of a question about a rule; `None` if the rule may not go on meanwhile.
+    async fn unless_stopped<T>(&self, rule: &SweepRule, asked: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = asked => Some(answer),
+            _ = sweep::stopped(rule, &self.budget, &self.session.stop) => None,
+        }
     }
 
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {

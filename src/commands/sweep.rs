@@ -60,7 +60,8 @@ pub(super) async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Res
         let failure = Failure::cannot_run(format!("{why}; nothing was contacted")).exit_code(exit::LIMIT);
         return Err(failure.hint("remove it to let runs begin again").into());
     }
-    session.stop = session.stop.with_file(args.stop_file.as_ref());
+    let end = args.max_duration.or(session.policy.run.max_duration).and_then(|most| session.begun.checked_add(most));
+    session.stop = session.stop.with_file(args.stop_file.as_ref()).with_end(end);
     let session = &session;
     let swept = unrecorded(session, args).await;
     record::history(session, args.dry_run, &swept).await;
@@ -153,13 +154,8 @@ async fn sweep_plan(
     let consent = if asks { confirm::ask_to_delete(&session.stop, &reports).await? } else { Consent::NotAsked };
     let Some(grant) = DeleteGrant::new(args.dry_run, consent) else { return Ok((counts, not_swept)) };
     let of_policy = &session.policy.run;
-    let limits = Limits {
-        max_duration: args.max_duration.or(of_policy.max_duration),
-        max_deletes: args.max_deletes,
-        rate: args.rate.or(of_policy.rate),
-        concurrency: of_policy.concurrency,
-        leases,
-    };
+    let limits =
+        Limits { max_deletes: args.max_deletes, rate: args.rate.or(of_policy.rate), concurrency: of_policy.concurrency, leases };
     let outcomes = rules::sweep(session, deployment, grant, limits, show(&session.options), plan, &counts).await;
     Ok((counts, outcomes))
 }

@@ -60,6 +60,7 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
                 continue;
             }
             Ok(Read::Archived(documents)) => documents,
+            Ok(Read::Ended) => return (archived, Sent { is_sent: !is_first, ..total }),
             Err(why) => {
                 let why = format!("{why}; nothing of that part was deleted");
                 total.result.error = Some(DeleteError::fatal(why));
@@ -109,6 +110,8 @@ enum Read {
     TooMuch(Vec<Restriction>),
     /// These documents are in the archive, and may be deleted in the state in which they were archived.
     Archived(Vec<DocumentState>),
+    /// The sweep ended before anything was written.
+    Ended,
 }
 
 /// Reads and writes one part.
@@ -127,20 +130,23 @@ async fn archive_part(
         halves => halves,
     };
     let is_range = matches!(part, Restriction::Range { .. });
-    let file = file(sweep, archive).await?;
+    let Some(file) = file(sweep, archive).await? else { return Ok(Read::Ended) };
     // The lock is held from before the documents are read until they are written, so that of two states of one document the later one comes
     // later in the file.
     let file = file.lock_owned().await;
     let max_bytes = if halves.is_some() || is_range { MAX_PART_BYTES } else { usize::MAX };
-    let documents =
-        match (read(sweep, &part, &Document::new(), max_bytes).await.map_err(|cause| sweep.explain_read(&cause))?, halves) {
-            (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
-            // A range with an unknown number of documents cannot be halved, but the list of their `_id`s can.
-            (None, None) if is_range => {
-                return Ok(Read::TooMuch(vec![read_ids(sweep, &part).await.map_err(|cause| sweep.explain_read(&cause))?]));
-            }
-            (documents, _) => documents.unwrap_or_default(),
-        };
+    let Some(documents) = sweep.unless_ended(read(sweep, &part, &Document::new(), max_bytes)).await else {
+        return Ok(Read::Ended);
+    };
+    let documents = match (documents.map_err(|cause| sweep.explain_read(&cause))?, halves) {
+        (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+        // A range with an unknown number of documents cannot be halved, but the list of their `_id`s can.
+        (None, None) if is_range => {
+            let Some(ids) = sweep.unless_ended(read_ids(sweep, &part)).await else { return Ok(Read::Ended) };
+            return Ok(Read::TooMuch(vec![ids.map_err(|cause| sweep.explain_read(&cause))?]));
+        }
+        (documents, _) => documents.unwrap_or_default(),
+    };
     let found = documents.len();
     let states: Vec<DocumentState> = documents.into_iter().filter_map(DocumentState::new).collect();
     archived.incomparable += (found - states.len()) as u64;
@@ -152,19 +158,19 @@ async fn archive_part(
     Ok(Read::Archived(states))
 }
 
-/// Returns the archive file of the rule's namespace, which is begun if necessary.
-async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Arc<tokio::sync::Mutex<ArchiveFile>>, String> {
+/// Returns the archive file of the rule's namespace, which is begun if necessary; `None` if the sweep ended before.
+async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tokio::sync::Mutex<ArchiveFile>>>, String> {
     let (of_run, namespace, to) = (archive.archive.clone(), sweep.rule.selection.namespace.clone(), archive.to.clone());
     if let Some(file) = of_run.file(&namespace) {
-        return Ok(file);
+        return Ok(Some(file));
     }
-    let metadata = metadata::of(&sweep.deployment, &namespace).await;
+    let Some(metadata) = sweep.unless_ended(metadata::of(&sweep.deployment, &namespace)).await else { return Ok(None) };
     let metadata = metadata.map_err(|cause| format!("reading the collection's options and indexes: {cause}"))?;
     let begun = blocking(move || {
         let path = of_run.path().display().to_string();
         of_run.begin(&namespace, &to, &metadata).map_err(|cause| format!("archiving to `{path}`: {cause}"))
     });
-    begun.await
+    begun.await.map(Some)
 }
 
 /// Writes documents, and returns them once they are on the disk.

@@ -1,4 +1,4 @@
-//! The budget of a whole run, shared by its rules: delete commands in flight, time, deletes, documents per second, and leases.
+//! The budget of a whole run, shared by its rules: delete commands in flight, deletes, documents per second, and leases.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -18,7 +18,6 @@ pub(crate) type Permit = OwnedSemaphorePermit;
 #[derive(Debug)]
 pub(crate) struct RunBudget {
     begun: Instant,
-    max_duration: Option<Duration>,
     deletes: Option<Deletes>,
     rate: Option<(u32, RefCell<RateLimit>)>,
     /// First come, first served: rules that ask again after each batch take turns.
@@ -29,8 +28,6 @@ pub(crate) struct RunBudget {
 /// Limits of a run; `None` means no limit.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
-    /// Counted from the beginning of the run.
-    pub max_duration: Option<Duration>,
     pub max_deletes: Option<u64>,
     /// Documents per second.
     pub rate: Option<u32>,
@@ -55,7 +52,6 @@ impl RunBudget {
         let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             begun,
-            max_duration: limits.max_duration,
             deletes: limits.max_deletes.map(deletes),
             rate: limits.rate.map(|rate| (rate, RefCell::new(RateLimit::new(rate)))),
             permits: Arc::new(Semaphore::new(permits)),
@@ -71,18 +67,6 @@ impl RunBudget {
     /// Returns the time since the beginning of the run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
-    }
-
-    /// Resolves when the run's time is over.
-    pub(crate) async fn out_of_time(&self) {
-        match self.max_duration {
-            Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    pub(crate) fn is_out_of_time(&self) -> bool {
-        self.max_duration.is_some_and(|limit| self.elapsed() >= limit)
     }
 
     /// Waits until a delete command may be in flight.
