@@ -48,6 +48,7 @@ mod expiry {
 }
 
 mod faults {
+    mod every_command;
     mod fail_points;
     mod failover;
     mod lag;

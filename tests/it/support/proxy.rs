@@ -30,12 +30,16 @@ pub(crate) enum Service {
     CosmosRu(CosmosRu),
     DocumentDb(DocumentDb),
     Mongos,
+    /// A member of a replica set, as it is. What is simulated is the network.
+    Member,
 }
 
 /// A command as it was received, before any change.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub name: String,
+    /// Name and target: `find c`, `getMore c`, `explain find`; commands of the driver itself have kinds of their own.
+    pub kind: String,
     pub body: Document,
     pub at: Instant,
 }
@@ -61,11 +65,13 @@ enum Player {
     CosmosRu(Box<Account>),
     DocumentDb(DocumentDb),
     Mongos,
+    Member,
 }
 
 /// A command on its way to the server.
 pub(crate) struct Call<'a> {
     pub name: String,
+    pub kind: String,
     pub command: Document,
     /// Length of the message that contained the command.
     pub bytes: usize,
@@ -93,6 +99,7 @@ impl Proxy {
             Service::CosmosRu(settings) => Player::CosmosRu(Box::new(Account::new(settings))),
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
             Service::Mongos => Player::Mongos,
+            Service::Member => Player::Member,
         };
         let shared = Shared {
             mongod_port,
@@ -120,6 +127,7 @@ impl Proxy {
             }
             Player::DocumentDb(_) => format!("mongodb://{host}/?retrywrites=false&maxIdleTimeMS=120000"),
             Player::Mongos => format!("mongodb://{host}/"),
+            Player::Member => format!("mongodb://{host}/?directConnection=true"),
         }
     }
 
@@ -137,7 +145,7 @@ impl Proxy {
     pub(crate) fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
-            Player::DocumentDb(_) | Player::Mongos => Usage::default(),
+            Player::DocumentDb(_) | Player::Mongos | Player::Member => Usage::default(),
         }
     }
 
@@ -175,6 +183,21 @@ fn writable(command: &str) -> &'static str {
     if command == "hello" { "isWritablePrimary" } else { "ismaster" }
 }
 
+fn kind(name: &str, body: &Document) -> String {
+    if body.contains_key("client") {
+        return format!("{name} of a handshake");
+    }
+    if matches!(name, "hello" | "isMaster") && !body.contains_key("lsid") {
+        return format!("{name} of a monitor");
+    }
+    let target = match name {
+        "getMore" => body.get_str("collection").ok(),
+        "explain" => body.get_document("explain").ok().and_then(|explained| explained.keys().next()).map(String::as_str),
+        _ => body.get_str(name).ok(),
+    };
+    target.map_or_else(|| name.to_owned(), |target| format!("{name} {target}"))
+}
+
 /// Serves each connection in a separate task; the tasks end with this one.
 async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
@@ -198,13 +221,14 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let mut last = None;
     while let Some(message) = wire::read(&mut client).await? {
         let name = message.body.keys().next().cloned().unwrap_or_default();
-        shared.note(&name, &message.body);
+        let kind = kind(&name, &message.body);
+        shared.note(&name, &kind, &message.body);
         let (id, answered, bytes) = (message.id, message.answered, message.bytes);
         let mut command = message.body;
         // If asked to, mongod would compress its replies.
         command.remove("compression");
         let host = &shared.host;
-        let call = Call { name, command, bytes, upstream: &mut upstream, host, last: &mut last, stop: None };
+        let call = Call { name, kind, command, bytes, upstream: &mut upstream, host, last: &mut last, stop: None };
         let Some(reply) = shared.answer(call).await? else { return Ok(()) };
         if answered {
             wire::write(&mut client, id, &reply).await?;
@@ -214,14 +238,14 @@ async fn serve(mut client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
 }
 
 impl Shared {
-    fn note(&self, name: &str, body: &Document) {
-        let request = Request { name: name.to_owned(), body: body.clone(), at: Instant::now() };
+    fn note(&self, name: &str, kind: &str, body: &Document) {
+        let request = Request { name: name.to_owned(), kind: kind.to_owned(), body: body.clone(), at: Instant::now() };
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
     }
 
     /// Returns the reply, or `None` to close the connection instead.
     async fn answer(&self, mut call: Call<'_>) -> io::Result<Option<Document>> {
-        let fault = self.faults.take(&call.name);
+        let fault = self.faults.take(&call.name, &call.kind);
         match &fault {
             Some(Fault::Answer { reply, done: false }) => return Ok(Some(reply.clone())),
             Some(Fault::Close { done: false }) => return Ok(None),
@@ -234,6 +258,7 @@ impl Shared {
             Player::CosmosRu(account) => account.answer(&mut call).await?,
             Player::DocumentDb(cluster) => cluster.answer(&mut call).await?,
             Player::Mongos => mongos::answer(&mut call).await?,
+            Player::Member => call.forward().await?,
         };
         Ok(match fault {
             Some(Fault::Answer { reply, .. }) => Some(reply),

@@ -66,6 +66,7 @@ struct Planned {
 enum Turn {
     Next { left: u32 },
     EveryNth { nth: u32, seen: u32 },
+    Once { after: Option<usize> },
 }
 
 impl Faults {
@@ -79,20 +80,40 @@ impl Faults {
         self.plan(command, Turn::EveryNth { nth, seen: 0 }, fault);
     }
 
+    /// Plans a fault for one command of this name or kind, after `after` others from now on.
+    pub(crate) fn once(&self, command: &str, after: usize, fault: Fault) {
+        self.plan(command, Turn::Once { after: Some(after) }, fault);
+    }
+
+    /// Returns the names and kinds of the commands that were to meet a fault and have not come.
+    pub(crate) fn outstanding(&self) -> Vec<String> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter()
+            .filter(|planned| matches!(planned.turn, Turn::Once { after: Some(_) }))
+            .map(|planned| planned.command.clone())
+            .collect()
+    }
+
     fn plan(&self, command: &str, turn: Turn, fault: Fault) {
         let planned = Planned { command: command.to_owned(), turn, fault };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(planned);
     }
 
     /// Returns the fault planned for a command just received.
-    pub(crate) fn take(&self, command: &str) -> Option<Fault> {
+    pub(crate) fn take(&self, name: &str, kind: &str) -> Option<Fault> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter_mut().filter(|planned| planned.command == command).find_map(|planned| {
+        all.iter_mut().filter(|planned| planned.command == name || planned.command == kind).find_map(|planned| {
             let strikes = match &mut planned.turn {
                 Turn::Next { left: 0 } => false,
                 Turn::Next { left } => {
                     *left -= 1;
                     true
+                }
+                Turn::Once { after: None } => false,
+                Turn::Once { after: Some(after) } => {
+                    let strikes = *after == 0;
+                    planned.turn = Turn::Once { after: after.checked_sub(1) };
+                    strikes
                 }
                 Turn::EveryNth { nth, seen } => {
                     *seen += 1;

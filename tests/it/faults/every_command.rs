@@ -1,0 +1,289 @@
+//! Trouble that passes, in every command that any subcommand sends: a cut connection, a step-down, a lost reply on a connection that stays open.
+//!
+//! A run without a fault shows which commands a subcommand sends. In further runs each kind of them meets a fault: the run ends by itself, says what
+//! it would have said otherwise, and leaves the same documents.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use mongodb::bson::{DateTime, doc};
+use serde_json::Value;
+
+use crate::support::archives::{archive, directory};
+use crate::support::faults::{end, start};
+use crate::support::proxy::fault::Fault;
+use crate::support::proxy::{Proxy, Service};
+use crate::support::replica_set::ReplicaSet;
+use crate::support::sweeper::{Case, Ran, run, sweeper};
+
+/// A run that takes longer hangs.
+const MAX_TIME: Duration = Duration::from_secs(900);
+
+/// Shortens the waits for lost replies: all commands but those on leases, the lag and the history.
+const LIMITS: &str = "&socketTimeoutMS=1000&connectTimeoutMS=3000&serverSelectionTimeoutMS=10000";
+
+/// An instant in the past, so that the reports of all runs are the same.
+const AS_OF: [&str; 2] = ["--as-of", "2020-06-01T00:00:00Z"];
+
+/// A rule for each way to find documents: a cursor under `maxDeletes`, a scan, a range of the index that is archived, a pattern.
+const RULES: &str = "  - {name: c, namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, maxDeletes: 12, maxLag: 10s}
+  - {name: d, namespace: DB.d, field: at, expireAfter: 1d, ttlField: ttl}
+  - {name: e, namespace: DB.e, field: at, expireAfter: 1d, batchSize: 6, maxDeletePercent: 95, archive: {directory: ARCHIVES}}
+  - {name: all, namespace: 'DB*.f*', field: at, expireAfter: 1d, filter: {x: 1}}
+run: {concurrency: 1}
+lock: {collection: DB.locks}
+history: {collection: DB.runs}
+";
+
+/// The collections whose documents count.
+const COLLECTIONS: [&str; 4] = ["c", "d", "e", "f"];
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Subcommand {
+    Sweep,
+    DryRun,
+    Audit,
+    Check,
+    Import,
+    Diff,
+    Apply,
+    History,
+    Restore,
+}
+
+/// The places and commands of one run.
+struct Stage {
+    case: Case,
+    proxy: Proxy,
+}
+
+impl Stage {
+    async fn new(server: &ReplicaSet, name: &str, subcommand: Subcommand) -> Self {
+        let member = &server.members[0];
+        let case = Case::on(member, name).await;
+        for name in COLLECTIONS {
+            // Every document has a date of its own, so that the order is the same each time.
+            let dated = (0..30_i32).map(|id| {
+                let year = if id < 20 { "2020" } else { "2100" };
+                let at = DateTime::parse_rfc3339_str(format!("{year}-01-{:02}T00:00:00Z", id + 1)).unwrap();
+                doc! { "_id": id, "at": at, "x": 1, "TTL": 5 }
+            });
+            case.fill(name, dated).await;
+        }
+        for (name, seconds) in [("c", 172_800), ("e", 86_400)] {
+            let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": seconds };
+            case.db.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.unwrap();
+        }
+        if matches!(subcommand, Subcommand::History | Subcommand::Restore) {
+            let stage = Self { proxy: Proxy::start(member.port, Service::Member).await, case };
+            let ran = run(stage.command(Subcommand::Sweep)).await;
+            assert_eq!(ran.code, Some(4), "{ran:?}");
+            return stage.behind_proxy();
+        }
+        Self { proxy: Proxy::start(member.port, Service::Member).await, case }.behind_proxy()
+    }
+
+    fn behind_proxy(mut self) -> Self {
+        self.case.uri = format!("{}{LIMITS}", self.proxy.uri());
+        self
+    }
+
+    fn command(&self, subcommand: Subcommand) -> Command {
+        let Self { case, .. } = self;
+        let name = case.db.name();
+        let archives = directory(case);
+        let rules = RULES.replace("DB*", &format!("{name}*")).replace("ARCHIVES", &archives.display().to_string());
+        let args: &[&str] = match subcommand {
+            Subcommand::Sweep => &["sweep", AS_OF[0], AS_OF[1]],
+            Subcommand::DryRun => &["sweep", "--dry-run", AS_OF[0], AS_OF[1]],
+            Subcommand::Audit => &["audit", AS_OF[0], AS_OF[1]],
+            Subcommand::Check => &["check", "--connect"],
+            Subcommand::Diff => &["native", "diff"],
+            Subcommand::Apply => &["native", "apply", "--yes"],
+            Subcommand::History => &["history"],
+            Subcommand::Import => return sweeper(&["import", "--only", &format!("{name}.*"), "--uri", &case.uri]),
+            Subcommand::Restore => {
+                let mut command = sweeper(&["restore", "--format", "json", "--uri", &case.uri]);
+                command.arg(archive(&archives));
+                return command;
+            }
+        };
+        case.command(&rules, &[args, &["--format", "json"]].concat())
+    }
+
+    /// Runs the subcommand, and returns what it said and left.
+    async fn outcome(&self, subcommand: Subcommand, context: &str) -> Outcome {
+        let child = start(self.command(subcommand));
+        let id = child.id();
+        let ran = tokio::select! {
+            ran = end(child) => ran,
+            () = tokio::time::sleep(MAX_TIME) => {
+                let killed = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+                panic!("{context}: the run hangs ({killed:?}); last commands: {:?}", self.kinds().iter().rev().take(3).collect::<Vec<_>>());
+            }
+        };
+        let mut left = Vec::new();
+        for name in COLLECTIONS {
+            let indexes = self.case.db.run_command(doc! { "listIndexes": name }).await.unwrap();
+            let indexes = indexes.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
+            left.push(format!("{name}: {:?} {indexes:?}", self.case.ids(name).await));
+        }
+        left.push(format!("runs: {}", self.case.collection("runs").count_documents(doc! {}).await.unwrap()));
+        Outcome { said: self.said(subcommand, &ran), left, ran }
+    }
+
+    /// Returns what a run said, without names and times that differ from run to run.
+    fn said(&self, subcommand: Subcommand, ran: &Ran) -> Vec<String> {
+        let text = ran.stdout.replace(self.case.db.name(), "DB").replace(&self.case.dir.path().display().to_string(), "DIR");
+        if subcommand == Subcommand::Import {
+            return text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+        }
+        let mut json: Value = serde_json::from_str(&text).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+        drop_volatile(&mut json);
+        serde_json::to_string_pretty(&json).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        self.proxy.requests().into_iter().map(|request| request.kind).collect()
+    }
+}
+
+struct Outcome {
+    said: Vec<String>,
+    /// The documents and indexes of each collection.
+    left: Vec<String>,
+    ran: Ran,
+}
+
+impl Outcome {
+    /// Returns what another outcome has in another way.
+    fn differences(&self, other: &Self) -> Vec<String> {
+        let lines = |outcome: &Self| -> Vec<String> {
+            let code = format!("exit code {:?}", outcome.ran.code);
+            [&[code][..], &outcome.said, &outcome.left].concat()
+        };
+        let (these, those) = (lines(self), lines(other));
+        let missing = those.iter().filter(|line| !these.contains(line)).map(|line| format!("- {line}"));
+        let added = these.iter().filter(|line| !those.contains(line)).map(|line| format!("+ {line}"));
+        missing.chain(added).collect()
+    }
+}
+
+/// Removes the values that differ from run to run, and those that a lost reply makes a lower bound.
+fn drop_volatile(json: &mut Value) {
+    #[rustfmt::skip]
+    const VOLATILE: [&str; 19] = [
+        "archive", "asOf", "batches", "behindSeconds", "deletedCount", "durationMs", "insertedCount", "pausedMs", "policy", "predicate",
+        "remainingCount", "runId", "sameCount", "server", "startedAt", "threshold", "uncertain", "unconfirmedCount", "warnings",
+    ];
+    match json {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !VOLATILE.contains(&name.as_str()));
+            fields.values_mut().for_each(drop_volatile);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_volatile),
+        _ => {}
+    }
+}
+
+fn faults() -> [(&'static str, Fault); 4] {
+    let stepped_down = doc! { "ok": 0.0, "errmsg": "not primary", "code": 10107, "codeName": "NotWritablePrimary" };
+    [
+        ("cut before it ran", Fault::Close { done: false }),
+        ("cut after it ran", Fault::Close { done: true }),
+        ("a step-down", Fault::Answer { reply: stepped_down, done: false }),
+        ("a lost reply", Fault::Silence),
+    ]
+}
+
+/// The command of each kind that meets a fault.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    First,
+    Last,
+}
+
+async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &[&str]) {
+    let server = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let mut runs = Vec::new();
+    let mut seen = BTreeSet::new();
+    for subcommand in subcommands {
+        let stage = Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand).await;
+        let plain = Arc::new(stage.outcome(*subcommand, "without a fault").await);
+        assert!(matches!(plain.ran.code, Some(0 | 4 | 5)), "{subcommand:?}: {:?}", plain.ran);
+        let kinds: Vec<String> = stage.kinds().into_iter().filter(|kind| !kind.ends_with("of a monitor")).collect();
+        seen.extend(kinds.iter().cloned());
+        for (name, fault) in faults() {
+            for which in [Which::First, Which::Last] {
+                runs.push((*subcommand, which, name, fault.clone(), kinds.clone(), plain.clone()));
+            }
+        }
+    }
+    let missing: Vec<_> = expected.iter().filter(|kind| !seen.contains(**kind)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {seen:?}");
+    let at_once = runs.len();
+    let troubled =
+        stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, which, name, fault, kinds, plain))| {
+            let context = format!("{subcommand:?}, {which:?}, {name}");
+            let stage = Stage::new(&server, &format!("{subcommand:?}{index}x"), subcommand).await;
+            for kind in kinds.iter().collect::<BTreeSet<_>>() {
+                let number = match which {
+                    Which::First => 0,
+                    Which::Last => kinds.iter().filter(|other| *other == kind).count() - 1,
+                };
+                stage.proxy.faults().once(kind, number, fault.clone());
+            }
+            let troubled = stage.outcome(subcommand, &context).await;
+            let mut wrong = troubled.differences(&plain);
+            // How a run ends its sessions and cursors is the driver's affair.
+            let outstanding = stage.proxy.faults().outstanding().into_iter();
+            wrong.extend(
+                outstanding
+                    .filter(|kind| !kind.starts_with("endSessions") && !kind.starts_with("killCursors"))
+                    .map(|kind| format!("never came: {kind}")),
+            );
+            (!wrong.is_empty()).then(|| format!("{context}:\n{}\n{}", wrong.join("\n"), troubled.ran.stderr))
+        });
+    let failures: Vec<String> = troubled.buffer_unordered(at_once).filter_map(async |failure| failure).collect().await;
+    assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+#[tokio::test]
+async fn a_sweep_survives_trouble_in_any_command() {
+    let expected = [
+        "buildInfo",
+        "hello",
+        "listDatabases",
+        "listCollections",
+        "listIndexes c",
+        "count c",
+        "collStats c",
+        "replSetGetConfig",
+        "replSetGetStatus",
+        "find c",
+        "getMore c",
+        "find e",
+        "update locks",
+        "delete c",
+        "delete e",
+        "insert runs",
+        "endSessions",
+    ];
+    every_fault_in_every_command_of(&[Subcommand::Sweep], &expected[..]).await;
+}
+
+#[tokio::test]
+async fn looking_survives_trouble_in_any_command() {
+    use Subcommand::{Audit, Check, Diff, DryRun, History, Import};
+    let expected = ["aggregate c", "connectionStatus", "explain find", "getParameter", "find runs", "listDatabases"];
+    every_fault_in_every_command_of(&[DryRun, Audit, Check, Import, Diff, History], &expected).await;
+}
+
+#[tokio::test]
+async fn changing_survives_trouble_in_any_command() {
+    let expected = ["createIndexes d", "collMod c", "insert e"];
+    every_fault_in_every_command_of(&[Subcommand::Apply, Subcommand::Restore], &expected).await;
+}
