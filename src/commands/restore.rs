@@ -1,7 +1,7 @@
 //! `sweeper restore`: verifies an archive and inserts the documents that are missing. Needs no policy.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
 use tracing::warn;
@@ -32,6 +32,9 @@ const MAX_CHUNK: MaxChunk = (1000, 8 * 1024 * 1024);
 /// The maximum on a service that bills each request: it takes requests of 2 MB (Microsoft, "Azure Cosmos DB service quotas"), and ends what its units do not
 /// suffice for half-way.
 const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
+
+/// Maximum time to wait for an insert that is under way after a signal.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// A file of the archive and the collection to restore it to.
 struct Part {
@@ -67,10 +70,14 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
         };
         let missing = part.file.missing;
         let mut done = Put::default();
-        let ended = match insert::unsuitable(&deployment, &part.to).await {
+        let looked = stop.or_fail("nothing was inserted there", async {
+            let why = insert::unsuitable(&deployment, &part.to).await;
+            why.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
+        });
+        let ended = match looked.await {
             Ok(None) => put(&deployment, args, &stop, part, &mut done).await,
             Ok(Some(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
-            Err(cause) => Err(format!("looking at the collection: {cause}; nothing was inserted there")),
+            Err(failure) => Err(failure.message),
         };
         enter(&mut report, done, missing, ended.err());
         namespaces.push(report);
@@ -180,7 +187,15 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
             if stop.is_asked() {
                 return Err("interrupted; run it again for the rest".into());
             }
-            insert::put(deployment, &to, chunk, present, args.dry_run, done).await.map_err(|cause| {
+            let put = tokio::select! {
+                biased;
+                put = insert::put(deployment, &to, chunk, present, args.dry_run, done) => put,
+                () = stop.asked_for(MAX_LAST_WAIT) => {
+                    let waited = MAX_LAST_WAIT.as_secs();
+                    return Err(format!("no answer within {waited} s after the signal; run it again for the rest"));
+                }
+            };
+            put.map_err(|cause| {
                 let actions: &[&str] =
                     if present == Present::Replace { &["find", "insert", "update"] } else { &["find", "insert"] };
                 let why = privileges::explain(&cause, &to, actions);

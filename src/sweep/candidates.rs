@@ -76,7 +76,7 @@ impl<'a> Candidates<'a> {
         let (mut ids, mut keys) = (Vec::new(), Vec::new());
         let (mut count, mut bytes) = (0, 0);
         while count < max {
-            let Some(candidate) = self.next().await? else { break };
+            let Some(candidate) = self.next(count > 0).await? else { break };
             let id = &candidate.id;
             let condition = if folds { exactly(id) } else { Some(id.clone()) };
             match condition {
@@ -108,12 +108,14 @@ impl<'a> Candidates<'a> {
             return Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: count });
         }
         if max == 0 {
-            self.next = self.next().await?;
+            self.next = self.next(false).await?;
         }
         Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted })
     }
 
-    async fn next(&mut self) -> Result<Option<Candidate>, String> {
+    /// Returns the next candidate; `None` after the last one. If a pass has to begin again while a batch is being put together (`has_batch`), also
+    /// returns `None`: the new pass finds the documents of that batch as well until they are deleted.
+    async fn next(&mut self, has_batch: bool) -> Result<Option<Candidate>, String> {
         if let Some(candidate) = self.next.take() {
             return Ok(Some(candidate));
         }
@@ -134,6 +136,9 @@ impl<'a> Candidates<'a> {
                     warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {millis} ms");
                     self.cursor = None;
                     tokio::time::sleep(wait).await;
+                    if has_batch {
+                        return Ok(None);
+                    }
                 }
             }
         }

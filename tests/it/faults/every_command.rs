@@ -4,7 +4,7 @@
 //! it would have said otherwise, and leaves the same documents.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use mongodb::bson::{DateTime, doc};
 use serde_json::Value;
 
 use crate::support::archives::{archive, directory};
-use crate::support::faults::{end, start};
+use crate::support::faults::{end, send, signal, start};
 use crate::support::proxy::fault::Fault;
 use crate::support::proxy::{Proxy, Service};
 use crate::support::replica_set::ReplicaSet;
@@ -21,6 +21,9 @@ use crate::support::sweeper::{Case, Ran, run, sweeper};
 
 /// A run that takes longer hangs.
 const MAX_TIME: Duration = Duration::from_secs(900);
+
+/// A run that is to end takes longer only if it waits for a reply after all.
+const MAX_END: Duration = Duration::from_secs(180);
 
 /// Shortens the waits for lost replies: all commands but those on leases, the lag and the history.
 const LIMITS: &str = "&socketTimeoutMS=1000&connectTimeoutMS=3000&serverSelectionTimeoutMS=10000";
@@ -114,17 +117,21 @@ impl Stage {
         case.command(&rules, &[args, &["--format", "json"]].concat())
     }
 
+    /// Waits for the end of a run.
+    async fn ended(&self, child: Child, most: Duration, context: &str) -> Ran {
+        let id = child.id();
+        tokio::select! {
+            ran = end(child) => ran,
+            () = tokio::time::sleep(most) => {
+                send(id, "KILL");
+                panic!("{context}: the run hangs; its last commands: {:?}", self.kinds().iter().rev().take(3).collect::<Vec<_>>());
+            }
+        }
+    }
+
     /// Runs the subcommand, and returns what it said and left.
     async fn outcome(&self, subcommand: Subcommand, context: &str) -> Outcome {
-        let child = start(self.command(subcommand));
-        let id = child.id();
-        let ran = tokio::select! {
-            ran = end(child) => ran,
-            () = tokio::time::sleep(MAX_TIME) => {
-                let killed = Command::new("kill").args(["-KILL", &id.to_string()]).status();
-                panic!("{context}: the run hangs ({killed:?}); last commands: {:?}", self.kinds().iter().rev().take(3).collect::<Vec<_>>());
-            }
-        };
+        let ran = self.ended(start(self.command(subcommand)), MAX_TIME, context).await;
         let mut left = Vec::new();
         for name in COLLECTIONS {
             let indexes = self.case.db.run_command(doc! { "listIndexes": name }).await.unwrap();
@@ -175,8 +182,8 @@ impl Outcome {
 /// Removes the values that differ from run to run, and those that a lost reply makes a lower bound.
 fn drop_volatile(json: &mut Value) {
     #[rustfmt::skip]
-    const VOLATILE: [&str; 19] = [
-        "archive", "asOf", "batches", "behindSeconds", "deletedCount", "durationMs", "insertedCount", "pausedMs", "policy", "predicate",
+    const VOLATILE: [&str; 20] = [
+        "archive", "asOf", "batches", "behindSeconds", "deletedCount", "deletedPerSecond", "durationMs", "insertedCount", "pausedMs", "policy", "predicate",
         "remainingCount", "runId", "sameCount", "server", "startedAt", "threshold", "uncertain", "unconfirmedCount", "warnings",
     ];
     match json {
@@ -284,6 +291,70 @@ async fn looking_survives_trouble_in_any_command() {
 
 #[tokio::test]
 async fn changing_survives_trouble_in_any_command() {
-    let expected = ["createIndexes d", "collMod c", "insert e"];
+    let expected = ["createIndexes f", "collMod c", "insert e"];
     every_fault_in_every_command_of(&[Subcommand::Apply, Subcommand::Restore], &expected).await;
+}
+
+/// The way to end a run that waits for a reply.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    Signal,
+    MaxDuration,
+}
+
+/// Runs a subcommand once for each kind of its commands, whose first reply never comes and is waited for as long as usual, and ends it.
+async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
+    let server = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let mut runs = Vec::new();
+    for subcommand in subcommands {
+        let stage = Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand).await;
+        let plain = stage.outcome(*subcommand, "without a fault").await;
+        let kinds: BTreeSet<String> = stage.kinds().into_iter().filter(|kind| !kind.ends_with("of a monitor")).collect();
+        runs.extend(kinds.into_iter().map(|kind| (*subcommand, kind, plain.ran.code)));
+    }
+    let at_once = runs.len();
+    let ended = stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, kind, plain))| {
+        let context = format!("{subcommand:?}, {kind}");
+        let mut stage = Stage::new(&server, &format!("{subcommand:?}{index}x"), subcommand).await;
+        // With the usual limits.
+        stage.case.uri = stage.proxy.uri();
+        stage.proxy.faults().once(&kind, 0, Fault::Silence);
+        let mut command = stage.command(subcommand);
+        if let Ending::MaxDuration = ending {
+            command.args(["--max-duration", "3s"]);
+        }
+        let child = start(command);
+        if let Ending::Signal = ending {
+            while !stage.kinds().contains(&kind) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            signal(&child, "TERM");
+        }
+        let ran = stage.ended(child, MAX_END, &context).await;
+        let code = match ending {
+            Ending::Signal => 143,
+            Ending::MaxDuration => 4,
+        };
+        // The last commands may come when the exit code is known already, and the first of the driver before signals are listened to.
+        let is_last = ["endSessions", "killCursors", "insert runs", "update locks"].iter().any(|last| kind.starts_with(last));
+        let wrong = (ran.code != Some(code) && !(is_last && ran.code == plain)).then(|| format!("{context}: {ran:?}"));
+        for name in COLLECTIONS {
+            let live = doc! { "_id": { "$gte": 20 } };
+            assert_eq!(stage.case.collection(name).count_documents(live).await.unwrap(), 10, "{context}: {name}");
+        }
+        wrong
+    });
+    let wrong: Vec<String> = ended.buffer_unordered(at_once).filter_map(async |wrong| wrong).collect().await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_wait_for_any_reply() {
+    use Subcommand::{Apply, Audit, Check, Restore, Sweep};
+    every_wait_ends(&[Sweep, Audit, Check, Apply, Restore], Ending::Signal).await;
+}
+
+#[tokio::test]
+async fn the_maximum_duration_ends_the_wait_for_any_reply() {
+    every_wait_ends(&[Subcommand::Sweep, Subcommand::DryRun], Ending::MaxDuration).await;
 }
