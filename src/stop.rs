@@ -56,7 +56,7 @@ impl Stop {
     /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
     #[cfg(test)]
     pub(crate) fn by(signals: watch::Receiver<Option<u8>>) -> Self {
-        Self { signals, file: None }
+        Self { signals, file: None, end: None }
     }
 
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
