@@ -25,6 +25,9 @@ const MAX_TIME: Duration = Duration::from_secs(900);
 /// A run that is to end takes longer only if it waits for a reply after all.
 const MAX_END: Duration = Duration::from_secs(180);
 
+/// Runs at the same time, most of which wait.
+const AT_ONCE: usize = 16;
+
 /// Shortens the waits for lost replies: all commands but those on leases, the lag and the history.
 const LIMITS: &str = "&socketTimeoutMS=1000&connectTimeoutMS=3000&serverSelectionTimeoutMS=10000";
 
@@ -231,7 +234,6 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
     }
     let missing: Vec<_> = expected.iter().filter(|kind| !seen.contains(**kind)).collect();
     assert!(missing.is_empty(), "{missing:?} of {seen:?}");
-    let at_once = runs.len();
     let troubled =
         stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, which, name, fault, kinds, plain))| {
             let context = format!("{subcommand:?}, {which:?}, {name}");
@@ -254,7 +256,7 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
             );
             (!wrong.is_empty()).then(|| format!("{context}:\n{}\n{}", wrong.join("\n"), troubled.ran.stderr))
         });
-    let failures: Vec<String> = troubled.buffer_unordered(at_once).filter_map(async |failure| failure).collect().await;
+    let failures: Vec<String> = troubled.buffer_unordered(AT_ONCE).filter_map(async |failure| failure).collect().await;
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
 }
 
@@ -312,7 +314,6 @@ async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
         let kinds: BTreeSet<String> = stage.kinds().into_iter().filter(|kind| !kind.ends_with("of a monitor")).collect();
         runs.extend(kinds.into_iter().map(|kind| (*subcommand, kind, plain.ran.code)));
     }
-    let at_once = runs.len();
     let ended = stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, kind, plain))| {
         let context = format!("{subcommand:?}, {kind}");
         let mut stage = Stage::new(&server, &format!("{subcommand:?}{index}x"), subcommand).await;
@@ -344,7 +345,7 @@ async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
         }
         wrong
     });
-    let wrong: Vec<String> = ended.buffer_unordered(at_once).filter_map(async |wrong| wrong).collect().await;
+    let wrong: Vec<String> = ended.buffer_unordered(AT_ONCE).filter_map(async |wrong| wrong).collect().await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
