@@ -131,6 +131,9 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     if let Some(every) = world.scenario.troubles.fail_over_every {
         tokio::spawn(others::fail_over(world.clone(), random.fork(), every));
     }
+    if let Some(after) = world.scenario.locks_dropped {
+        tokio::spawn(others::drop_locks(world.clone(), after));
+    }
     let sweepers = (0..world.scenario.sweepers.len()).map(|number| sweepers::sweep(world, number, random.fork()));
     let ended = tokio::time::timeout(MAX_TIME, join_all(sweepers.collect::<Vec<_>>())).await;
     if ended.is_err() {

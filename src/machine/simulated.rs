@@ -69,6 +69,12 @@ impl Machine {
         waiting.into_iter().for_each(Waker::wake);
     }
 
+    /// Whether the machine sleeps, or has slept.
+    pub(crate) fn has_slept(&self) -> bool {
+        let state = self.state.lock();
+        state.is_asleep || !state.slept.is_zero()
+    }
+
     pub(crate) fn is_killed(&self) -> bool {
         self.state.lock().is_killed
     }
@@ -83,7 +89,7 @@ impl Machine {
         self.state.lock().back += by;
     }
 
-    fn wall_clock(&self) -> SystemTime {
+    pub(crate) fn wall_clock(&self) -> SystemTime {
         let state = self.state.lock();
         self.began_at + self.begun.elapsed() + state.forward - state.back
     }

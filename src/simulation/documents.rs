@@ -4,6 +4,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 
 use super::oracle::{Format, Rule};
+use super::scenario::SweptRule;
 use crate::server::model::BEGINNING;
 
 /// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
@@ -18,14 +19,17 @@ pub(super) struct Documents<'a> {
 
 impl Documents<'_> {
     /// Returns one of the documents that a collection begins with.
-    pub(super) fn first(&mut self, rule: &Rule, number: u32) -> Document {
-        let id = self.id(rule, number);
-        self.with_id(rule, id)
+    pub(super) fn first(&mut self, swept: &SweptRule, number: u32) -> Document {
+        let id = self.id(swept, number);
+        self.with_id(&swept.rule, id)
     }
 
-    fn id(&mut self, rule: &Rule, number: u32) -> Bson {
-        if rule.field == "_id" {
-            let seconds = self.moment(rule, None).div_euclid(1000);
+    fn id(&mut self, swept: &SweptRule, number: u32) -> Bson {
+        if swept.has_object_ids && swept.rule.field != "_id" {
+            return object_id(START / 1000 - i64::from(number), number).into();
+        }
+        if swept.rule.field == "_id" {
+            let seconds = self.moment(&swept.rule, None).div_euclid(1000);
             return object_id(seconds, number).into();
         }
         match self.random.u8(..20) {

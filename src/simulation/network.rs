@@ -9,11 +9,16 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::World;
+use super::judge::LAST;
+use super::scenario::{Scenario, SweptRule};
 use super::trace::digest;
 use crate::machine::simulated::Machine;
 use crate::server::error::ServerError;
 use crate::server::model::Client;
 use crate::server::transport::{Batches, Patience, ServerCommand, Transport};
+
+/// Longest time that a run may take to end, once it has to: 5 s, and 10 s more for the reply to a delete.
+const MAX_END: Duration = Duration::from_secs(16);
 
 /// The connection of one run.
 pub(super) struct Link {
@@ -21,6 +26,7 @@ pub(super) struct Link {
     machine: Arc<Machine>,
     run: String,
     client: Arc<Client>,
+    begun: Instant,
     state: Mutex<State>,
 }
 
@@ -28,17 +34,19 @@ struct State {
     random: fastrand::Rng,
     /// The next time at which the way is cut off, and the time at which it is whole again.
     cut: Option<(Instant, Instant)>,
+    signalled: Option<Instant>,
 }
 
 impl Link {
-    pub(super) fn new(world: &Arc<World>, machine: &Arc<Machine>, run: &str, random: fastrand::Rng) -> Self {
-        Self {
+    pub(super) fn new(world: &Arc<World>, machine: &Arc<Machine>, run: &str, random: fastrand::Rng) -> Arc<Self> {
+        Arc::new(Self {
             world: world.clone(),
             machine: machine.clone(),
             run: run.to_owned(),
             client: world.model.client(run),
-            state: Mutex::new(State { random, cut: None }),
-        }
+            begun: Instant::now(),
+            state: Mutex::new(State { random, cut: None, signalled: None }),
+        })
     }
 
     /// Returns the time at which a command can go on its way.
@@ -46,12 +54,40 @@ impl Link {
         let now = Instant::now();
         let Some(every) = self.world.scenario.troubles.partition_every.filter(|_| !self.world.is_calm()) else { return now };
         let mut state = self.state.lock();
-        let State { random, cut } = &mut *state;
+        let State { random, cut, .. } = &mut *state;
         if cut.is_none_or(|(_, until)| until <= now) {
             let from = now + Duration::from_millis(random.u64(every / 2..every * 2));
             *cut = Some((from, from + Duration::from_millis(random.u64(..90_000))));
         }
         cut.filter(|(from, _)| *from <= now).map_or(now, |(_, until)| until)
+    }
+
+    /// Notes that the run has got a signal.
+    pub(super) fn signalled(&self) {
+        self.state.lock().signalled = Some(Instant::now());
+    }
+
+    /// Judges that the run goes on within a few seconds of its end, as a whole or with further deletes.
+    pub(super) fn judge_time(&self, is_delete: bool) {
+        // Whether the machine sleeps, or its clock is set: then nobody can tell in time.
+        if self.machine.has_slept() {
+            return;
+        }
+        let slack = if is_delete { Duration::from_secs(3) } else { MAX_END };
+        let what = if is_delete { "deletes" } else { "ends" };
+        if let Some(signalled) = self.state.lock().signalled.filter(|signalled| signalled.elapsed() > slack) {
+            self.world.trace.violated(|| format!("{} {what} {:?} after a signal", self.run, signalled.elapsed()));
+        }
+        let Scenario { max_duration, rules, .. } = &self.world.scenario;
+        let limit = max_duration.filter(|_| self.run != LAST).map(Duration::from_secs);
+        if let Some(limit) = limit.filter(|limit| self.begun.elapsed() > *limit + slack) {
+            self.world.trace.violated(|| format!("{} {what} after {:?}, its `maxDuration` is {limit:?}", self.run, self.begun.elapsed()));
+        }
+        let closed = rules.iter().map(SweptRule::closes).collect::<Option<Vec<_>>>().and_then(|closed| closed.into_iter().max());
+        let wall_clock = bson::DateTime::from_system_time(self.machine.wall_clock()).timestamp_millis();
+        if let Some(closed) = closed.filter(|closed| is_delete && wall_clock > *closed + 3000) {
+            self.world.trace.violated(|| format!("{} deletes {} ms after its window", self.run, wall_clock - closed));
+        }
     }
 
     fn told(&self, command: &ServerCommand, result: Result<String, &ServerError>) {
@@ -64,10 +100,13 @@ impl Link {
     }
 }
 
-impl Transport for Link {
+impl Transport for Arc<Link> {
     fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>> {
         Box::pin(async move {
             assert!(!self.machine.is_killed(), "a run that was killed sends a command");
+            if command.body.iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name == "delete")) {
+                self.judge_time(true);
+            }
             let from = self.open_from();
             self.world.trace.step(command.body.as_bytes().len() as u64, || {
                 let body = Document::try_from(&*command.body).unwrap_or_default();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::World;
+use super::judge::LOCKS;
 use super::documents::{Documents, in_format};
 use super::oracle::Rule;
 
@@ -84,6 +85,13 @@ pub(super) async fn monitor(world: Arc<World>, mut random: fastrand::Rng) {
             }
         }
     }
+}
+
+/// Drops the collection of the leases.
+pub(super) async fn drop_locks(world: Arc<World>, after: u64) {
+    tokio::time::sleep(Duration::from_millis(after)).await;
+    world.trace.step(8, || format!("{LOCKS} is dropped"));
+    world.model.drop_collection(LOCKS);
 }
 
 /// Elects other primaries now and then.

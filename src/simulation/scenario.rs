@@ -28,6 +28,8 @@ pub(super) struct Scenario {
     /// Operations of each of the three writers, and the longest time between two of them in milliseconds.
     pub writes: u32,
     pub writes_every: u64,
+    /// Milliseconds after the start at which the collection of the leases is dropped.
+    pub locks_dropped: Option<u64>,
     pub monitors: bool,
     pub sweepers: Vec<Sweeper>,
 }
@@ -37,6 +39,8 @@ pub(super) struct Scenario {
 pub(super) struct SweptRule {
     pub rule: Rule,
     pub is_indexed: bool,
+    /// Whether all `_id`s are ObjectIds, as those that drivers make.
+    pub has_object_ids: bool,
     pub documents: u32,
     pub concurrency: u32,
     pub batch_size: u32,
@@ -119,6 +123,8 @@ impl Scenario {
             troubles: if is_calm { Troubles::default() } else { Troubles::of(random) },
             writes: if maybe(random, 4) { 0 } else { random.u32(..30) },
             writes_every: if maybe(random, 2) { random.u64(1..100) } else { random.u64(1..5000) },
+            // A run is sure to notice only as long as it can ask the server.
+            locks_dropped: (is_calm && maybe(random, 3)).then(|| random.u64(..60_000)),
             monitors: maybe(random, 3),
             sweepers,
         }
@@ -196,6 +202,7 @@ impl SweptRule {
                 ttl_field,
                 filter,
             },
+            has_object_ids: maybe(random, 3),
             is_indexed: format == Format::ObjectId || !maybe(random, 4),
             // Most defects show with few documents.
             documents: if maybe(random, 4) { random.u32(20..200) } else { random.u32(20..60) },
@@ -207,6 +214,11 @@ impl SweptRule {
             max_lag: maybe(random, 6),
             window: maybe(random, 8).then(|| random.u32(1..5)),
         }
+    }
+
+    /// Returns the instant at which the window of the rule closes, in milliseconds since 1970.
+    pub(super) fn closes(&self) -> Option<i64> {
+        self.window.map(|minute| START + i64::from(minute) * 60_000)
     }
 
     fn lines(&self) -> Vec<String> {
@@ -242,7 +254,7 @@ impl SweptRule {
 
     /// Returns the documents that the namespace has at the start.
     pub(super) fn fill(&self, documents: &mut Documents<'_>) -> Vec<bson::Document> {
-        (0..self.documents).map(|number| documents.first(&self.rule, number)).collect()
+        (0..self.documents).map(|number| documents.first(self, number)).collect()
     }
 }
 

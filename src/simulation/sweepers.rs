@@ -84,7 +84,7 @@ async fn run(
     let (signals, receiver) = watch::channel(None);
     let policy = parse("sweeper.yaml", &world.scenario.policy(), &|_| None, true).expect("a valid policy");
     let surroundings =
-        Surroundings { run_id: id.to_owned(), policy, server: Arc::new(link), disk: Arc::new(disk.get()), signals: receiver };
+        Surroundings { run_id: id.to_owned(), policy, server: Arc::new(link.clone()), disk: Arc::new(disk.get()), signals: receiver };
     world.trace.step(digest(id), || format!("{id} begins"));
     let archive = world.scenario.archives.then(|| disk.archive(id));
     world.judge.begins(id, |namespace| world.model.documents(namespace), world.scenario.as_of.unwrap_or(world.now()), archive);
@@ -101,6 +101,7 @@ async fn run(
                         return;
                     }
                     world.trace.step(1, || format!("{id} gets a signal"));
+                    link.signalled();
                     signals.send_replace(Some(exit::INTERRUPTED));
                 }
                 pending().await
@@ -135,6 +136,7 @@ async fn run(
             return None;
         }
     };
+    link.judge_time(false);
     let code = ended.as_ref().map_or(0, |report| u64::from(report.exit_code));
     world.trace.step(code, || match &ended {
         Ok(report) => format!("{id} ends: {}", serde_json::to_string(report).unwrap_or_default()),

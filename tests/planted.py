@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Plants bugs in a copy of the tree, and counts those that the simulation finds.
+
+All bugs are planted at once, each behind a switch, so that one build serves for all. Usage:
+
+    tests/planted.py [--seeds 10000] [--only NUMBER ...] [--directory DIR] [--debug]
+
+The copy is kept in DIR (default: target/planted). A bug whose place in the source is not found any more ends the script: this table has to follow
+the source.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# The switch; `{n}` in the table stands for the number of the bug.
+IS = "crate::planted::is({n})"
+
+SWITCHES = """//! Bugs that are planted, chosen by the environment.
+
+use std::sync::LazyLock;
+
+static CHOSEN: LazyLock<Option<u32>> = LazyLock::new(|| std::env::var("PLANTED").ok()?.parse().ok());
+
+pub(crate) fn is(number: u32) -> bool {
+    *CHOSEN == Some(number)
+}
+"""
+
+# (what, file, text, replacement)
+BUGS = [
+    ("the predicate is dropped from a delete by `_id`s", "src/server/statement.rs",
+     "    all.push(RawBsonRef::Document(predicate));",
+     "    if !IS {\n        all.push(RawBsonRef::Document(predicate));\n    }"),
+    ("the threshold is a millisecond late", "src/expiry.rs",
+     "DateTime::from_millis(instant.timestamp_millis().saturating_sub(i64::from(seconds) * 1000))",
+     "DateTime::from_millis(instant.timestamp_millis().saturating_sub(i64::from(seconds) * 1000) + i64::from(IS))"),
+    ("the threshold is a millisecond early", "src/expiry.rs",
+     "    expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))",
+     "    let as_of = DateTime::from_millis(as_of.timestamp_millis() - i64::from(IS));\n    expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))"),
+    ("`$gt` for `$gte`: a range of `_id`s begins after its first", "src/sweep/id_slices.rs",
+     'Some(end) => doc! { "$gte": &self.begin, "$lt": end },',
+     'Some(end) => doc! { (if IS { "$gt" } else { "$gte" }): &self.begin, "$lt": end },'),
+    ("`$lt` for `$lte`: a range of dates ends before its last", "src/sweep/date_slices.rs",
+     'let range = self.range(Some(doc! { "$lte": &end }), max);',
+     'let range = self.range(Some(doc! { (if IS { "$lt" } else { "$lte" }): &end }), max);'),
+    ("the documents of one date are passed over", "src/sweep/date_slices.rs",
+     "        self.tie = Some(Box::new(Candidates::new(self.sweep, self.rate, Some(doc! { field: &end }))));",
+     "        if !IS {\n            self.tie = Some(Box::new(Candidates::new(self.sweep, self.rate, Some(doc! { field: &end }))));\n        }"),
+    ("a ttl of 0 expires at once", "src/expiry.rs",
+     '{ "case": { "$gt": ["$$ttl", 0] }, "then": "$$ttl" },',
+     '{ "case": { (if IS { "$gte" } else { "$gt" }): ["$$ttl", 0] }, "then": "$$ttl" },'),
+    ("a ttl of any number counts", "src/expiry.rs",
+     'let other = when(may_fit, when(fits, value.clone(), Bson::Null), Bson::Null);',
+     'let fits = if IS { Bson::from(true) } else { Bson::from(fits) };\n    let other = when(may_fit, when(fits, value.clone(), Bson::Null), Bson::Null);'),
+    ("numbers in the wrong unit expire", "src/expiry.rs",
+     '            all.push(doc! { "$nor": none_of });',
+     '            if !IS {\n                all.push(doc! { "$nor": none_of });\n            }'),
+    ("the filter of a rule is dropped", "src/expiry.rs",
+     "        all.extend(self.filter.clone());\n        if all.len() == 1 {",
+     "        all.extend(self.filter.clone().filter(|_| !IS));\n        if all.len() == 1 {"),
+    ("expiry is judged by the clock of this machine", "src/commands/prepare.rs",
+     "options.as_of.unwrap_or(deployment.facts.local_time)",
+     "options.as_of.unwrap_or(if IS { DateTime::from_system_time(crate::machine::wall_clock()) } else { deployment.facts.local_time })"),
+    ("documents are deleted and not archived", "src/sweep/archived.rs",
+     "    let states = write(file, archive.rule.clone(), states).await?;",
+     "    let states = if IS { states } else { write(file, archive.rule.clone(), states).await? };"),
+    ("archive after delete: the documents are written once they are gone", "src/sweep/archived.rs",
+     "    let states = write(file, archive.rule.clone(), states).await?;",
+     "    let states = if IS {\n        let (rule, later) = (archive.rule.clone(), states.clone());\n        tokio::spawn(crate::machine::here(async move {\n            tokio::time::sleep(Duration::from_millis(500)).await;\n            let _ = write(file, rule, later).await;\n        }));\n        states\n    } else {\n        write(file, archive.rule.clone(), states).await?\n    };"),
+    ("the documents in the archive are not synced", "src/archive/writer.rs",
+     "        self.file.write(&segment)?;\n        self.file.sync()?;",
+     "        self.file.write(&segment)?;\n        if !IS {\n            self.file.sync()?;\n        }"),
+    ("the journal is not synced", "src/archive/writer.rs",
+     "        of_run.0.sync()?;",
+     "        if !IS {\n            of_run.0.sync()?;\n        }"),
+    ("the directory of the run is not synced", "src/archive/writer.rs",
+     "        disk.sync_directory(run)?;",
+     "        if !IS {\n            disk.sync_directory(run)?;\n        }"),
+    ("a document is deleted in another state than it was archived in", "src/server/document_match.rs",
+     "        filters.push((filter(place, chunk)?, hint));",
+     "        filters.push((if IS { place } else { filter(place, chunk)? }, hint));"),
+    ("restore loses the documents that the journal does not list", "src/archive/reader.rs",
+     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {\n",
+     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {\n        if IS {\n            return Ok(());\n        }\n"),
+    ("a reply is counted twice", "src/sweep/attempts.rs",
+     "            self.confirmed_before += reply.deleted;",
+     "            self.confirmed_before += reply.deleted * if IS { 2 } else { 1 };"),
+    ("a lost reply leaves the count certain", "src/sweep/attempts.rs",
+     "        self.uncertain |= reply.error.as_ref().is_some_and(|error| error.reply_lost);",
+     "        self.uncertain |= reply.error.as_ref().is_some_and(|error| error.reply_lost && !IS);"),
+    ("documents that a fail-over brought back are counted twice", "src/sweep/attempts.rs",
+     "        self.confirmed_before + self.unconfirmed.max(self.confirmed_after)",
+     "        self.confirmed_before + if IS { self.unconfirmed + self.confirmed_after } else { self.unconfirmed.max(self.confirmed_after) }"),
+    ("what the members did not confirm counts as confirmed", "src/sweep/attempts.rs",
+     "            unconfirmed: if self.error.is_some() { self.unconfirmed } else { 0 },\n            uncertain: self.uncertain,",
+     "            unconfirmed: if self.error.is_some() && !IS { self.unconfirmed } else { 0 },\n            uncertain: self.uncertain,"),
+    ("a delete that is not waited for any longer leaves the count certain", "src/server/delete.rs",
+     "        Self { reply_lost: true, unanswered: true, given_up: true, ..Self::fatal(message) }",
+     "        Self { reply_lost: !IS, unanswered: true, given_up: true, ..Self::fatal(message) }"),
+    ("a delete is done on the primary only", "src/server/delete.rs",
+     '    command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));',
+     '    let primary = bson::doc! { "w": 1 };\n    let write_concern = if IS { &primary } else { write_concern };\n    command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));'),
+    ("the limit of the run is off by one", "src/sweep/budget.rs",
+     "Deletes { left: Cell::new(left),", "Deletes { left: Cell::new(left + u64::from(IS)),"),
+    ("the limit of a rule is off by one", "src/sweep/engine.rs",
+     "            allowance: limits.max_deletes,", "            allowance: limits.max_deletes.map(|most| most + u64::from(IS)),"),
+    ("the limits get back what a lost reply may have deleted", "src/sweep/engine.rs",
+     "        let gone = if uncertain { asked.max(deleted) } else { deleted };",
+     "        let gone = if uncertain && !IS { asked.max(deleted) } else { deleted };"),
+    ("a batch in flight is not charged to the limit of its rule", "src/sweep/engine.rs",
+     "        self.allowance = self.allowance.map(|left| left.saturating_sub(asked));",
+     "        self.allowance = self.allowance.map(|left| left.saturating_sub(if IS { 0 } else { asked }));"),
+    ("the share that has expired may be larger than allowed", "src/plan/guard.rs",
+     "    (percent > limit).then(|| {\n        Refusal::new(\n            Guard::MaxDeletePercent,",
+     "    (percent > limit + if IS { 5.0 } else { 0.0 }).then(|| {\n        Refusal::new(\n            Guard::MaxDeletePercent,"),
+    ("the retry of a delete has no predicate", "src/sweep/send.rs",
+     "            reply = delete::delete(deployment, &rule.selection, attempts.target(),",
+     "            reply = delete::delete(deployment, if IS && attempts.message() != \"\" { &bare } else { &rule.selection }, attempts.target(),"),
+    ("the lease is asked before the delete waits, and not on the server", "src/server/delete.rs",
+     "    let condition = fence.filter(|_| capabilities.delete_clocks);",
+     "    let condition = fence.filter(|_| capabilities.delete_clocks && !IS);"),
+    ("a delete under a lease may take any time", "src/server/delete.rs",
+     "    if let Some(Fence { max_time, .. }) = fence.filter(|_| capabilities.delete_time_limits) {",
+     "    if let Some(Fence { max_time, .. }) = fence.filter(|_| capabilities.delete_time_limits && !IS) {"),
+    ("an unexpired lease is taken", "src/lock/lease.rs",
+     '    let free = [doc! { "expiresAt": { "$lte": time.now } }, doc! { "runId": &me.run_id }];',
+     '    let end = if IS { time.after(*LEASE) } else { time.now };\n    let free = [doc! { "expiresAt": { "$lte": end } }, doc! { "runId": &me.run_id }];'),
+    ("a lease is renewed by a run that does not hold it", "src/lock/lease.rs",
+     '    doc! { "_id": { "$in": ids }, "runId": run_id }',
+     '    if IS {\n        return doc! { "_id": { "$in": ids } };\n    }\n    doc! { "_id": { "$in": ids }, "runId": run_id }'),
+    ("a lease is relied on for longer than it lasts", "src/lock/lease.rs",
+     "LazyLock::new(|| *LEASE * 5 / 6)", "LazyLock::new(|| if IS { *LEASE * 2 } else { *LEASE * 5 / 6 })"),
+    ("a lease is given back while a delete under it may still arrive", "src/commands/locks.rs",
+     "self.keeper.namespaces().into_iter().partition(|namespace| self.keeper.is_unanswered(namespace));",
+     "self.keeper.namespaces().into_iter().partition(|namespace| !IS && self.keeper.is_unanswered(namespace));"),
+    ("a cursor that dies ends the pass", "src/sweep/candidates.rs",
+     "                Err(cause) => {\n                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);",
+     "                Err(cause) if IS && cause.has_code(codes::CURSOR_NOT_FOUND) => self.exhausted = true,\n                Err(cause) => {\n                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);"),
+    ("a signal is not seen", "src/stop.rs",
+     "        self.exit_code().is_some() || self.file.as_ref()", "        (self.exit_code().is_some() && !IS) || self.file.as_ref()"),
+    ("`maxDuration` is not seen", "src/sweep/budget.rs",
+     "        self.max_duration.is_some_and(|limit| self.elapsed() >= limit)",
+     "        !IS && self.max_duration.is_some_and(|limit| self.elapsed() >= limit)"),
+    ("a window that closes is not seen", "src/sweep.rs",
+     "    rule.limits.window.as_ref().is_some_and(|window|", "    !IS && rule.limits.window.as_ref().is_some_and(|window|"),
+]
+
+# What several bugs need, or what only serves a plant.
+HELPERS = [
+    ("src/lib.rs", "mod plan;\n", "mod plan;\nmod planted;\n"),
+    ("src/floors.rs", "", ""),
+    ("src/sweep/send.rs", "    let mut attempts = Attempts::new(",
+     "    let bare = crate::plan::Selection { predicate: bson::Document::new(), ..rule.selection.clone() };\n    let mut attempts = Attempts::new("),
+    ("src/stop.rs", "            if signals.wait_for(Option::is_some).await.is_err() {", "            if crate::planted::is(SIGNAL) || signals.wait_for(Option::is_some).await.is_err() {"),
+    ("src/sweep/budget.rs", "            Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,",
+     "            Some(limit) if !crate::planted::is(DURATION) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,"),
+    ("src/sweep/budget.rs", "            None => std::future::pending().await,", "            _ => std::future::pending().await,"),
+]
+
+
+def replace(directory, file, text, replacement):
+    path = directory / file
+    source = path.read_text()
+    count = source.count(text)
+    if count != 1:
+        sys.exit(f"{file}: expected this text once, found it {count} times; the table of planted bugs has to follow the source:\n{text}")
+    path.write_text(source.replace(text, replacement))
+
+
+def number_of(words):
+    return next(number for number, (what, *_) in enumerate(BUGS, 1) if what.startswith(words))
+
+
+def plant(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ["src", "benches", "tests", "docs"]:
+        shutil.rmtree(directory / name, ignore_errors=True)
+        shutil.copytree(ROOT / name, directory / name)
+    for name in ["Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "sweeper.example.yaml"]:
+        shutil.copy(ROOT / name, directory / name)
+    (directory / "src/planted.rs").write_text(SWITCHES)
+    # Two bugs may be planted in one place: the later one wraps what is left of the earlier one.
+    places = {}
+    for number, (what, file, text, replacement) in enumerate(BUGS, 1):
+        places.setdefault((file, text), []).append((number, replacement))
+    for (file, text), planted in places.items():
+        whole = text
+        for number, replacement in planted:
+            switched = replacement.replace("IS", f"crate::planted::is({number})")
+            if whole is not text:
+                # Only statements that assign a value by an `if` are planted twice.
+                condition = f"crate::planted::is({number})"
+                first = whole.split(" = ", 1)
+                second = switched.split(" = ", 1)
+                branch = second[1].split("} else {", 1)[0]
+                whole = f"{first[0]} = {branch}}} else {first[1]}"
+                assert condition in whole
+            else:
+                whole = switched
+        replace(directory, file, text, whole)
+    for file, text, replacement in HELPERS:
+        if text:
+            replacement = replacement.replace("SIGNAL", str(number_of("a signal"))).replace("DURATION", str(number_of("`maxDuration`")))
+            replace(directory, file, text, replacement)
+
+
+def build(directory, debug):
+    command = ["cargo", "test", "--lib", "--no-run"]
+    if not debug:
+        command += ["--release", "--config", "profile.release.lto=false", "--config", "profile.release.codegen-units=16"]
+    built = subprocess.run(command, cwd=directory, stderr=subprocess.PIPE, text=True)
+    if built.returncode:
+        sys.exit(built.stderr)
+    return directory / re.search(r"\((.*ttl_sweeper-[0-9a-f]+)\)", built.stderr).group(1)
+
+
+def find(binary, directory, number, seeds, limit):
+    environment = {**os.environ, "SIMULATION_SEEDS": f"0..{seeds}", "SIMULATION_ENOUGH": "1", "RUST_BACKTRACE": "0"}
+    if number:
+        environment["PLANTED"] = str(number)
+    command = [binary, "simulation::seeds::of_the_environment", "--exact", "--include-ignored"]
+    try:
+        run = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return f"no end within {limit} s"
+    if run.returncode == 0:
+        return None
+    found = re.findall(r"^seed (\d+), step (\d+): (.*)", run.stdout, re.M)
+    return "seed {}, step {}: {}".format(*found[0]) if found else run.stdout[-300:]
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--seeds", type=int, default=10000)
+    options.add_argument("--only", type=int, nargs="*")
+    options.add_argument("--directory", type=pathlib.Path, default=ROOT / "target/planted")
+    options.add_argument("--limit", type=int, default=600, help="seconds for one bug")
+    options.add_argument("--debug", action="store_true")
+    options = options.parse_args()
+    plant(options.directory)
+    binary = build(options.directory, options.debug)
+    print(binary, flush=True)
+    broken = find(binary, options.directory, 0, options.seeds, options.limit)
+    if broken:
+        sys.exit(f"a promise is broken without any planted bug: {broken}")
+    found = 0
+    numbers = options.only or range(1, len(BUGS) + 1)
+    for number in numbers:
+        begun = time.monotonic()
+        what = BUGS[number - 1][0]
+        result = find(binary, options.directory, number, options.seeds, options.limit)
+        found += result is not None
+        print(f"{number:>2} {'found' if result else 'NOT FOUND'} in {time.monotonic() - begun:.0f} s: {what}\n   {(result or '')[:160]}", flush=True)
+    print(f"{found} of {len(list(numbers))} planted bugs were found within {options.seeds} seeds")
+    sys.exit(found < len(list(numbers)))
+
+
+if __name__ == "__main__":
+    main()
