@@ -145,10 +145,11 @@ BUGS = [
      "                Err(cause) => {\n                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);",
      "                Err(cause) if IS && cause.has_code(codes::CURSOR_NOT_FOUND) => self.exhausted = true,\n                Err(cause) => {\n                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);"),
     ("a signal is not seen", "src/stop.rs",
-     "        self.exit_code().is_some() || self.file.as_ref()", "        (self.exit_code().is_some() && !IS) || self.file.as_ref()"),
-    ("`maxDuration` is not seen", "src/sweep/budget.rs",
-     "        self.max_duration.is_some_and(|limit| self.elapsed() >= limit)",
-     "        !IS && self.max_duration.is_some_and(|limit| self.elapsed() >= limit)"),
+     "        self.exit_code().is_some() || self.is_file_seen() || self.end.is_some_and(",
+     "        (self.exit_code().is_some() && !IS) || self.is_file_seen() || self.end.filter(|_| !crate::planted::is(DURATION)).is_some_and("),
+    ("`maxDuration` is not seen", "src/stop.rs",
+     "                Some(end) => tokio::time::sleep_until(end).await,\n                None =>",
+     "                Some(end) if !IS => tokio::time::sleep_until(end).await,\n                _ =>"),
     ("a window that closes is not seen", "src/sweep.rs",
      "    rule.limits.window.as_ref().is_some_and(|window|", "    !IS && rule.limits.window.as_ref().is_some_and(|window|"),
 ]
@@ -156,13 +157,9 @@ BUGS = [
 # What several bugs need, or what only serves a plant.
 HELPERS = [
     ("src/lib.rs", "mod plan;\n", "mod plan;\nmod planted;\n"),
-    ("src/floors.rs", "", ""),
     ("src/sweep/send.rs", "    let mut attempts = Attempts::new(",
      "    let bare = crate::plan::Selection { predicate: bson::Document::new(), ..rule.selection.clone() };\n    let mut attempts = Attempts::new("),
     ("src/stop.rs", "            if signals.wait_for(Option::is_some).await.is_err() {", "            if crate::planted::is(SIGNAL) || signals.wait_for(Option::is_some).await.is_err() {"),
-    ("src/sweep/budget.rs", "            Some(limit) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,",
-     "            Some(limit) if !crate::planted::is(DURATION) => tokio::time::sleep(limit.saturating_sub(self.elapsed())).await,"),
-    ("src/sweep/budget.rs", "            None => std::future::pending().await,", "            _ => std::future::pending().await,"),
 ]
 
 
@@ -177,6 +174,10 @@ def replace(directory, file, text, replacement):
 
 def number_of(words):
     return next(number for number, (what, *_) in enumerate(BUGS, 1) if what.startswith(words))
+
+
+def named(replacement):
+    return replacement.replace("SIGNAL", str(number_of("a signal"))).replace("DURATION", str(number_of("`maxDuration`")))
 
 
 def plant(directory):
@@ -205,11 +206,9 @@ def plant(directory):
                 assert condition in whole
             else:
                 whole = switched
-        replace(directory, file, text, whole)
+        replace(directory, file, text, named(whole))
     for file, text, replacement in HELPERS:
-        if text:
-            replacement = replacement.replace("SIGNAL", str(number_of("a signal"))).replace("DURATION", str(number_of("`maxDuration`")))
-            replace(directory, file, text, replacement)
+        replace(directory, file, text, named(replacement))
 
 
 def build(directory, debug):

@@ -81,7 +81,9 @@ impl Link {
         let Scenario { max_duration, rules, .. } = &self.world.scenario;
         let limit = max_duration.filter(|_| self.run != LAST).map(Duration::from_secs);
         if let Some(limit) = limit.filter(|limit| self.begun.elapsed() > *limit + slack) {
-            self.world.trace.violated(|| format!("{} {what} after {:?}, its `maxDuration` is {limit:?}", self.run, self.begun.elapsed()));
+            self.world
+                .trace
+                .violated(|| format!("{} {what} after {:?}, its `maxDuration` is {limit:?}", self.run, self.begun.elapsed()));
         }
         let closed = rules.iter().map(SweptRule::closes).collect::<Option<Vec<_>>>().and_then(|closed| closed.into_iter().max());
         let wall_clock = bson::DateTime::from_system_time(self.machine.wall_clock()).timestamp_millis();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::World;
-use super::judge::LOCKS;
 use super::documents::{Documents, in_format};
+use super::judge::LOCKS;
 use super::oracle::Rule;
 
 /// Largest difference of a server's clock, in milliseconds.

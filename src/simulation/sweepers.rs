@@ -83,8 +83,13 @@ async fn run(
     let link = Link::new(world, &machine, id, random.fork());
     let (signals, receiver) = watch::channel(None);
     let policy = parse("sweeper.yaml", &world.scenario.policy(), &|_| None, true).expect("a valid policy");
-    let surroundings =
-        Surroundings { run_id: id.to_owned(), policy, server: Arc::new(link.clone()), disk: Arc::new(disk.get()), signals: receiver };
+    let surroundings = Surroundings {
+        run_id: id.to_owned(),
+        policy,
+        server: Arc::new(link.clone()),
+        disk: Arc::new(disk.get()),
+        signals: receiver,
+    };
     world.trace.step(digest(id), || format!("{id} begins"));
     let archive = world.scenario.archives.then(|| disk.archive(id));
     world.judge.begins(id, |namespace| world.model.documents(namespace), world.scenario.as_of.unwrap_or(world.now()), archive);

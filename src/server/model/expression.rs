@@ -211,6 +211,29 @@ fn below<'a>(value: Value<'a>, path: &[String]) -> Value<'a> {
     }
 }
 
+/// Replaces an expression of constants by its value, as the server does before it looks at a document.
+///
+/// Errors: the expression fails, whether there is a document or not.
+fn folded(expression: Expression) -> Result<Expression, Failure> {
+    let is_constant = |operand: &Expression| matches!(operand, Expression::Constant(_));
+    let folds = match &expression {
+        Expression::Compared { operands, .. } => operands.iter().all(is_constant),
+        Expression::All(operands) | Expression::Any(operands) | Expression::Call { operands, .. } => {
+            operands.iter().all(is_constant)
+        }
+        Expression::Switch { branches, default } => {
+            branches.iter().all(|(case, then)| is_constant(case) && is_constant(then))
+                && default.as_deref().is_some_and(is_constant)
+        }
+        _ => false,
+    };
+    if !folds {
+        return Ok(expression);
+    }
+    let value = expression.evaluate(&Bson::Null)?.map(Cow::into_owned);
+    Ok(Expression::Constant(value))
+}
+
 struct Compiler {
     now: DateTime,
     /// The variables, the outermost first.
@@ -226,7 +249,7 @@ impl Compiler {
                     if document.len() > 1 {
                         return Err(Failure::new(15_983, "an expression must have exactly one field"));
                     }
-                    self.operator(operator, operand)
+                    folded(self.operator(operator, operand)?)
                 }
                 _ => {
                     let fields = document.iter().map(|(name, value)| Ok((name.clone(), self.expression(value)?)));

@@ -34,6 +34,7 @@ pub(super) enum Function {
     ToString,
     ToDate,
     ToDouble,
+    ToInt,
     Not,
     Sum,
     AnyElementTrue,
@@ -41,7 +42,7 @@ pub(super) enum Function {
     Month,
 }
 
-const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 26] = {
+const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 27] = {
     use Function::*;
     const MANY: usize = usize::MAX;
     [
@@ -66,6 +67,7 @@ const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 26] = {
         ("$toString", ToString, 1..=1),
         ("$toDate", ToDate, 1..=1),
         ("$toDouble", ToDouble, 1..=1),
+        ("$toInt", ToInt, 1..=1),
         ("$not", Not, 1..=1),
         ("$sum", Sum, 1..=MANY),
         ("$anyElementTrue", AnyElementTrue, 1..=1),
@@ -204,6 +206,18 @@ impl Function {
                 Some(Bson::Boolean(is_one)) => owned(f64::from(u8::from(*is_one)).into()),
                 Some(value) => super::order::float(value).map_or_else(|| Err(unconvertible()), |n| owned(n.into())),
                 None => null(),
+            },
+            Self::ToInt => match first {
+                first if is_nothing(first) => null(),
+                Some(Bson::Int32(n)) => owned((*n).into()),
+                Some(Bson::String(text)) => match text.parse::<i32>() {
+                    Ok(n) => owned(n.into()),
+                    Err(_) => {
+                        let why = format!("Failed to parse number '{text}' in $convert with no onError value");
+                        Err(Failure::new(codes::CONVERSION_FAILURE, why))
+                    }
+                },
+                value => panic!("the model does not know {value:?} as a whole number"),
             },
             Self::AnyElementTrue => match first {
                 Some(Bson::Array(items)) => owned(items.iter().any(|item| is_true(Some(item))).into()),

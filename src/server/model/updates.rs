@@ -39,10 +39,10 @@ pub(super) async fn update(call: &Call) -> Result<Document, Failure> {
         }
     }
     let mut reply = done.reply();
-    reply.insert("nModified", modified);
     if !upserted.is_empty() {
         reply.insert("upserted", upserted);
     }
+    reply.insert("nModified", modified);
     call.confirmed(reply).await
 }
 
@@ -144,7 +144,7 @@ impl Change {
     fn check(&self) -> Result<(), Failure> {
         let Self::Operators(operators) = self else { return Ok(()) };
         for (operator, fields) in operators {
-            if !["$set", "$unset", "$setOnInsert"].contains(&operator.as_str()) {
+            if !["$set", "$unset", "$setOnInsert", "$max"].contains(&operator.as_str()) {
                 return Err(Failure::new(9, format!("Unknown modifier: {operator}")));
             }
             let fields = fields.as_document().ok_or_else(|| Failure::new(9, "Modifiers operate on fields"))?;
@@ -157,17 +157,20 @@ impl Change {
     fn applied(&self, mut document: Document, inserts: bool) -> Result<Document, Failure> {
         match self {
             Self::Operators(operators) => {
-                for (operator, fields) in operators {
-                    // New fields come in the order of their names.
-                    let mut fields: Vec<(&String, &Bson)> = fields.as_document().into_iter().flatten().collect();
-                    fields.sort_by_key(|(name, _)| name.as_str());
-                    for (name, value) in fields {
-                        match operator.as_str() {
-                            "$set" => drop(document.insert(name, value)),
-                            "$unset" => drop(document.remove(name)),
-                            _ if inserts => drop(document.insert(name, value)),
-                            _ => {}
-                        }
+                let fields = |(operator, fields)| {
+                    let fields = Bson::as_document(fields).into_iter().flatten();
+                    fields.map(move |(name, value): (&String, &Bson)| (name.as_str(), operator, value))
+                };
+                let mut changes: Vec<(&str, &String, &Bson)> = operators.iter().flat_map(fields).collect();
+                // New fields come in the order of their names, whatever sets them.
+                changes.sort_by_key(|(name, ..)| *name);
+                for (name, operator, value) in changes {
+                    let is_over = document.get(name).is_none_or(|before| compare(value, before).is_gt());
+                    match operator.as_str() {
+                        "$unset" => drop(document.remove(name)),
+                        "$setOnInsert" if !inserts => {}
+                        "$max" if !is_over => {}
+                        _ => drop(document.insert(name, value)),
                     }
                 }
                 Ok(document)
