@@ -17,6 +17,9 @@ use crate::{exit, machine};
 /// Interval between two looks for the stop file.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// SIGXFSZ, on every platform but MIPS: a file would become larger than the process may make it (`ulimit -f`).
+const FILE_SIZE_EXCEEDED: i32 = 25;
+
 /// The requests to stop one run.
 #[derive(Clone)]
 pub(crate) struct Stop {
@@ -36,6 +39,8 @@ impl Stop {
         let (sender, signals) = watch::channel(None);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
+        // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
+        drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         tokio::spawn(async move {
             loop {
                 let code = tokio::select! {

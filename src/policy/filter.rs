@@ -12,7 +12,10 @@ pub(super) const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonS
 
 /// Operators that no filter of a delete may have: those that run JavaScript, sort or rank, and those with a new answer each time.
 pub(super) const FORBIDDEN: [&[&str]; 2] =
-    [&["$where", "$function", "$accumulator", "$near", "$nearSphere", "$text"], &["$rand", "$sampleRate"]];
+    [&["$where", "$function", "$accumulator", "$geoNear", "$near", "$nearSphere", "$text"], &["$rand", "$sampleRate"]];
+
+/// The beginning of the names of a server's internal operators, some of which run JavaScript: `$_internalJsEmit`.
+pub(super) const INTERNAL: &str = "$_";
 
 /// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), with the environment
 /// variables in its strings replaced.
@@ -147,7 +150,7 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
 fn check_operators(value: &Bson) -> Result<(), String> {
     match value {
         Bson::Document(document) => document.iter().try_for_each(|(key, value)| {
-            if FORBIDDEN[0].contains(&key.as_str()) {
+            if FORBIDDEN[0].contains(&key.as_str()) || key.starts_with(INTERNAL) {
                 return Err(format!("`{key}` is not allowed in the filter of a delete"));
             }
             if FORBIDDEN[1].contains(&key.as_str()) {
@@ -197,6 +200,13 @@ mod tests {
             ("{a: .nan}", "$numberDouble"),
             ("{$where: 'true'}", "not allowed"),
             ("{a: {$elemMatch: {$where: x}}}", "not allowed"),
+            ("{$_internalJsEmit: {}}", "`$_internalJsEmit` is not allowed"),
+            ("{$expr: {$_internalJsEmit: {eval: x, this: $$ROOT}}}", "not allowed"),
+            ("{$nor: [{$and: [{a: 1}, {a: {$not: {$_internalExprEq: 1}}}]}]}", "not allowed"),
+            ("{$expr: {$let: {vars: {f: {$function: {body: x, args: [], lang: js}}}, in: $$f}}}", "not allowed"),
+            ("{$expr: {$reduce: {input: $a, initialValue: 0, in: {$accumulator: {}}}}}", "not allowed"),
+            ("{a: {$geoNear: [1, 2]}}", "not allowed"),
+            ("{$and: [{$expr: {$gt: [{$rand: {}}, 0.5]}}]}", "another answer each time"),
             ("{$gt: 5}", "cannot stand at the top"),
             ("{a: 1, a: 2}", "duplicate key"),
             ("{1: 2}", "as a key"),

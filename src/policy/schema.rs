@@ -38,7 +38,9 @@ fn definitions() -> Value {
             "description": "A string with an environment variable in it: ${NAME}, which must be set, or ${NAME:-default}.",
         },
         "query": {
-            "propertyNames": { "not": { "enum": filter::FORBIDDEN.concat() } },
+            "propertyNames": {
+                "not": { "anyOf": [{ "enum": filter::FORBIDDEN.concat() }, { "pattern": format!("^{}", filter::INTERNAL.replace('$', r"\$")) }] },
+            },
             "additionalProperties": { "$ref": "#/definitions/query" },
             "items": { "$ref": "#/definitions/query" },
         },

@@ -46,6 +46,12 @@ pub(crate) const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
 pub(crate) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
 pub(crate) const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
 
+/// The regular expression of a `$regex` is not valid. Source: mongo `src/mongo/util/pcre.cpp` and `matcher/expression_leaf.cpp`.
+pub(crate) const INVALID_REGEX: i32 = 51_091;
+
+/// A command has a field twice, lacks one, or has one that the server does not know. Source: mongo `src/mongo/idl/idl_parser.cpp`.
+pub(crate) const OF_FIELDS: std::ops::RangeInclusive<i32> = 40_413..=40_415;
+
 /// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
 ///
 /// Source: the driver specification "Retryable Reads", list of retryable errors.
@@ -138,8 +144,8 @@ pub(crate) fn is_unanswered(code: i32) -> bool {
     matches!(code, HOST_UNREACHABLE | NETWORK_TIMEOUT | SOCKET_EXCEPTION)
 }
 
-/// Tells whether an expression failed on a document: ConversionFailure, and the numbered codes of single operators, which begin above the
-/// codes that have a name.
+/// Tells whether a filter was not understood, or an expression in it failed on a document: ConversionFailure, and the numbered codes of single
+/// operators, which begin above the codes that have a name.
 pub(crate) fn is_of_expression(code: i32) -> bool {
     code == CONVERSION_FAILURE || (code > 16_500 && sqlstate(code).is_none())
 }

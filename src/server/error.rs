@@ -12,6 +12,10 @@ use crate::{secrets, values};
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
+/// Part of the context that a mongod adds to an error of a plan that is being carried out, and not to one of a filter that it does not understand
+/// (seen with 6.0.5).
+const WHILE_EXECUTING: &str = "xecutor error";
+
 /// The message with which the gateway of the DocumentDB engine says that it cannot reach PostgreSQL (of `tokio_postgres`). Nothing was done.
 const NOT_CONNECTED: &str = "error connecting to server";
 
@@ -239,13 +243,25 @@ fn is_unconnected(code: i32, message: &str) -> bool {
     code == codes::INTERNAL_ERROR && message.contains(NOT_CONNECTED)
 }
 
+/// Returns words for the error of a filter or of an expression in it. The server's own names the value on which an expression failed.
+fn of_expression(code: i32, message: &str) -> &'static str {
+    if code == codes::INVALID_REGEX {
+        "a regular expression of the filter is not valid"
+    } else if codes::OF_FIELDS.contains(&code) {
+        "the server does not take the fields of the command"
+    } else if message.contains(WHILE_EXECUTING) {
+        "an expression of the filter failed on a document"
+    } else {
+        "the filter is not valid, or an expression of it failed on a document"
+    }
+}
+
 /// Puts a server's message and code together.
 fn coded(message: &str, code: i32, code_name: &str) -> String {
-    // An expression that fails on a document names the value it failed on.
     let message = if is_too_late(message) {
         "it came to the server too late for its lease, or the clocks of the servers differ by many seconds"
     } else if codes::is_of_expression(code) {
-        "an expression of the filter failed on a document"
+        of_expression(code, message)
     } else if message.contains(NO_SUCH_HINT) {
         // Servers list an index from the beginning of its build, long before they can use it.
         "the index is still being built, or was dropped during the run; try again when it is ready"
@@ -344,8 +360,28 @@ mod tests {
         for (code, message, shown) in [
             (189, "stepped down. labels: {..}", "stepped down (code 189)"),
             (2, "PlanExecutor error :: caused by :: cannot compare {a: 'secret'}", "cannot compare (code 2)"),
-            (241, "Failed to parse number 'secret'", "an expression of the filter failed on a document (code 241)"),
-            (16_501, "can't convert 'secret'", "an expression of the filter failed on a document (code 16501)"),
+            (
+                241,
+                "Executor error :: caused by :: Failed to parse 'secret'",
+                "an expression of the filter failed on a document (code 241)",
+            ),
+            (
+                16_554,
+                "PlanExecutor error :: caused by :: 'secret'",
+                "an expression of the filter failed on a document (code 16554)",
+            ),
+            (
+                17_276,
+                "Use of undefined variable: x",
+                "the filter is not valid, or an expression of it failed on a document (code 17276)",
+            ),
+            (241, "Failed to parse 'secret'", "the filter is not valid, or an expression of it failed on a document (code 241)"),
+            (51_091, "Regular expression is invalid: missing )", "a regular expression of the filter is not valid (code 51091)"),
+            (
+                40_415,
+                "BSON field 'find.x' is an unknown field.",
+                "the server does not take the fields of the command (code 40415)",
+            ),
             (52_461_700, "function f does not exist", "function f does not exist (SQLSTATE 42883)"),
             (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
         ] {

@@ -247,4 +247,11 @@ fn a_variable_of_the_connection_string_need_not_be_set_where_another_string_is_g
     let text = "version: 1\nconnection: {uri: '${UNSET}'}\ncollections: [{namespace: a.b, field: c, expireAfter: 1d}]";
     assert!(problems(text).contains("`UNSET` is not set"));
     assert_eq!(parse::parse("p.yaml", text, &|_| None, true).map(|policy| policy.connection.uri), Ok(None));
+    for uri in ["5", "[]", "{a: b}", "true", "~", "!x y"] {
+        for uri_given in [false, true] {
+            let problems =
+                parse::parse("p.yaml", &text.replace("'${UNSET}'", uri), &|_| None, uri_given).unwrap_err().to_string();
+            assert!(problems.contains("uri") && problems.contains("expected a string"), "{uri}: {problems}");
+        }
+    }
 }

@@ -243,6 +243,7 @@ fn what_is_wrong_is_refused_by_both() {
         "filter: {$where: x}",
         "filter: {a: {$near: 5}}",
         "filter: {$or: [{a: {$rand: {}}}]}",
+        "filter: {$expr: {$_internalJsEmit: {eval: x, this: 5}}}",
         "filter: {$gt: 5}",
         "collation: {strength: 2}",
         "collation: {locale: ''}",

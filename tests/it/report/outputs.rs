@@ -2,6 +2,7 @@
 //! cannot be written on the others.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, Ran, id_set, run, sweeper};
@@ -169,6 +170,30 @@ async fn an_output_that_fails_at_the_end_does_not_keep_the_others_from_being_wri
     let case = three().await;
     let ran = here(&case, RULE, &case.uri, &["sweep", "--format", "json", "-o", "/dev/full", "-o", "-"]).await;
     assert_eq!((ran.code, form(&ran.stdout)), (Some(1), "table"), "{ran:?}");
+}
+
+/// Returns the command in a shell that lets the process write no byte to any file.
+fn without_files(command: &Command) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
+#[tokio::test]
+async fn a_process_that_may_write_no_files_says_what_it_deleted() {
+    let case = three().await;
+    let mut command = sweeper(&["sweep", "--format", "json", "-o"]);
+    command.arg(in_dir(&case, "a.json")).arg("--policy").arg(case.policy(RULE)).args(["--uri", &case.uri]);
+    let ran = run(without_files(&command)).await;
+    assert_eq!((ran.code, form(&ran.stdout)), (Some(1), "json"), "{ran:?}");
+    assert!(ran.stderr.contains("File too large") && ran.stderr.contains("3 documents deleted"), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set::<i32>([]));
 }
 
 #[tokio::test]
