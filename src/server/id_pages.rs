@@ -287,3 +287,60 @@ fn bracket(value: &RawValue) -> &'static str {
         ElementType::Array => "array",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::Document;
+
+    use super::*;
+
+    fn ids(values: Vec<Bson>) -> Vec<FoundDocument> {
+        values.into_iter().map(|id| FoundDocument { id: RawValue::of(id).unwrap(), key: Vec::new() }).collect()
+    }
+
+    fn pass() -> PassState {
+        PassState {
+            last: "string",
+            stretches: None,
+            after: None,
+            returned: Vec::new(),
+            kept: Vec::new(),
+            done: Vec::new(),
+            exhausted: false,
+        }
+    }
+
+    fn condition(id: Bson, again: bool) -> Document {
+        Document::try_from(behind(&RawValue::of(id).unwrap(), again).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn types_before_the_one_with_which_a_page_ends_are_not_read_again() {
+        let mut pass = pass();
+        pass.enter(ids(vec![Bson::MinKey]), false, false, 0.0);
+        assert_eq!(pass.done, Vec::<&str>::new());
+        pass.enter(ids(vec![1.into(), 2.5.into(), "a".into()]), false, false, 0.0);
+        assert_eq!(pass.done, ["minKey", "number"]);
+        pass.enter(ids(vec!["b".into(), "c".into()]), false, false, 0.0);
+        assert_eq!(pass.done, ["minKey", "number"]);
+        pass.after = None;
+        let conditions = pass.conditions(&[]).unwrap();
+        let types = vec![doc! { "_id": { "$type": "minKey" } }, doc! { "_id": { "$type": "number" } }];
+        assert_eq!(Document::try_from(&*conditions[0]).unwrap(), doc! { "$nor": types });
+    }
+
+    #[test]
+    fn all_other_numbers_are_behind_the_one_that_is_none() {
+        let others = doc! { "_id": { "$gte": f64::NEG_INFINITY } };
+        for nan in [Bson::Double(f64::NAN), Bson::Decimal128("NaN".parse().unwrap())] {
+            assert_eq!(condition(nan.clone(), false), others);
+            let either = condition(nan.clone(), true).get_array("$or").unwrap().clone();
+            assert_eq!((either.len(), either[1].as_document()), (2, Some(&others)));
+            assert!(is_same(&RawValue::of(nan).unwrap(), &RawValue::of(f64::NAN).unwrap()));
+        }
+        assert_eq!(condition(5.into(), false), doc! { "_id": { "$gt": 5 } });
+        assert_eq!(condition("a".into(), true), doc! { "_id": { "$gte": "a" } });
+        let value = |value: Bson| RawValue::of(value).unwrap();
+        assert!(is_same(&value(5.into()), &value(5.0.into())) && !is_same(&value(5.into()), &value("5".into())));
+    }
+}
