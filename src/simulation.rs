@@ -1,8 +1,13 @@
 //! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server, while others
 //! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes.
 //!
-//! `SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds` tries other seeds than the usual ones;
-//! `SIMULATION_SEED=17 cargo test --lib simulation::replay -- --nocapture` shows every step of one.
+//! ```text
+//! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
+//! SIMULATION_SEED=17 cargo test --lib simulation::seeds::replay -- --include-ignored --nocapture
+//! ```
+//!
+//! The first tries other seeds than the usual ones, the second shows every step of one. `tests/planted.py` plants bugs, and counts those that are
+//! found.
 
 mod archives;
 mod documents;
