@@ -3,6 +3,7 @@
 mod collection;
 mod idle_ttl;
 mod native_ttl;
+mod write_concern;
 
 use bson::DateTime;
 

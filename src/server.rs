@@ -31,7 +31,7 @@ pub(crate) mod retry;
 mod running;
 pub(crate) mod sample;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 pub(crate) mod shard_key;
 pub(crate) mod statement;
 pub(crate) mod stretches;

@@ -322,3 +322,92 @@ fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {
     let why = privileges::explain(cause, lock, &privileges::NEEDED_FOR_LEASES);
     Failure::cannot_run(format!("taking a lease in `{lock}` (`lock` of the policy): {why}; nothing was deleted"))
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    fn namespace(collection: &str) -> Namespace {
+        Namespace { database: "app".into(), collection: collection.into() }
+    }
+
+    /// Returns the keeper of a lease on each collection, taken just now.
+    fn keeper(script: &Arc<Script>, collections: &[&str]) -> Arc<Keeper> {
+        let store = LeaseStore::new(&script.deployment(), &namespace("locks"), "me");
+        let keeper = Keeper { store, leases: Mutex::default(), created: Mutex::default() };
+        let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
+        collections.iter().for_each(|name| keeper.enter(&namespace(name), Taken { time, is_created: false }));
+        Arc::new(keeper)
+    }
+
+    /// Returns the name of a command that was sent.
+    fn name(command: &Document) -> &str {
+        command.keys().next().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_removed_is_missed_by_the_next_look_and_lost_by_an_update() {
+        use ScriptedReply::{Batch, End, Reply};
+        let mine = || Batch(vec![doc! { "_id": "app.c", "runId": "me" }]);
+        let hello = || Reply(doc! { "localTime": DateTime::from_millis(0) });
+        let script = Script::new([
+            mine(),
+            End,
+            // A member that is behind: the update finds the lease.
+            Batch(vec![]),
+            End,
+            hello(),
+            Reply(doc! { "n": 1 }),
+            // Removed.
+            Batch(vec![]),
+            End,
+            hello(),
+            Reply(doc! { "n": 0 }),
+            Batch(vec![]),
+            End,
+        ]);
+        let keeper = keeper(&script, &["c"]);
+        let lease = keeper.leases.lock()[&namespace("c")].lease();
+        let begun = Instant::now();
+        tokio::select! {
+            () = keeper.clone().keep() => panic!("it never ends"),
+            () = lease.over() => {}
+        }
+        let took = begun.elapsed();
+        assert!((3 * *LOOK..*HEARTBEAT).contains(&took), "{took:?}");
+        assert!(keeper.namespaces().is_empty());
+        let sent: Vec<String> = script.sent().iter().map(|command| name(command).to_owned()).collect();
+        assert_eq!(sent, ["find", "find", "hello", "update", "find", "hello", "update", "find"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_without_an_answer_delays_no_renewal() {
+        // The first look never ends; after its time limit it would be repeated.
+        let script = Script::new([ScriptedReply::Silence]);
+        let keeper = keeper(&script, &["c"]);
+        let kept = tokio::time::timeout(*HEARTBEAT + LOOK.mul_f32(0.5), keeper.clone().keep());
+        assert!(kept.await.is_err());
+        assert!(script.sent().iter().any(|command| name(command) == "hello"), "{:?}", script.sent());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_released_was_answered_and_a_silent_server_is_not_waited_for() {
+        let release = async |reply| {
+            let script = Script::new([reply]);
+            let keeper = keeper(&script, &["a", "b", "c"]);
+            keeper.leases.lock()[&namespace("a")].lease().note_unanswered();
+            keeper.leases.lock()[&namespace("c")].lost();
+            let begun = Instant::now();
+            HeldLeases { keeper, heartbeat: tokio::spawn(async {}) }.release().await;
+            let update = script.sent()[0].get_array("updates").unwrap()[0].as_document().unwrap().clone();
+            assert_eq!(update.get_document("q").unwrap(), &doc! { "_id": { "$in": ["app.b"] }, "runId": "me" });
+            begun.elapsed()
+        };
+        assert_eq!(release(ScriptedReply::Reply(doc! { "n": 1 })).await, Duration::ZERO);
+        assert_eq!(release(ScriptedReply::Silence).await, MAX_RELEASE);
+    }
+}

@@ -89,6 +89,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
             batches: 1,
             uncertain: false,
             unconfirmed: 0,
+            weak_write_concern: None,
             paused: Paused::default(),
             fixed_latency: None,
             archived: Archived::default(),

@@ -65,6 +65,8 @@ pub struct Outcome {
     pub uncertain: bool,
     /// Deleted documents that no majority of the members had confirmed when the sweep ended.
     pub unconfirmed: u64,
+    /// The reason why no majority was asked to confirm; `None` if one was.
+    pub weak_write_concern: Option<String>,
     pub paused: Paused,
     /// `None` if something else took most of the time.
     pub fixed_latency: Option<FixedLatency>,

@@ -317,8 +317,10 @@ fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, statu
             ));
         }
         if swept.outcome.unconfirmed > 0 {
+            let weak = &swept.outcome.weak_write_concern;
+            let why = weak.as_deref().unwrap_or("not confirmed by the members in time");
             warnings.push(format!(
-                "{} deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back",
+                "{} deleted on the primary, but {why}: a fail-over may bring them back",
                 plural(swept.outcome.unconfirmed, "document")
             ));
         }

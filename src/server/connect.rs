@@ -86,6 +86,11 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     if !with_user {
         need_no_user(transport.as_ref(), patience).await.map_err(|cause| cannot_connect(&shown, with_user, &cause))?;
     }
+    if let Some(why) = facts.weakness_of(&write_concern) {
+        warn!(
+            "`{shown}`: {why}: a fail-over may take back what was written or deleted; leave `w` and `journal` out for a majority"
+        );
+    }
     info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
     Ok(Deployment {
         transport,

@@ -162,3 +162,31 @@ impl LeaseStore {
         Query::find(&self.namespace, filter).time_limit(MAX_COMMAND_TIME).all(&self.deployment).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+
+    use super::*;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_counts_as_created_unless_its_document_was_surely_there() {
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        let hello = || ScriptedReply::Reply(doc! { "localTime": DateTime::from_millis(1_000) });
+        let updated = || ScriptedReply::Reply(doc! { "n": 1, "nModified": 1, "ok": 1.0 });
+        let inserted = || ScriptedReply::Reply(doc! { "n": 1, "upserted": [{ "index": 0, "_id": "app.c" }], "ok": 1.0 });
+        let failed = |cause| ScriptedReply::Error(cause);
+        for (replies, is_created) in [
+            (vec![hello(), updated()], false),
+            (vec![hello(), inserted()], true),
+            (vec![hello(), failed(ServerError::timeout(MAX_COMMAND_TIME)), updated()], true),
+            (vec![hello(), failed(ServerError::reported(codes::NOT_WRITABLE_PRIMARY, "not primary", "")), updated()], false),
+        ] {
+            let script = Script::new(replies);
+            let store = LeaseStore::new(&script.deployment(), &namespace, "me");
+            let Attempt::Taken(taken) = store.attempt(&namespace, &mut None).await.unwrap() else { panic!("it is free") };
+            assert_eq!((taken.is_created, taken.time.now), (is_created, DateTime::from_millis(1_000)));
+        }
+    }
+}

@@ -20,6 +20,8 @@ pub(crate) enum ScriptedReply {
     Batch(Vec<Document>),
     End,
     Error(ServerError),
+    /// No answer ever.
+    Silence,
 }
 
 /// The answers that are left, and the commands that were sent.
@@ -65,6 +67,7 @@ impl Transport for Arc<Script> {
             match self.answer() {
                 ScriptedReply::Reply(reply) => Ok(reply),
                 ScriptedReply::Error(cause) => Err(cause),
+                ScriptedReply::Silence => std::future::pending().await,
                 ScriptedReply::Batch(_) | ScriptedReply::End => panic!("the script has a batch where a command is sent"),
             }
         })
@@ -87,6 +90,7 @@ impl Batches for Arc<Script> {
                 }
                 ScriptedReply::End => Ok(None),
                 ScriptedReply::Error(cause) => Err(cause),
+                ScriptedReply::Silence => std::future::pending().await,
                 ScriptedReply::Reply(_) => panic!("the script has a reply where a batch is fetched"),
             }
         })

@@ -64,6 +64,7 @@ impl<'a> Engine<'a> {
                 batches: 0,
                 uncertain: false,
                 unconfirmed: 0,
+                weak_write_concern: sweep.deployment.facts.weakness_of(&sweep.write_concern),
                 paused: Paused::default(),
                 fixed_latency: None,
                 archived: Archived::default(),
@@ -268,7 +269,7 @@ impl<'a> Engine<'a> {
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         self.outcome.deleted += deleted;
-        self.outcome.unconfirmed += unconfirmed;
+        self.outcome.unconfirmed += if self.outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
         self.run.progress.deleted(deleted);

@@ -196,3 +196,33 @@ async fn a_primary_that_dies_in_the_middle_costs_no_live_document() {
     let set = ReplicaSet::start(3, &[]);
     through_a_change(&set, "dies", Trouble::Dies).await;
 }
+
+/// A fail-over may take such deletes back. Not played here: the rollback itself.
+#[tokio::test]
+async fn deletes_that_no_majority_need_confirm_are_unconfirmed_and_the_report_says_why() {
+    let set = shared();
+    let set = set.lock().await;
+    let (client, site) = (set.client().await, Site::new());
+    for (options, part) in [
+        ("&w=1", Some("`w=1` is less than a majority of the 3 members")),
+        ("&journal=false", Some("with `journal=false` members confirm what is not yet on their disks")),
+        ("&w=2", None),
+        ("", None),
+    ] {
+        let (c, rules) = filled(&client, "weak", 20).await;
+        let swept = site.report(&format!("{}{options}", set.uri()), &rules, &[]).await;
+        assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &20.into()), "{swept:?}");
+        let unconfirmed = if part.is_some() { 20 } else { 0 };
+        assert_eq!(swept.rule(0, "unconfirmedCount"), unconfirmed, "{options}: {swept:?}");
+        let warnings = swept.rule(0, "warnings").to_string();
+        match part {
+            Some(part) => {
+                assert!(warnings.contains(part) && warnings.contains("a fail-over may bring them back"), "{warnings}");
+                assert!(swept.ran.stderr.contains(part) && swept.ran.stderr.contains("warning: "), "{swept:?}");
+            }
+            None => assert!(!warnings.contains("fail-over") && !swept.ran.stderr.contains("majority"), "{swept:?}"),
+        }
+        assert_eq!(ids(&c).await, id_set(20..70));
+        c.drop().await.unwrap();
+    }
+}
