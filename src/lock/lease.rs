@@ -19,8 +19,8 @@
 //!   that waited for a server, a connection or the network, or was sent by a process that had been stopped, deletes nothing after R + 50 s. Only the
 //!   server's clock counts. The clocks of two members may differ by the 10 s between the two ends.
 //! - A primary that was cut off carries out what it receives, but what no majority confirms is rolled back.
-//! - On this side the wait for a reply ends with the lease, and a command that has not been sent by then never is: [`Lease::over`]. This is all there is
-//!   on services whose deletes know no `$$NOW`.
+//! - On this side the wait for a reply ends 2 s after the lease, within its margin ([`LAST_REPLY`]), and a command that has not been sent by then never
+//!   is. This is all there is on services whose deletes know no `$$NOW`.
 //! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the lease is left to expire.
 //! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each holder looks at
 //!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it.
@@ -54,6 +54,9 @@ pub(crate) static LOOK: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
 /// Age at which the holder of a lease relies on it if its document did not exist before: long enough for another run to find, by two looks, that its own
 /// was removed.
 pub(crate) static CREATED: LazyLock<Duration> = LazyLock::new(|| *LEASE / 12);
+
+/// Time for which a reply is waited for after the end of a lease. With a look it is shorter than [`CREATED`], and it is a part of the margin.
+pub(crate) static LAST_REPLY: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
 
 /// Returns the seconds of a lease: a minute or, in debug builds, a value set by a test that waits for the end of a lease.
 fn lease_seconds() -> u64 {
@@ -267,6 +270,7 @@ mod tests {
         let taken = time(0);
         let left = |after| left(Some(taken), later(taken.asked, after, after));
         assert_eq!((*LEASE, *RELIED_ON, *HEARTBEAT, *LOOK, *CREATED), (60 * S, 50 * S, 20 * S, 2 * S, 5 * S));
+        assert!(*LOOK + *LAST_REPLY < *CREATED && *RELIED_ON + *LAST_REPLY < *LEASE);
         assert_eq!([0, 49, 50, 51].map(|after| left(after * S)), [50 * S, S, Duration::ZERO, Duration::ZERO]);
         assert_eq!(super::left(None, taken.asked), Duration::ZERO);
     }

@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
+use crate::lock::lease::LAST_REPLY;
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::restriction::Restriction;
 
@@ -28,7 +29,7 @@ pub(super) struct Sent {
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
 /// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is outstanding when the lease ends
-/// counts as lost at once.
+/// counts as lost soon after.
 pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;
@@ -112,10 +113,13 @@ async fn ended_for(sweep: &RuleSweep, time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Resolves when the lease is over; never without one.
+/// Resolves when the lease is over, and so is the time for a last reply; never without one.
 async fn lease_over(sweep: &RuleSweep) {
     match &sweep.lease {
-        Some(lease) => lease.over().await,
+        Some(lease) => {
+            lease.over().await;
+            tokio::time::sleep(*LAST_REPLY).await;
+        }
         None => std::future::pending().await,
     }
 }

@@ -10,7 +10,8 @@ use crate::support::proxy::fault::{Fault, Gate};
 use crate::support::sweeper::{Case, Report, id_set, run};
 use mongodb::bson::{DateTime, Document, doc};
 
-const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 10, concurrency: 1}\nlock: {collection: DB.locks}\n";
+const RULE: &str =
+    "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 10, concurrency: 1}\nlock: {collection: DB.locks}\n";
 
 /// Starts a run whose leases last this many seconds; the holder relies on five sixths of that.
 fn locking(case: &Case, seconds: u64, args: &[&str]) -> Child {
@@ -137,7 +138,8 @@ async fn a_run_whose_lease_was_removed_stops_and_a_run_with_a_new_one_waits_for_
     let error = lost.rule(0, "error").as_str().unwrap();
     assert!(error.contains("or its document was removed"), "{error}");
     let left = case.ids("c").await;
-    assert_eq!(lost.rule(0, "deletedCount"), 103 - left.len(), "{lost:?}");
+    let (deleted, gone) = (lost.rule(0, "deletedCount").as_u64().unwrap(), 103 - left.len() as u64);
+    assert!(deleted == gone || deleted < gone && lost.rule(0, "uncertain") == true, "{gone} gone: {lost:?}");
 
     let before = logged(&mongod, "delete").len();
     let second = report(locking(&case, 60, &[])).await;
