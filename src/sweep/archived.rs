@@ -49,7 +49,13 @@ pub(super) fn batch_limit(selection: &Selection) -> Option<u64> {
 pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: Restriction, asked: u64) -> (Archived, Sent) {
     let one_by_one = !sweep.deployment.facts.capabilities.deletes_by_id_list;
     let mut archived = Archived::default();
-    let mut total = Sent { is_sent: true, out_of_lease: false, latency: Some(Duration::ZERO), result: BatchResult::default() };
+    let mut total = Sent {
+        is_sent: true,
+        is_cut_short: false,
+        out_of_lease: false,
+        latency: Some(Duration::ZERO),
+        result: BatchResult::default(),
+    };
     let mut is_first = true;
     let mut parts = vec![restriction];
     while let Some(part) = parts.pop() {
@@ -76,6 +82,7 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
         for restriction in Restriction::of_states(documents, range.as_ref(), bytes_of) {
             let sent = send::send(sweep, Box::new(restriction)).await;
             total.out_of_lease |= sent.out_of_lease;
+            total.is_cut_short |= sent.is_cut_short;
             if !sent.is_sent {
                 // The lease or the sweep is over; the earlier commands still count.
                 return (archived, Sent { is_sent: !is_first, ..total });

@@ -37,7 +37,7 @@ pub(super) struct Engine<'a> {
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
     in_flight: JoinSet<FinishedBatch>,
-    /// Whether the reply to a delete was no longer waited for.
+    /// Whether a batch was not sent as a whole, or the reply to a delete was no longer waited for.
     gave_up: bool,
     outcome: Outcome,
 }
@@ -79,7 +79,7 @@ impl<'a> Engine<'a> {
         self.outcome.end = match self.start_batches(permit).await {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
-                // Everything has been sent, so a request to stop makes the sweep partial only if a batch is given up.
+                // Everything is in flight, so a request to stop makes the sweep partial only if a batch is given up.
                 finished => {
                     stopped = finished.err();
                     End::Complete
@@ -260,9 +260,10 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if the batch has failed for good.
     fn record(&mut self, finished: Result<FinishedBatch, JoinError>) -> Result<(), End> {
         let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        let FinishedBatch { asked, archived, sent: Sent { is_sent, out_of_lease, latency, result } } = finished;
+        let FinishedBatch { asked, archived, sent: Sent { is_sent, is_cut_short, out_of_lease, latency, result } } = finished;
         let budget = self.run.budget;
         self.outcome.archived.add(&archived);
+        self.gave_up |= is_cut_short;
         if !is_sent {
             budget.settle(asked, 0);
             return if out_of_lease { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };

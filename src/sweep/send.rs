@@ -20,6 +20,8 @@ const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 pub(super) struct Sent {
     /// False if the lease was over, or the sweep had ended, before the first of them.
     pub is_sent: bool,
+    /// Whether a part was not sent, because the sweep had ended.
+    pub is_cut_short: bool,
     /// Whether the lease ended before all of them were sent and answered. It may have been renewed since.
     pub out_of_lease: bool,
     /// The time that the server took; `None` if the batch was tried again after an error.
@@ -104,7 +106,7 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     result.throttled += held_back;
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
-    Sent { is_sent, out_of_lease, latency, result }
+    Sent { is_sent, is_cut_short: !is_sent && !out_of_lease, out_of_lease, latency, result }
 }
 
 /// Resolves this long after the sweep has ended.
