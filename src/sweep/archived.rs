@@ -66,7 +66,7 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
                 continue;
             }
             Ok(Read::Archived(documents)) => documents,
-            Ok(Read::Ended) => return (archived, Sent { is_sent: !is_first, ..total }),
+            Ok(Read::Ended) => return (archived, Sent { is_sent: !is_first, is_cut_short: true, ..total }),
             Err(why) => {
                 let why = format!("{why}; nothing of that part was deleted");
                 total.result.error = Some(DeleteError::fatal(why));
