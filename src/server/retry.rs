@@ -161,7 +161,7 @@ mod tests {
             let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
             let naming = files.filter(|path| {
                 let text = std::fs::read_to_string(path).unwrap();
-                text.split("#[cfg(test)]").next().unwrap().contains(word)
+                text.split("#[cfg(test)]\nmod tests").next().unwrap().contains(word)
             });
             let mut names: Vec<String> = naming.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
             names.sort();
