@@ -15,6 +15,7 @@ mod arithmetic;
 mod call;
 mod catalog;
 mod collection;
+mod conformance;
 mod cursor;
 mod decimal;
 mod dispatch;

@@ -61,18 +61,7 @@ pub(super) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
             state.drop_collection(&namespace);
             doc! { "nIndexesWas": indexes, "ns": namespace }
         }
-        "createIndexes" => {
-            let namespace = call.namespace()?;
-            for spec in call.body.get_array("indexes").into_iter().flatten().filter_map(Bson::as_document) {
-                let mut full = doc! { "v": 2 };
-                full.extend(spec.clone());
-                let collection = state.collection(&namespace);
-                if collection.index(spec.get_str("name").unwrap_or_default()).is_none() {
-                    collection.create_index(full)?;
-                }
-            }
-            doc! {}
-        }
+        "createIndexes" => create_indexes(call, &mut state)?,
         _ => return Err(Failure::new(codes::COMMAND_NOT_FOUND, format!("no such command: '{name}'"))),
     };
     reply.insert("ok", 1.0);
@@ -162,4 +151,25 @@ fn coll_stats(call: &Call, state: &State) -> Result<Document, Failure> {
     }
     stats.extend(doc! { "storageSize": 4096, "nindexes": number(collection.indexes.len()) });
     Ok(stats)
+}
+
+fn create_indexes(call: &Call, state: &mut State) -> Result<Document, Failure> {
+    let namespace = call.namespace()?;
+    let is_new = !state.collections.contains_key(&namespace);
+    let collection = state.collection(&namespace);
+    let number = |n: usize| i32::try_from(n).expect("few indexes");
+    let before = number(collection.indexes.len());
+    for spec in call.body.get_array("indexes").into_iter().flatten().filter_map(Bson::as_document) {
+        let mut full = doc! { "v": 2 };
+        full.extend(spec.clone());
+        if collection.index(spec.get_str("name").unwrap_or_default()).is_none() {
+            collection.create_index(full)?;
+        }
+    }
+    let after = number(collection.indexes.len());
+    let mut reply = doc! { "numIndexesBefore": before, "numIndexesAfter": after, "createdCollectionAutomatically": is_new };
+    if after == before {
+        reply.insert("note", "all indexes already exist");
+    }
+    Ok(reply)
 }

@@ -29,7 +29,7 @@ pub(super) struct Progress {
     record: Option<RecordId>,
     /// Number of ranges that are done.
     ranges: usize,
-    entry: Option<Entry>,
+    pub entry: Option<Entry>,
 }
 
 /// The collections of a server, by their namespaces.

@@ -95,6 +95,15 @@ impl Filter {
         }
     }
 
+    /// Returns the paths that the filter looks at; `None` if it looks at whole documents.
+    pub(super) fn paths(&self) -> Option<Vec<Path>> {
+        match self {
+            Self::All(filters) => Some(filters.iter().map(Self::paths).collect::<Option<Vec<_>>>()?.concat()),
+            Self::Field { path, .. } => Some(vec![path.clone()]),
+            _ => None,
+        }
+    }
+
     /// Returns the conditions on a path that all matches meet.
     pub(super) fn conditions_on<'a>(&'a self, path: &Path) -> Vec<&'a Condition> {
         match self {

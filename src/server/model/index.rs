@@ -17,7 +17,15 @@ pub(super) type RecordId = u64;
 /// One value of a key, or the end of all keys that begin alike.
 #[derive(Debug, Clone)]
 enum Part {
-    Value { value: Bson, is_descending: bool },
+    Value {
+        value: Bson,
+        is_descending: bool,
+    },
+    /// The place before all values of the types from this place in the order of types on.
+    Types {
+        from: u8,
+        is_descending: bool,
+    },
     Last,
 }
 
@@ -81,16 +89,17 @@ impl Index {
     fn entries_of(&self, record: RecordId, document: &Document) -> Result<(Vec<Entry>, bool), Failure> {
         let flag = |name| self.spec.get_bool(name).unwrap_or(false);
         let is_sparse = flag("sparse");
-        let mut is_multikey = false;
+        let (mut is_multikey, mut arrays) = (false, 0);
         let mut keys: Vec<Vec<Part>> = vec![Vec::new()];
         let mut has_value = false;
         for (path, is_descending) in &self.paths {
             let (values, is_array) = path.keys(document);
             has_value |= !is_sparse || path.any(document, false, &mut |value| value.is_some());
-            if is_array && is_multikey {
+            is_multikey |= is_array;
+            arrays += usize::from(path.meets_array(document));
+            if arrays > 1 {
                 return Err(Failure::new(171, "cannot index parallel arrays"));
             }
-            is_multikey |= is_array;
             let with = |value: &Bson, key: &Vec<Part>| {
                 let mut key = key.clone();
                 key.push(Part::Value { value: value.clone(), is_descending: *is_descending });
@@ -101,7 +110,9 @@ impl Index {
         if !has_value {
             keys.clear();
         }
-        Ok((keys.into_iter().map(|key| Entry { key, record }).collect(), is_multikey))
+        let mut entries: Vec<Entry> = keys.into_iter().map(|key| Entry { key, record }).collect();
+        entries.sort();
+        Ok((entries, is_multikey))
     }
 
     /// Checks that a document can be added.
@@ -122,7 +133,7 @@ impl Index {
     fn duplicate(&self, entry: &Entry) -> Failure {
         let values = entry.key.iter().map(|part| match part {
             Part::Value { value, .. } => value.clone(),
-            Part::Last => Bson::Null,
+            Part::Types { .. } | Part::Last => Bson::Null,
         });
         let value: Document = self.key().keys().cloned().zip(values).collect();
         let mut failure = Failure::new(codes::DUPLICATE_KEY, format!("E11000 duplicate key error: index {}", self.name()));
@@ -160,42 +171,60 @@ impl Index {
             }
             return Some(ranges);
         }
-        let bounds = |greater: bool| {
-            let bound = |condition: &&'_ Condition| match condition {
+        let bound = |greater: bool| {
+            conditions.iter().find_map(|condition| match condition {
                 Condition::Compared { is, operand } if is_key(operand) => match (is, greater) {
-                    (Comparison::Greater, true) | (Comparison::Less, false) => Some((operand.clone(), false)),
-                    (Comparison::GreaterOrEqual, true) | (Comparison::LessOrEqual, false) => Some((operand.clone(), true)),
+                    (Comparison::Greater, true) | (Comparison::Less, false) => Some((operand, false)),
+                    (Comparison::GreaterOrEqual, true) | (Comparison::LessOrEqual, false) => Some((operand, true)),
                     _ => None,
                 },
                 _ => None,
-            };
-            conditions.iter().find_map(bound)
+            })
         };
-        let (lower, mut upper) = (bounds(true), bounds(false));
-        if self.is_multikey && lower.is_some() {
+        let (mut lower, upper) = (bound(true), bound(false));
+        if self.is_multikey && upper.is_some() {
             // Different elements of an array may meet the two bounds.
-            upper = None;
+            lower = None;
         }
         if lower.is_none() && upper.is_none() {
             return None;
         }
-        let bound = |bound: &'_ Option<(Bson, bool)>| bound.as_ref().map(|(value, is_in)| (value.clone(), *is_in));
-        let (lower, upper) = (bound(&lower), bound(&upper));
-        let lower = lower.as_ref().map(|(value, is_in)| (value, *is_in));
-        let upper = upper.as_ref().map(|(value, is_in)| (value, *is_in));
         Some(vec![self.range(lower, upper, is_descending)])
     }
 
-    /// Returns the range between two values of the first path, each with whether it is in the range.
+    /// Returns the range between two values of the first path, each with whether it is in the range. A comparison finds values of one type.
     fn range(&self, lower: Option<(&Bson, bool)>, upper: Option<(&Bson, bool)>, is_descending: bool) -> Range {
         let part = |value: &Bson| Part::Value { value: value.clone(), is_descending };
-        let before = |value: &Bson| Entry { key: vec![part(value)], record: 0 };
-        let after = |value: &Bson| Entry { key: vec![part(value), Part::Last], record: 0 };
-        let (first, last) = if is_descending { (upper, lower) } else { (lower, upper) };
+        let types = |from| vec![Part::Types { from, is_descending }];
+        let before = |value: &Bson| vec![part(value)];
+        let after = |value: &Bson| vec![part(value), Part::Last];
+        // Where the values descend, the entries after a value are those below it.
+        let edge = |(value, is_in): (&Bson, bool), is_first: bool| if is_in == is_first { before(value) } else { after(value) };
+        let least = upper.map(|(value, _)| rank(value)).or(lower.map(|(value, _)| rank(value))).unwrap_or(0);
+        let (first, last, none_first, none_last) = match is_descending {
+            false => (lower, upper, types(least), types(least + 1)),
+            true => (upper, lower, types(least + 1), types(least)),
+        };
+        let entry = |key| Some(Entry { key, record: 0 });
         Range {
-            from: first.map(|(value, is_in)| if is_in { before(value) } else { after(value) }),
-            to: last.map(|(value, is_in)| if is_in { after(value) } else { before(value) }),
+            from: entry(first.map_or(none_first, |first| edge(first, true))),
+            to: entry(last.map_or(none_last, |last| edge(last, false))),
         }
+    }
+
+    /// Returns the document that a key of the index shows of the whole one.
+    pub(super) fn shown(&self, entry: &Entry) -> Document {
+        let mut shown = Document::new();
+        for ((path, _), part) in self.paths.iter().zip(&entry.key) {
+            let Part::Value { value, .. } = part else { continue };
+            path.insert(&mut shown, value);
+        }
+        shown
+    }
+
+    /// Tells whether all of these paths are among those of the index.
+    pub(super) fn has(&self, paths: &[Path]) -> bool {
+        paths.iter().all(|path| self.paths.iter().any(|(of, _)| of == path))
     }
 
     /// Returns the bound that `min` or `max` of a `find` sets: before the key.
@@ -216,17 +245,17 @@ fn is_key(value: &Bson) -> bool {
 
 impl Ord for Part {
     fn cmp(&self, other: &Self) -> Ordering {
+        let turned = |order: Ordering, is_descending: bool| if is_descending { order.reverse() } else { order };
         match (self, other) {
-            (Self::Value { value: a, is_descending }, Self::Value { value: b, .. }) => {
-                if *is_descending {
-                    compare(b, a)
-                } else {
-                    compare(a, b)
-                }
-            }
             (Self::Last, Self::Last) => Ordering::Equal,
             (Self::Last, _) => Ordering::Greater,
             (_, Self::Last) => Ordering::Less,
+            (Self::Value { value: a, is_descending }, Self::Value { value: b, .. }) => turned(compare(a, b), *is_descending),
+            (Self::Types { from: a, is_descending }, Self::Types { from: b, .. }) => turned(a.cmp(b), *is_descending),
+            (Self::Value { value, is_descending }, Self::Types { from, .. }) => {
+                turned(if rank(value) < *from { Ordering::Less } else { Ordering::Greater }, *is_descending)
+            }
+            (Self::Types { .. }, Self::Value { .. }) => other.cmp(self).reverse(),
         }
     }
 }

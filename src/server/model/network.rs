@@ -6,9 +6,9 @@ use std::time::Duration;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::call::Call;
+use super::call::{Call, rest};
 use super::failure::Failure;
 use super::faults::End;
 use super::{Model, dispatch};
@@ -70,7 +70,7 @@ impl Client {
         let cut_at = match &fate.end {
             End::Unsent(cause) => return Err(cause.clone()),
             End::CutBefore => {
-                sleep(fate.arrives_after).await;
+                rest(fate.arrives_after).await;
                 return Err(cut("before the command arrived"));
             }
             End::Swallowed => return std::future::pending().await,
@@ -81,7 +81,7 @@ impl Client {
         let (sender, reply) = oneshot::channel();
         // The server goes on with a command whose client has gone.
         tokio::spawn(async move {
-            sleep(fate.arrives_after).await;
+            rest(fate.arrives_after).await;
             let result = match fate.end {
                 End::Refused(code) => Err(Failure::new(code, "the server steps down or shuts down")),
                 _ => {
@@ -92,7 +92,7 @@ impl Client {
                     result
                 }
             };
-            sleep(fate.returns_after).await;
+            rest(fate.returns_after).await;
             match fate.end {
                 End::CutAfter => drop(sender),
                 End::Silent => {

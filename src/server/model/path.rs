@@ -13,12 +13,27 @@ impl Path {
         Self(path.split('.').map(str::to_owned).collect())
     }
 
+    /// Puts a value into a document, below documents that are created where they are missing.
+    pub(super) fn insert(&self, document: &mut Document, value: &Bson) {
+        insert(document, &self.0, value);
+    }
+
     /// Tells whether a condition holds for one of the values that the path leads to. A missing value is `None`. With `with_elements`, an array at
     /// the end stands for its elements and for itself.
     ///
     /// Source: mongo `src/mongo/db/matcher/path.cpp`, BSONElementIterator.
     pub(super) fn any(&self, document: &Document, with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
         any(document, &self.0, with_elements, holds)
+    }
+
+    /// Tells whether an array is on the way or at the end.
+    pub(super) fn meets_array(&self, document: &Document) -> bool {
+        let mut value = document.get(&self.0[0]);
+        for name in &self.0[1..] {
+            let Some(Bson::Document(inner)) = value else { break };
+            value = inner.get(name);
+        }
+        matches!(value, Some(Bson::Array(_)))
     }
 
     /// Returns the keys of a document under the path, and whether they come from an array.
@@ -28,6 +43,21 @@ impl Path {
         let mut keys = Vec::new();
         let is_multikey = keys_below(document.get(&self.0[0]), &self.0[1..], &mut keys);
         (keys, is_multikey)
+    }
+}
+
+fn insert(document: &mut Document, path: &[String], value: &Bson) {
+    match path {
+        [] => {}
+        [name] => drop(document.insert(name, value)),
+        [name, rest @ ..] => {
+            if !matches!(document.get(name), Some(Bson::Document(_))) {
+                document.insert(name, Document::new());
+            }
+            if let Ok(inner) = document.get_document_mut(name) {
+                insert(inner, rest, value);
+            }
+        }
     }
 }
 
@@ -92,7 +122,7 @@ fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'
                 return keys_at(item, &rest[1..], keys);
             }
             if items.is_empty() {
-                keys.push(Cow::Owned(Bson::Undefined));
+                keys.push(Cow::Owned(Bson::Null));
             }
             for item in items {
                 match item {

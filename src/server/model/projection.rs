@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, Document};
 
 use super::expression::Expression;
 use super::failure::Failure;
+use super::path::Path;
 
 #[derive(Debug)]
 pub(super) enum Projection {
@@ -51,6 +52,15 @@ impl Projection {
             fields.push((path(key), shown));
         }
         Ok(Self::Shown { fields, with_id: id != Some(false) && projection.get("_id").is_none_or(|id| flag(id).is_some()) })
+    }
+
+    /// Returns the paths that are shown as they are; `None` if more is looked at.
+    pub(super) fn paths(&self) -> Option<Vec<Path>> {
+        let Self::Shown { fields, with_id } = self else { return None };
+        let of_field = |(path, shown): &(Vec<String>, Shown)| matches!(shown, Shown::AsItIs).then(|| Path::new(&path.join(".")));
+        let mut paths: Vec<Path> = fields.iter().map(of_field).collect::<Option<_>>()?;
+        paths.extend(with_id.then(|| Path::new("_id")));
+        Some(paths)
     }
 
     pub(super) fn of(&self, document: &Bson) -> Result<Bson, Failure> {

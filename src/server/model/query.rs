@@ -23,6 +23,8 @@ pub(super) struct Query {
     progress: Progress,
     /// A multikey index leads to a document more than once.
     seen: HashSet<RecordId>,
+    /// Whether the keys of the index are all that is read.
+    is_covered: bool,
 }
 
 impl Query {
@@ -43,7 +45,19 @@ impl Query {
         }
         let (namespace, collection) = (namespace.to_owned(), collection.number);
         let seen = HashSet::new();
-        Ok(Some((Self { namespace, collection, filter, scan, progress: Progress::default(), seen }, needs_sort)))
+        Ok(Some((
+            Self { namespace, collection, filter, scan, progress: Progress::default(), seen, is_covered: false },
+            needs_sort,
+        )))
+    }
+
+    /// Reads no more than the keys of the index, if that is enough for what is shown. A key shows a missing value as null, and what a path finds
+    /// by its position in an array as if it were below a document.
+    pub(super) fn cover(&mut self, collections: &Collections, shown: Option<Vec<Path>>) {
+        let Scan::Index { name, .. } = &self.scan else { return };
+        let index = collections.get(&self.namespace).and_then(|collection| collection.index(name));
+        let (Some(index), Some(shown), Some(asked)) = (index, shown, self.filter.paths()) else { return };
+        self.is_covered = !index.is_multikey && index.has(&shown) && index.has(&asked);
     }
 
     /// Returns the next document that matches, as it is now.
@@ -54,6 +68,16 @@ impl Query {
             matches!(&self.scan, Scan::Index { name, .. } if collection.index(name).is_some_and(|index| index.is_multikey));
         while let Some(record) = collection.next(&self.scan, &mut self.progress) {
             let document = collection.get(record).expect("a document of an index");
+            if let (true, Scan::Index { name, .. }, Some(entry)) = (self.is_covered, &self.scan, &self.progress.entry) {
+                let index = collection.index(name).filter(|index| !index.is_multikey);
+                let shown = index.map(|index| Bson::from(index.shown(entry)));
+                if let Some(shown) = shown
+                    && self.filter.matches(&shown)?
+                {
+                    return Ok(Some(Arc::new(shown)));
+                }
+                continue;
+            }
             if (!may_repeat || self.seen.insert(record)) && self.filter.matches(document)? {
                 return Ok(Some(document.clone()));
             }

@@ -57,7 +57,10 @@ pub(super) fn find(call: &Call) -> Result<Document, Failure> {
     call.check(&state)?;
     let source = match Query::new(&state.collections, &namespace, body, (filter, &sorting))? {
         None => Source::Done(VecDeque::new()),
-        Some((query, false)) => Source::Query(Box::new(query)),
+        Some((mut query, false)) => {
+            query.cover(&state.collections, projection.paths());
+            Source::Query(Box::new(query))
+        }
         Some((mut query, true)) => {
             let mut documents = query.all(&state.collections)?;
             sort(&mut documents, &sorting);
