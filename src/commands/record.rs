@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bson::DateTime;
+use bson::{DateTime, Document};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
@@ -16,12 +17,15 @@ use crate::exit;
 use crate::facts::ServerFacts;
 use crate::failure::{self, Failure};
 use crate::instant::millis;
+use crate::lock::Holder;
 use crate::output::{self, OutputTarget};
+use crate::policy::namespace::Namespace;
 use crate::report::history;
 use crate::report::metrics::{self, Ended};
 use crate::report::{Report, ReportCommand, RunRecord, Status, Totals};
-use crate::server;
+use crate::server::error::ServerError;
 use crate::server::grant::RecordGrant;
+use crate::server::{self, Deployment, privileges};
 
 /// Bytes of an earlier metrics file that are read; a longer file is not one of ours.
 const MAX_METRICS_BYTES: u64 = 64 << 20;
@@ -87,13 +91,37 @@ fn last_success(path: &Path, now: DateTime) -> Option<f64> {
     lines.map_while(io::Result::ok).find_map(|line| metrics::last_success(std::str::from_utf8(&line).ok()?, now))
 }
 
-/// Records a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
-pub(super) async fn history(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
-    let (Some(namespace), Some(deployment), Some(grant)) =
-        (session.policy.history.clone(), session.connected.get(), RecordGrant::new(dry_run))
-    else {
+/// Records in the history that a sweep begins, if the policy asks for it: a run that is killed has a document as well. A record that fails is a
+/// warning, and the run goes on.
+pub(super) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
+    let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
+    // The end of the run says that it is not recorded there.
+    if deployment.facts.unexpected(&session.policy.connection.expect).is_some() {
         return;
+    }
+    let run = RunRecord { server: Some(&deployment.facts), as_of: Some(as_of), ..session.record(ReportCommand::Sweep) };
+    let written = async {
+        let document = history::opening(&Report::new(run, Vec::new())).map_err(|cause| ServerError::other(cause.to_string()))?;
+        server::history::begin(deployment, namespace, &session.id, with_process(document, session), &grant).await
     };
+    let begun = tokio::select! {
+        biased;
+        begun = written => begun,
+        () = session.stop.asked() => return,
+    };
+    if let Err(cause) = begun {
+        let why = privileges::explain(&cause, namespace, &["insert", "update"]);
+        warn!(
+            "recording the beginning of the run in `{namespace}`: {why}; the run goes on, and leaves no record if it is killed"
+        );
+        // What the server refused was not written. After anything else, the document may be there.
+        session.opening_refused.store(cause.code().is_some(), Ordering::Relaxed);
+    }
+}
+
+/// Records the end of a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
+pub(super) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
+    let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
     if let Some(unexpected) = deployment.facts.unexpected(&session.policy.connection.expect) {
         return warn!("recording the run in `{namespace}`: {unexpected}; it is not recorded there");
     }
@@ -105,17 +133,35 @@ pub(super) async fn history(session: &Session, dry_run: bool, swept: &anyhow::Re
             (&failed, Some(cause.to_string()))
         }
     };
-    let recorded = match history::document(report, error.as_deref()) {
-        Ok(document) => tokio::select! {
-            biased;
-            inserted = server::history::insert(deployment, &namespace, document, &grant) => inserted.map_err(|cause| cause.to_string()),
-            () = session.stop.asked_for(MAX_LAST_WAIT) => Err(format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())),
-        },
-        Err(cause) => Err(cause.to_string()),
+    let recorded = async {
+        let document = history::document(report, error.as_deref()).map_err(|cause| ServerError::other(cause.to_string()))?;
+        let document = with_process(document, session);
+        match session.opening_refused.load(Ordering::Relaxed) {
+            true => server::history::insert(deployment, namespace, document, &grant).await,
+            false => server::history::complete(deployment, namespace, &session.id, document, &grant).await,
+        }
+    };
+    let recorded = tokio::select! {
+        biased;
+        recorded = recorded => recorded.map_err(|cause| cause.to_string()),
+        () = session.stop.asked_for(MAX_LAST_WAIT) => Err(format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())),
     };
     if let Err(why) = recorded {
         warn!("recording the run in `{namespace}`: {why}; the run itself is not affected");
     }
+}
+
+/// Returns the place of the history, if the policy asks for one, there is a connection, and it is no dry run.
+fn place(session: &Session, dry_run: bool) -> Option<(&Namespace, &Deployment, RecordGrant)> {
+    Some((session.policy.history.as_ref()?, session.connected.get()?, RecordGrant::new(dry_run)?))
+}
+
+/// Adds the process of the run, by which a person can tell whether it still runs.
+fn with_process(mut document: Document, session: &Session) -> Document {
+    let Holder { host, pid, .. } = Holder::me(&session.id, session.started_at);
+    document.insert("host", host);
+    document.insert("pid", i64::from(pid));
+    document
 }
 
 /// Returns the report of a run that ended without one.

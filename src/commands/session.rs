@@ -1,5 +1,6 @@
 //! State of one run of a command that follows a policy.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bson::{DateTime, Uuid};
@@ -33,6 +34,8 @@ pub(super) struct Session {
     pub stop: Stop,
     /// The deployment, once connected. A run that fails afterwards is recorded in its history as well.
     pub connected: OnceLock<Deployment>,
+    /// Whether the server refused to record that the run begins.
+    pub opening_refused: AtomicBool,
     /// Connection string, if there is one.
     pub uri: Uri,
     /// The disk of archives.
@@ -53,6 +56,7 @@ impl Session {
             policy,
             stop,
             connected: OnceLock::new(),
+            opening_refused: AtomicBool::new(false),
             uri,
             disk: Arc::new(RealDisk),
             #[cfg(test)]

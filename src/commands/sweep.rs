@@ -64,7 +64,7 @@ pub(super) async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Res
     session.stop = session.stop.with_file(args.stop_file.as_ref()).with_end(end);
     let session = &session;
     let swept = unrecorded(session, args).await;
-    record::history(session, args.dry_run, &swept).await;
+    record::end(session, args.dry_run, &swept).await;
     let Some(deployment) = session.connected.get() else { return swept };
     let swept = swept.map(|report| report.billed(deployment.units_spent()));
     if swept.is_ok() {
@@ -94,6 +94,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
     let (deployment, mut plan) = prepare::plan(session, &options).await?;
+    record::begin(session, args.dry_run, plan.as_of).await;
     let held = match lock_collection {
         Some(collection) => Some(HeldLeases::take(&deployment, collection, &wait, &mut plan).await?),
         None => None,

@@ -15,7 +15,8 @@ use crate::instant::Instant;
 use crate::policy::namespace::glob;
 use crate::values::count_in;
 
-pub use document::document;
+use document::RUNNING;
+pub use document::{document, opening};
 pub use render::render;
 
 /// The last runs of the history.
@@ -42,16 +43,24 @@ pub struct History {
 pub struct RecordedRun {
     pub run_id: String,
     pub started_at: Instant,
-    pub duration_ms: u64,
-    pub exit_code: u8,
+    /// Null for a run that has not ended.
+    pub duration_ms: Option<u64>,
+    /// Null for a run that has not ended.
+    pub exit_code: Option<u8>,
+    /// That of the report; `running` for a run that has not ended: it still runs, or it was killed.
     pub status: String,
     pub expired_count: Option<u64>,
-    pub deleted_count: u64,
+    /// Null for a run that has not ended.
+    pub deleted_count: Option<u64>,
     pub remaining_count: Option<u64>,
     /// Null if the run took less than a millisecond.
     pub deleted_per_second: Option<f64>,
     /// Error of a run that ended without a report.
     pub error: Option<String>,
+    /// Machine of the process.
+    pub host: Option<String>,
+    /// Process id.
+    pub pid: Option<u64>,
 }
 
 /// Median over the runs in the list, for each value separately.
@@ -76,33 +85,47 @@ impl History {
 
 impl RecordedRun {
     fn read(document: &Document, only: &[String]) -> Option<Self> {
-        let duration_ms = count_in(document, "durationMs")?;
-        let totals = document.get_document("totals").ok()?;
+        let status = document.get_str("status").ok()?;
+        let none = Document::new();
+        let is_running = status == RUNNING;
+        let totals = document.get_document("totals").ok().or(is_running.then_some(&none))?;
         let mut run = Self {
             run_id: document.get_str("_id").ok()?.to_owned(),
             started_at: Instant(*document.get_datetime("startedAt").ok()?),
-            duration_ms,
-            exit_code: u8::try_from(count_in(document, "exitCode")?).ok()?,
-            status: document.get_str("status").ok()?.to_owned(),
+            duration_ms: count_in(document, "durationMs"),
+            exit_code: count_in(document, "exitCode").and_then(|code| u8::try_from(code).ok()),
+            status: status.to_owned(),
             expired_count: count_in(totals, "expiredCount"),
-            deleted_count: count_in(totals, "deletedCount")?,
+            deleted_count: count_in(totals, "deletedCount"),
             remaining_count: count_in(totals, "remainingCount"),
             deleted_per_second: None,
             error: document.get_str("error").ok().map(str::to_owned),
+            host: document.get_str("host").ok().map(str::to_owned),
+            pid: count_in(document, "pid"),
         };
+        if is_running {
+            // Which rules it has swept is not known, so it is shown for all of them.
+            return Some(run);
+        }
+        let (duration_ms, _, _) = (run.duration_ms?, run.exit_code?, run.deleted_count?);
         if !only.is_empty() {
             let rules = document.get_array("rules").into_iter().flatten().filter_map(Bson::as_document);
             run.narrow(&rules.filter(|rule| is_meant(rule, only)).collect::<Vec<_>>())?;
         }
-        run.deleted_per_second = (duration_ms > 0).then(|| trend::rate(run.deleted_count, duration_ms));
+        run.deleted_per_second = run.deleted_count.filter(|_| duration_ms > 0).map(|deleted| trend::rate(deleted, duration_ms));
         Some(run)
+    }
+
+    /// Whether the run has ended, well or not.
+    pub fn has_ended(&self) -> bool {
+        self.status != RUNNING
     }
 
     /// Narrows status and counts to these rules; `None` if there are none.
     fn narrow(&mut self, rules: &[&Document]) -> Option<()> {
         let worst = rules.iter().filter_map(|rule| rule.get_str("status").ok()).max_by_key(|status| severity(status))?;
         worst.clone_into(&mut self.status);
-        self.deleted_count = rules.iter().filter_map(|rule| count_in(rule, "deletedCount")).sum();
+        self.deleted_count = Some(rules.iter().filter_map(|rule| count_in(rule, "deletedCount")).sum());
         self.expired_count = rules.iter().map(|rule| count_in(rule, "expiredCount")).sum();
         self.remaining_count = rules.iter().map(|rule| count_in(rule, "remainingCount")).sum();
         Some(())

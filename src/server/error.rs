@@ -128,7 +128,7 @@ impl ServerError {
         Self::new(FailureStage::InvalidReply, message.to_owned())
     }
 
-    pub(super) fn other(message: impl Into<String>) -> Self {
+    pub(crate) fn other(message: impl Into<String>) -> Self {
         Self::new(FailureStage::Other, message.into())
     }
 

@@ -14,7 +14,7 @@ use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
 /// Time limit of one attempt to record a run: enough for a fail-over, while nothing else delays the end of the process.
-const MAX_INSERT_TIME: Duration = Duration::from_secs(20);
+const MAX_WRITE_TIME: Duration = Duration::from_secs(20);
 
 /// Time after which no further attempt begins.
 const MAX_ATTEMPTS_TIME: Duration = Duration::from_secs(20);
@@ -25,12 +25,50 @@ const PAGE: u32 = 200;
 /// Maximum number of documents read from a collection that the server cannot sort.
 pub(crate) const MAX_READ: usize = 10_000;
 
-/// Inserts the document of a run.
+/// Inserts the document of a run that begins, without `_id` in it. If the run has a document already, that stays as it is: a command that arrives late
+/// does not take back what the end of the run has written.
+pub(crate) async fn begin(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    run_id: &str,
+    document: Document,
+    grant: &RecordGrant,
+) -> Result<()> {
+    update(deployment, namespace, run_id, doc! { "$setOnInsert": document }, grant).await
+}
+
+/// Replaces the document of a run that has begun by that of its end.
+pub(crate) async fn complete(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    run_id: &str,
+    document: Document,
+    grant: &RecordGrant,
+) -> Result<()> {
+    update(deployment, namespace, run_id, document, grant).await
+}
+
+async fn update(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    run_id: &str,
+    update: Document,
+    grant: &RecordGrant,
+) -> Result<()> {
+    let update = doc! {
+        "update": &namespace.collection,
+        "updates": [{ "q": { "_id": run_id }, "u": update, "upsert": true, "multi": false }],
+        "writeConcern": &deployment.write_concern,
+    };
+    write(deployment, namespace, update, grant).await
+}
+
+/// Inserts the document of a run whose beginning could not be recorded.
 pub(crate) async fn insert(
     deployment: &Deployment,
     namespace: &Namespace,
     document: Document,
-    _grant: &RecordGrant,
+    grant: &RecordGrant,
 ) -> Result<()> {
     let insert = doc! {
         "insert": &namespace.collection,
@@ -38,7 +76,11 @@ pub(crate) async fn insert(
         "ordered": true,
         "writeConcern": &deployment.write_concern,
     };
-    let command = ServerCommand::of(&namespace.database, &deployment.marked(insert), Patience::Limit(MAX_INSERT_TIME))?;
+    write(deployment, namespace, insert, grant).await
+}
+
+async fn write(deployment: &Deployment, namespace: &Namespace, command: Document, _grant: &RecordGrant) -> Result<()> {
+    let command = ServerCommand::of(&namespace.database, &deployment.marked(command), Patience::Limit(MAX_WRITE_TIME))?;
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
         // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
@@ -109,6 +151,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_beginning_that_arrives_late_leaves_the_end_as_it_is() {
+        let script = Script::new((0..2).map(|_| ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })));
+        let namespace = Namespace { database: "ops".into(), collection: "runs".into() };
+        let (deployment, grant) = (script.deployment(), RecordGrant::new(false).unwrap());
+        begin(&deployment, &namespace, "run", doc! { "status": "running" }, &grant).await.unwrap();
+        complete(&deployment, &namespace, "run", doc! { "_id": "run", "status": "complete" }, &grant).await.unwrap();
+        let updates: Vec<Document> =
+            script.sent().iter().map(|command| command.get_array("updates").unwrap()[0].as_document().unwrap().clone()).collect();
+        let of_run = |update: Document| doc! { "q": { "_id": "run" }, "u": update, "upsert": true, "multi": false };
+        assert_eq!(updates[0], of_run(doc! { "$setOnInsert": { "status": "running" } }));
+        assert_eq!(updates[1], of_run(doc! { "_id": "run", "status": "complete" }));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_run_whose_reply_was_lost_is_recorded_once() {
         let stepped_down = || ScriptedReply::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""));
         let duplicate = || {
@@ -121,7 +177,7 @@ mod tests {
         assert!(result.is_err() && attempts == 4);
         let unmet = doc! { "n": 1, "ok": 1.0, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
         assert!(inserted(vec![ScriptedReply::Reply(unmet)]).await.0.is_err());
-        let silent = ScriptedReply::Error(ServerError::timeout(MAX_INSERT_TIME));
+        let silent = ScriptedReply::Error(ServerError::timeout(MAX_WRITE_TIME));
         assert_eq!(inserted(vec![silent]).await.1, 1);
     }
 }

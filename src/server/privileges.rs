@@ -48,7 +48,7 @@ impl Privileges {
 
     /// Returns a sentence about the actions that recording and showing runs in the history needs and the user lacks.
     pub(crate) fn missing_for_history(&self, history: &Namespace) -> Option<String> {
-        self.missing_of(&["insert", "find"], history)
+        self.missing_of(&["insert", "update", "find"], history)
     }
 
     /// Returns a sentence about the actions that leases in this collection need and the user lacks.

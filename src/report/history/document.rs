@@ -38,6 +38,22 @@ pub fn document(report: &Report, error: Option<&str>) -> bson::error::Result<Doc
     Ok(document)
 }
 
+/// Word for the status of a run that has not ended.
+pub(super) const RUNNING: &str = "running";
+
+/// Returns the document of a run that begins, without `_id`: what a report says at the end is null. `report` has no rules yet.
+///
+/// Errors: the report holds a number that BSON has no type for.
+pub fn opening(report: &Report) -> bson::error::Result<Document> {
+    let mut opening = document(report, None)?;
+    opening.remove("_id");
+    for unknown in ["durationMs", "exitCode", "totals"] {
+        opening.insert(unknown, Bson::Null);
+    }
+    opening.insert("status", RUNNING);
+    Ok(opening)
+}
+
 /// Returns the rules with their indexes, the most important first.
 fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     let mut rules: Vec<_> = rules.iter().enumerate().collect();

@@ -54,22 +54,23 @@ fn cells(run: &RecordedRun) -> [String; 8] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), compact);
     [
         run.started_at.minute(),
-        run.exit_code.to_string(),
+        run.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string()),
         run.status.clone(),
-        compact(run.deleted_count),
+        number(run.deleted_count),
         number(run.expired_count),
-        duration(run.duration_ms),
+        run.duration_ms.map_or_else(|| "-".to_owned(), duration),
         run.deleted_per_second.map_or_else(|| "-".to_owned(), whole),
         number(run.remaining_count),
     ]
 }
 
-/// Returns the lines below the table: trend, medians, and the errors of runs without a report.
+/// Returns the lines below the table: trend, medians, runs that have not ended, and the errors of runs without a report.
 fn summary(history: &History, unicode: bool) -> Vec<String> {
-    let (Some(latest), Some(median)) = (history.runs.first(), &history.median) else { return Vec::new() };
     let mut lines = Vec::new();
-    if history.runs.len() > 1 {
-        let mut deleted: Vec<u64> = history.runs.iter().take(MAX_LETTERS).map(|run| run.deleted_count).collect();
+    let ended: Vec<(&RecordedRun, u64, u64)> =
+        history.runs.iter().filter_map(|run| Some((run, run.deleted_count?, run.duration_ms?))).collect();
+    if let (Some(&(_, latest_deleted, latest_duration)), Some(median), true) = (ended.first(), &history.median, ended.len() > 1) {
+        let mut deleted: Vec<u64> = ended.iter().take(MAX_LETTERS).map(|(_, deleted, _)| *deleted).collect();
         deleted.reverse();
         lines.push(format!("deleted, oldest first: {}", trend::sparkline(&deleted, unicode)));
         let rate = median.deleted_per_second.map(|rate| format!(", {} per second", whole(rate)));
@@ -82,16 +83,25 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
         let compared = |value, median| trend::times(value, median).map(|times| format!(" ({times})")).unwrap_or_default();
         lines.push(format!(
             "latest: {} deleted{} in {}{}",
-            count(latest.deleted_count),
-            compared(latest.deleted_count as f64, median.deleted_count),
-            duration(latest.duration_ms),
-            compared(latest.duration_ms as f64, median.duration_ms)
+            count(latest_deleted),
+            compared(latest_deleted as f64, median.deleted_count),
+            duration(latest_duration),
+            compared(latest_duration as f64, median.duration_ms)
         ));
     }
-    let bad = history.runs.iter().filter(|run| run.exit_code != 0).count();
+    let bad = ended.iter().filter(|(run, _, _)| run.exit_code != Some(0)).count();
     if bad > 0 {
-        lines.push(format!("{} of {} did not end with 0", bad, plural(history.runs.len() as u64, "run")));
+        lines.push(format!("{} of {} did not end with 0", bad, plural(ended.len() as u64, "run")));
     }
+    lines.extend(history.runs.iter().filter(|run| !run.has_ended()).map(|run| {
+        let host = run.host.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
+        let process = run.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
+        format!(
+            "{}: run {}{host}{process} has not ended: it still runs, or it was killed, and what it deleted is not recorded",
+            run.started_at.minute(),
+            run.run_id
+        )
+    }));
     let errors = history.runs.iter().filter_map(|run| Some((run, run.error.as_ref()?)));
     lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), why)));
     lines
@@ -105,17 +115,19 @@ fn whole(value: f64) -> String {
 /// Column of the CSV: its name, and the function that returns the cell of a run.
 type Column = (&'static str, fn(&RecordedRun) -> String);
 
-const CSV: [Column; 10] = [
+const CSV: [Column; 12] = [
     ("runId", |run| run.run_id.clone()),
     ("startedAt", |run| run.started_at.to_string()),
-    ("durationMs", |run| run.duration_ms.to_string()),
-    ("exitCode", |run| run.exit_code.to_string()),
+    ("durationMs", |run| known(run.duration_ms)),
+    ("exitCode", |run| known(run.exit_code)),
     ("status", |run| run.status.to_string()),
     ("expiredCount", |run| known(run.expired_count)),
-    ("deletedCount", |run| run.deleted_count.to_string()),
+    ("deletedCount", |run| known(run.deleted_count)),
     ("remainingCount", |run| known(run.remaining_count)),
     ("deletedPerSecond", |run| known(run.deleted_per_second)),
     ("error", |run| known(run.error.as_ref())),
+    ("host", |run| known(run.host.as_ref())),
+    ("pid", |run| known(run.pid)),
 ];
 
 fn csv(history: &History) -> String {

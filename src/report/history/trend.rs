@@ -11,8 +11,8 @@ pub(super) fn rate(documents: u64, millis: u64) -> f64 {
 pub(super) fn median_of(runs: &[RecordedRun]) -> Option<Median> {
     let of = |value: fn(&RecordedRun) -> Option<f64>| median(runs.iter().filter_map(value).collect());
     Some(Median {
-        deleted_count: of(|run| Some(run.deleted_count as f64))?,
-        duration_ms: of(|run| Some(run.duration_ms as f64))?,
+        deleted_count: of(|run| Some(run.deleted_count? as f64))?,
+        duration_ms: of(|run| Some(run.duration_ms? as f64))?,
         deleted_per_second: of(|run| run.deleted_per_second),
     })
 }

@@ -30,6 +30,10 @@ async fn recorded(case: &Case) -> Vec<Document> {
     found.try_collect().await.expect("the history")
 }
 
+fn status(document: &Document) -> &str {
+    document.get_str("status").expect("a status")
+}
+
 async fn only_one(case: &Case) -> Document {
     let mut recorded = recorded(case).await;
     assert_eq!(recorded.len(), 1, "{recorded:?}");
@@ -57,6 +61,8 @@ async fn a_sweep_leaves_its_report_as_a_document_with_dates() {
     assert_eq!(document.remove("_id").as_ref().and_then(Bson::as_str), report.json["runId"].as_str());
     assert_eq!(document.remove("version"), Some(env!("CARGO_PKG_VERSION").into()));
     assert_eq!((document.remove("error"), document.remove("rulesOmitted")), (Some(Bson::Null), Some(Bson::Int64(0))));
+    assert!(document.remove("host").is_some_and(|host| host.as_str().is_some_and(|host| !host.is_empty())));
+    assert!(document.remove("pid").is_some_and(|pid| pid.as_i64().is_some_and(|pid| pid > 1)));
     for key in ["asOf", "startedAt"] {
         assert!(document.get_datetime(key).is_ok(), "{key}: {document}");
     }
@@ -80,7 +86,8 @@ async fn what_does_not_sweep_records_nothing() {
     for args in [&["sweep", "--dry-run", "-vv"][..], &["check", "-vv"], &["check", "--connect", "-vv"], &["history", "-vv"]] {
         let ran = case.run(RULE, args).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(!ran.stderr.contains("command insert") && !ran.stderr.contains("warning"), "{ran:?}");
+        let writes = ran.stderr.contains("command insert") || ran.stderr.contains("command update");
+        assert!(!writes && !ran.stderr.contains("warning"), "{ran:?}");
     }
     assert_eq!(recorded(&case).await, [] as [Document; 0]);
 }
@@ -147,22 +154,30 @@ async fn another_deployment_than_the_expected_one_is_not_written_to() {
 
 #[tokio::test]
 async fn a_history_that_cannot_be_written_is_a_warning_and_trouble_that_passes_is_none() {
-    for (data, times, is_recorded) in [
-        (doc! { "errorCode": 13 }, 1, false),
-        (doc! { "errorCode": 7 }, 3, true),
-        (doc! { "closeConnection": true }, 1, true),
-        (doc! { "errorCode": 7 }, 50, false),
+    for (data, times, of_beginning, of_end) in [
+        // What is refused at the beginning is inserted at the end.
+        (doc! { "errorCode": 13 }, 1, false, true),
+        (doc! { "errorCode": 7 }, 3, true, true),
+        (doc! { "closeConnection": true }, 1, true, true),
+        (doc! { "errorCode": 7 }, 50, false, true),
+        (doc! { "errorCode": 7, "failCommands": ["update", "insert"] }, 50, false, false),
     ] {
         let (_mongod, case) = alone().await;
         case.fill("c", dated(0..7, days(-3))).await;
         let mut data = data;
-        data.insert("failCommands", ["insert"].as_slice());
+        if !data.contains_key("failCommands") {
+            data.insert("failCommands", ["update"].as_slice());
+        }
         fail_commands(&case.client, doc! { "times": times }, data.clone()).await;
         let ran = case.run(RULE, &["sweep"]).await;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         assert!(ran.stdout.contains("deleted 7 documents"), "{ran:?}");
-        assert_eq!(ran.stderr.contains("warning: recording the run in `t.runs`"), !is_recorded, "{data}: {ran:?}");
-        assert_eq!(recorded(&case).await.len(), usize::from(is_recorded), "{data}");
+        let said = "warning: recording the beginning of the run in `t.runs`";
+        assert_eq!(ran.stderr.contains(said), !of_beginning, "{data}: {ran:?}");
+        assert_eq!(ran.stderr.contains("warning: recording the run in `t.runs`"), !of_end, "{data}: {ran:?}");
+        let recorded = recorded(&case).await;
+        assert_eq!(recorded.len(), usize::from(of_end), "{data}");
+        assert!(recorded.iter().all(|run| status(run) == "complete"), "{recorded:?}");
         assert_eq!(case.ids("c").await, id_set::<i32>([]));
     }
 }
@@ -189,13 +204,13 @@ async fn as_user(case: &Case, uri: &str, name: &str, args: &[&str]) -> Ran {
 }
 
 #[tokio::test]
-async fn insert_is_enough_to_record_and_find_to_show_and_check_names_what_is_missing() {
+async fn insert_is_enough_to_record_the_end_and_find_to_show_and_check_names_what_is_missing() {
     let (server, case) = (secured(), Case::new().await);
     for (name, actions, missing) in [
-        ("nothing", &[][..], vec!["`insert`", "`find`"]),
-        ("recorder", &["insert"], vec!["`find`"]),
-        ("reader", &["find"], vec!["`insert`"]),
-        ("both", &["find", "insert"], vec![]),
+        ("nothing", &[][..], vec!["`insert`", "`update`", "`find`"]),
+        ("recorder", &["insert"], vec!["`update`", "`find`"]),
+        ("reader", &["find"], vec!["`insert`", "`update`"]),
+        ("all", &["find", "insert", "update"], vec![]),
     ] {
         let uri = user(&server, name, actions).await;
         let root = server.root().await;
@@ -205,7 +220,7 @@ async fn insert_is_enough_to_record_and_find_to_show_and_check_names_what_is_mis
         let check = as_user(&case, &uri, name, &["check", "--connect"]).await;
         assert_eq!(check.code, Some(0), "{check:?}");
         assert_eq!(check.stderr.is_empty(), missing.is_empty(), "{check:?}");
-        for word in ["`insert`", "`find`"] {
+        for word in ["`insert`", "`update`", "`find`"] {
             assert_eq!(check.stderr.contains(word), missing.contains(&word), "{check:?}");
         }
         assert_eq!(check.stderr.contains("grantPrivilegesToRole"), !missing.is_empty(), "{check:?}");
@@ -215,6 +230,7 @@ async fn insert_is_enough_to_record_and_find_to_show_and_check_names_what_is_mis
         assert_eq!(ids(&c).await, id_set(7..9));
         let may_insert = actions.contains(&"insert");
         assert_eq!(swept.stderr.contains("recording the run"), !may_insert, "{swept:?}");
+        assert_eq!(swept.stderr.contains("recording the beginning of the run"), !actions.contains(&"update"), "{swept:?}");
         assert_eq!(runs.count_documents(doc! {}).await.unwrap(), u64::from(may_insert));
 
         let shown = as_user(&case, &uri, name, &["history", "-vv"]).await;
@@ -228,11 +244,14 @@ async fn insert_is_enough_to_record_and_find_to_show_and_check_names_what_is_mis
 #[tokio::test]
 async fn a_run_whose_reply_was_lost_is_recorded_once() {
     let proxied = Proxied::behind(Service::CosmosRu(CosmosRu::default()), filled().await).await;
-    proxied.proxy.faults().next("insert", 1, Fault::Close { done: true });
+    // The first is that of the beginning.
+    for nth in [1, 2] {
+        proxied.proxy.faults().next("update", nth, Fault::Close { done: true });
+    }
     let ran = proxied.case.run(RULE, &["sweep"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
-    assert_eq!(proxied.proxy.requests_of("insert").len(), 2);
-    only_one(&proxied.case).await;
+    let document = only_one(&proxied.case).await;
+    assert_eq!(status(&document), "complete");
 }
 
 #[tokio::test]
@@ -278,4 +297,66 @@ async fn a_run_of_very_many_rules_fits_and_leaves_out_what_had_nothing_to_do() {
         case.collection("runs").insert_one(document).await.expect("an insert");
         case.collection("runs").delete_many(doc! {}).await.unwrap();
     }
+}
+
+/// A run that is killed, and one that a second signal ends at once, have a document that says so.
+#[tokio::test]
+async fn a_run_that_never_ends_is_in_the_history() {
+    for signals in [&["KILL"][..], &["INT", "INT"]] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..100, days(-3))).await;
+        pause_deletes(&case.client).await;
+        let mut child = start(case.command(RULE, &["sweep"]));
+        until_running(&case.client, "delete").await;
+        let document = only_one(&case).await;
+        assert_eq!(status(&document), "running", "{document}");
+        assert_eq!(document.get_i64("pid").unwrap(), i64::from(child.id()));
+        assert!(
+            document.get_document("policy").is_ok_and(|policy| policy.get_str("sha256").is_ok_and(|sha256| sha256.len() == 64))
+        );
+        for key in ["exitCode", "durationMs", "totals", "error"] {
+            assert_eq!(document.get(key), Some(&Bson::Null), "{key}: {document}");
+        }
+        signal(&child, signals[0]);
+        if signals.len() == 2 {
+            until_heard(&mut child);
+            signal(&child, signals[1]);
+        }
+        end(child).await;
+        resume_deletes(&case.client).await;
+        assert_eq!(only_one(&case).await, document);
+
+        let shown = case.run(RULE, &["history"]).await;
+        let id = document.get_str("_id").unwrap();
+        assert_eq!((shown.code, shown.stderr.as_str()), (Some(0), ""), "{shown:?}");
+        // The line may be folded.
+        let words = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        let process = format!("process {} has not ended: it still runs, or it was killed", document.get_i64("pid").unwrap());
+        assert!(words.contains(&format!("run {id} on ")) && words.contains(&process), "{shown:?}");
+        // A run that has ended has its numbers; the other one has none.
+        let next = case.run(RULE, &["sweep"]).await;
+        assert_eq!(next.code, Some(0), "{next:?}");
+        let json = case.run(RULE, &["history", "--format", "json", "--only", "*.c"]).await.stdout;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let of = |key: &str| json["runs"].as_array().unwrap().iter().map(|run| run[key].clone()).collect::<Vec<_>>();
+        assert_eq!(of("status"), ["complete", "running"]);
+        assert_eq!((of("exitCode"), of("deletedCount")[1].clone()), (vec![0.into(), Value::Null], Value::Null));
+        assert_eq!(json["median"]["deletedCount"].as_f64(), of("deletedCount")[0].as_f64());
+        assert_eq!(case.run(RULE, &["history", "--format", "csv"]).await.code, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn each_run_of_a_process_that_stays_has_a_document_of_its_own() {
+    let (_mongod, case) = alone().await;
+    case.fill("c", dated(0..7, days(-3))).await;
+    let child = start(case.command(RULE, &["sweep", "--every", "1s", "--yes"]));
+    let mut ended = 0;
+    while ended < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        ended = recorded(&case).await.iter().filter(|run| status(run) == "complete").count();
+    }
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+    assert_eq!(case.ids("c").await, id_set::<i32>([]));
 }
