@@ -24,6 +24,7 @@ mod rules;
 mod session;
 #[cfg(test)]
 pub(crate) mod simulated;
+mod so_far;
 mod sweep;
 
 use crate::cli::{Cli, Command};

@@ -70,6 +70,21 @@ type Waits = Arc<Mutex<Option<(String, Instant)>>>;
 pub(crate) struct RuleProgress<'a> {
     progress: &'a Progress,
     id: usize,
+    tally: Arc<RuleTally>,
+}
+
+/// Counts of one rule, which outlive its progress.
+#[derive(Default)]
+pub(crate) struct RuleTally {
+    /// Deleted documents, and the replies that reported them.
+    counts: Mutex<(u64, u64)>,
+}
+
+impl RuleTally {
+    /// Returns the deleted documents, and the replies that reported them.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        *self.counts.lock()
+    }
 }
 
 impl Progress {
@@ -103,7 +118,7 @@ impl Progress {
         bar.set_prefix(clean(&title));
         state.running.insert(id, Running { title, deleted: 0, bar, shown: false, waits });
         self.fill(&mut state);
-        RuleProgress { progress: self, id }
+        RuleProgress { progress: self, id, tally: Arc::default() }
     }
 
     /// Gives a bar to each of the rules that have run longest.
@@ -161,10 +176,12 @@ impl Progress {
             "{line}"
         );
     }
+}
 
+impl Drop for Progress {
     /// Removes the bars at the end of the run.
-    pub(crate) fn end(&self) {
-        if let Some(total) = &self.state.lock().total {
+    fn drop(&mut self) {
+        if let Some(total) = &self.state.get_mut().total {
             total.finish_and_clear();
         }
     }
@@ -179,8 +196,16 @@ impl Tally {
 }
 
 impl RuleProgress<'_> {
-    /// Adds deleted documents.
+    /// Returns the counts of the rule.
+    pub(crate) fn tally(&self) -> Arc<RuleTally> {
+        self.tally.clone()
+    }
+
+    /// Adds the deleted documents of one reply.
     pub(crate) fn deleted(&self, documents: u64) {
+        let (deleted, replies) = &mut *self.tally.counts.lock();
+        *deleted += documents;
+        *replies += 1;
         let mut state = self.progress.state.lock();
         state.deleted += documents;
         if let Some(total) = &state.total {

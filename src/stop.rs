@@ -1,18 +1,23 @@
 //! Requests to stop a run: SIGINT, SIGTERM, a stop file, and the end of its maximum duration.
 //!
-//! The first signal lets the batch in flight end, the second ends the process at once.
+//! The first signal lets the batch in flight end, the second ends the process at once, once it has said what it knows.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::failure::Failure;
 use crate::{exit, machine};
+
+/// Time for a report after the second signal; a third one ends the process without it.
+const MAX_LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Interval between two looks for the stop file.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -25,6 +30,10 @@ const FILE_SIZE_EXCEEDED: i32 = 25;
 pub(crate) struct Stop {
     /// Exit code of the first signal.
     signals: watch::Receiver<Option<u8>>,
+    /// Exit code of the second signal.
+    again: watch::Receiver<Option<u8>>,
+    /// Whether the process ends by itself after the second signal, because it has something to say.
+    has_last_words: Arc<AtomicBool>,
     /// Whether the stop file was seen.
     file: Option<watch::Receiver<bool>>,
     /// End of the maximum duration.
@@ -37,31 +46,40 @@ impl Stop {
     /// Errors: the operating system refuses the handlers.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let (sender, signals) = watch::channel(None);
+        let (sender_again, again) = watch::channel(None);
+        let has_last_words = Arc::new(AtomicBool::new(false));
+        let waits = has_last_words.clone();
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
         drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         tokio::spawn(async move {
             loop {
-                let code = tokio::select! {
-                    biased;
-                    _ = interrupt.recv() => exit::INTERRUPTED,
-                    _ = terminate.recv() => exit::TERMINATED,
-                };
+                let code = next(&mut interrupt, &mut terminate).await;
                 if sender.borrow().is_some() {
+                    sender_again.send_replace(Some(code));
+                    if waits.load(Ordering::Relaxed) {
+                        // A report may go to a pipe that is not read.
+                        let _ = tokio::time::timeout(MAX_LAST_WORDS, next(&mut interrupt, &mut terminate)).await;
+                    } else {
+                        error!(
+                            "a second signal ended the run at once: what was done is not reported, and a command that was sent may still be carried out"
+                        );
+                    }
                     std::process::exit(i32::from(code));
                 }
                 warn!("stopping after the batch in flight; a second signal stops at once");
                 sender.send_replace(Some(code));
             }
         });
-        Ok(Self { signals, file: None, end: None })
+        Ok(Self { signals, again, has_last_words, file: None, end: None })
     }
 
     /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
     #[cfg(test)]
     pub(crate) fn by(signals: watch::Receiver<Option<u8>>) -> Self {
-        Self { signals, file: None, end: None }
+        let (_, again) = watch::channel(None);
+        Self { signals, again, has_last_words: Arc::default(), file: None, end: None }
     }
 
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
@@ -85,9 +103,18 @@ impl Stop {
         self.file.as_ref().is_some_and(|seen| *seen.borrow())
     }
 
-    /// Returns the exit code of the signal that came, if one did.
+    /// Returns the exit code of the signal that came, the second if there were two.
     pub(crate) fn exit_code(&self) -> Option<u8> {
-        *self.signals.borrow()
+        self.again.borrow().or(*self.signals.borrow())
+    }
+
+    /// Waits for the second signal. From then on the process has a short time to end by itself.
+    pub(crate) async fn asked_again(&self) {
+        self.has_last_words.store(true, Ordering::Relaxed);
+        if self.again.clone().wait_for(Option::is_some).await.is_err() {
+            // The listener lives as long as the runtime; without it no signal can come.
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Waits until the run is asked to stop.
@@ -157,6 +184,15 @@ impl Stop {
     }
 }
 
+/// Waits for the next signal, and returns its exit code.
+async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => exit::INTERRUPTED,
+        _ = terminate.recv() => exit::TERMINATED,
+    }
+}
+
 /// Returns the reason why the stop file stops a run: it exists, or its existence cannot be determined.
 pub(crate) fn find_file(path: &Path) -> Option<String> {
     match path.symlink_metadata() {
@@ -190,7 +226,7 @@ mod tests {
 
     fn stop() -> (watch::Sender<Option<u8>>, Stop) {
         let (sender, signals) = watch::channel(None);
-        (sender, Stop { signals, file: None, end: None })
+        (sender, Stop::by(signals))
     }
 
     #[tokio::test]

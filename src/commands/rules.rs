@@ -61,6 +61,7 @@ pub(super) async fn sweep(
         LagSource::NoSecondary
     };
     let expected = ready.iter().map(Ready::expired_count).sum();
+    session.so_far.begin(plan, counts, ready.iter().map(|rule| rule.index));
     let sweeping = Sweeping {
         session,
         deployment,
@@ -75,6 +76,7 @@ pub(super) async fn sweep(
         let outcome = sweeping.one(rule).await;
         let report = RuleReport::of(rule.planned, rule.counts, &outcome, &Remaining::Unknown);
         events::rule_ended(&report.billed(deployment.units_spent_on(&rule.rule.name, &rule.rule.namespace)));
+        session.so_far.ended(rule.index, outcome.clone());
         (rule.index, outcome)
     }));
     let lines = async {
@@ -88,7 +90,6 @@ pub(super) async fn sweep(
         ended = rules => ended,
         () = lines => Vec::new(),
     };
-    sweeping.progress.end();
     for (index, outcome) in ended {
         outcomes[index] = outcome;
     }
@@ -143,7 +144,9 @@ impl Sweeping<'_> {
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
         let Self { deployment, grant, budget, lag, .. } = self;
         let archive = self.archives.of(rule);
-        let rule_sweep = RuleSweep::new(deployment, rule, grant, lag, budget.leases(), archive.clone());
+        let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
+        self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
+        let rule_sweep = RuleSweep::new(deployment, rule, grant, lag, budget.leases(), archive);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
@@ -155,7 +158,7 @@ impl Sweeping<'_> {
         };
         RuleOutcome::Swept(Box::new(Swept {
             lease_lost,
-            archive: archive.map(|archive| archive.archive.path().display().to_string()),
+            archive: directory,
             never_expires: self.never_expires(ready, &outcome).await,
             field_seen: self.field_seen(ready, &outcome).await,
             warnings: self.warnings(rule, &outcome),

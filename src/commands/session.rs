@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::load::{self, Uri};
 use super::outputs::{self, Output, SingleOutput};
+use super::so_far::SoFar;
 use crate::archive::disk::{Disk, RealDisk};
 use crate::cli::Common;
 use crate::facts::LAST_CHANGE;
@@ -36,6 +37,8 @@ pub(super) struct Session {
     pub connected: OnceLock<Deployment>,
     /// Whether the server refused to record that the run begins.
     pub opening_refused: AtomicBool,
+    /// What the sweep knows until now.
+    pub so_far: SoFar,
     /// Connection string, if there is one.
     pub uri: Uri,
     /// The disk of archives.
@@ -57,6 +60,7 @@ impl Session {
             stop,
             connected: OnceLock::new(),
             opening_refused: AtomicBool::new(false),
+            so_far: SoFar::default(),
             uri,
             disk: Arc::new(RealDisk),
             #[cfg(test)]

@@ -30,7 +30,8 @@ pub(crate) struct Surroundings {
 pub(crate) async fn sweep(run: Surroundings, args: &SweepArgs) -> anyhow::Result<Report> {
     let Surroundings { run_id, policy, server, disk, signals } = run;
     let session = Session::new(&options(), &run_id, policy, Uri::none(), Stop::by(signals));
-    sweep::sweep(Session { model: Some(server), disk, ..session }, args).await
+    let session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
+    sweep::sweep(&session, args).await
 }
 
 fn options() -> Common {

@@ -47,22 +47,34 @@ pub(super) async fn once(
 ) -> anyhow::Result<u8> {
     let swept = async {
         let (session, outputs) = begun?;
-        Ok((sweep(session, args).await?, outputs))
+        let session = with_ends(session, args)?;
+        let report = tokio::select! {
+            biased;
+            swept = sweep(&session, args) => swept?,
+            () = session.stop.asked_again() => session.so_far.report(&session)?,
+        };
+        Ok((report, outputs))
     };
     let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let exit_code = outputs::deliver(options, &report, outputs);
     Ok(record.ended(&report, exit_code))
 }
 
-/// Sweeps once, and records the run in the history if the policy has one.
-pub(super) async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Result<Report> {
+/// Lets the stop file and the maximum duration end the run.
+///
+/// Errors: the file is there already.
+pub(super) fn with_ends(mut session: Session, args: &SweepArgs) -> Result<Session, Failure> {
     if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
         let failure = Failure::cannot_run(format!("{why}; nothing was contacted")).exit_code(exit::LIMIT);
-        return Err(failure.hint("remove it to let runs begin again").into());
+        return Err(failure.hint("remove it to let runs begin again"));
     }
     let end = args.max_duration.or(session.policy.run.max_duration).and_then(|most| session.begun.checked_add(most));
     session.stop = session.stop.with_file(args.stop_file.as_ref()).with_end(end);
-    let session = &session;
+    Ok(session)
+}
+
+/// Sweeps once, and records the run in the history if the policy has one.
+pub(super) async fn sweep(session: &Session, args: &SweepArgs) -> anyhow::Result<Report> {
     let swept = unrecorded(session, args).await;
     record::end(session, args.dry_run, &swept).await;
     let Some(deployment) = session.connected.get() else { return swept };
@@ -76,6 +88,9 @@ pub(super) async fn sweep(mut session: Session, args: &SweepArgs) -> anyhow::Res
 /// Sweeps once. A dry run takes no lock: it neither waits for other runs nor keeps them waiting.
 async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Report> {
     let approval = args.plan.as_deref().map(read_plan).transpose()?;
+    if let Some((approval, path)) = approval.as_ref().zip(args.plan.as_ref()) {
+        session.so_far.approved(approval.reported(path.display().to_string()));
+    }
     let lock_file = args.lock.as_deref().filter(|_| !args.dry_run);
     let lock_collection = session.policy.lock.as_ref().filter(|_| !args.dry_run);
     if args.lock_wait.is_some() && args.lock.is_none() && session.policy.lock.is_none() {

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use crate::support::faults::{
-    alone, dated, days, end, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start, until_heard,
-    until_running,
+    alone, dated, days, end, fail_commands, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start,
+    until_heard, until_running,
 };
+use crate::support::said::Said;
 use crate::support::sweeper::{Ran, Report, id_set};
+use mongodb::bson::doc;
 use rand::RngExt;
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}
@@ -102,21 +104,81 @@ async fn a_run_that_is_interrupted_before_it_is_connected_deletes_nothing_and_sa
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_run_at_once() {
+async fn a_second_signal_ends_the_run_at_once_and_the_report_says_what_is_known() {
     for (first, second, code) in [("INT", "INT", 130), ("TERM", "TERM", 143), ("INT", "TERM", 143)] {
         let (_mongod, case) = alone().await;
         case.fill("c", dated(0..100, days(-3))).await;
+        case.fill("d", dated(0..3, days(-3))).await;
         slow_down(&case.client, "delete", 60_000).await;
         let mut child = start(case.command(RULES, &["sweep", "--format", "json"]));
         until_running(&case.client, "delete").await;
         signal(&child, first);
         // Two equal signals would merge if the process had not handled the first.
-        assert!(until_heard(&mut child).contains("stops at once"));
+        let said = Said::by(&mut child);
+        said.until("stops at once").await;
         signal(&child, second);
-        let ran = end(child).await;
-        assert_eq!(ran.code, Some(code), "{ran:?}");
-        assert_eq!(ran.stdout, "");
+        let report = read(end(child).await);
+        assert_interrupted(&report, code);
+        assert_eq!((report.rule(0, "deletedCount"), report.rule(0, "uncertain")), (&0.into(), &true.into()), "{report:?}");
+        for key in ["unconfirmedCount", "pausedMs", "remainingCount"] {
+            assert!(report.rule(0, key).is_null(), "{key}: {report:?}");
+        }
+        let said = said.into_text();
+        assert!(said.contains("a second signal ended the run at once"), "{said}");
         assert_eq!(case.ids("c").await, id_set(0..100));
+        assert_eq!(case.ids("d").await, id_set(0..3));
+    }
+}
+
+/// The first two deletes are answered, and the third is held up.
+#[tokio::test]
+async fn after_a_second_signal_the_count_is_a_lower_bound_in_every_output() {
+    let rules = RULES.lines().next().unwrap().to_owned() + "\nlock: {collection: DB.locks}\nhistory: {collection: DB.runs}\n";
+    for format in [&["--format", "json"][..], &[], &["-q"]] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..100, days(-3))).await;
+        let metrics = case.dir.path().join("a.prom");
+        let args = [&["sweep", "--metrics-file", metrics.to_str().unwrap()], format].concat();
+        let held = doc! { "failCommands": ["delete"], "blockConnection": true, "blockTimeMS": 60_000 };
+        fail_commands(&case.client, doc! { "skip": 2 }, held).await;
+        let mut child = start(case.command(&rules, &args));
+        while case.ids("c").await.len() > 90 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        until_running(&case.client, "delete").await;
+        let said = Said::by(&mut child);
+        signal(&child, "TERM");
+        if format != ["-q"] {
+            said.until("stops at once").await;
+        }
+        // The two signals differ, so that they do not merge where the first was not heard: then they may come in either order.
+        signal(&child, "INT");
+        let ran = end(child).await;
+        let ran = Ran { stderr: said.into_text(), ..ran };
+        assert!(ran.code == Some(130) || (ran.code == Some(143) && format == ["-q"]), "{ran:?}");
+        assert_eq!(case.ids("c").await, id_set(10..100));
+        let metrics = std::fs::read_to_string(metrics).expect("the metrics");
+        assert!(metrics.contains(&format!("sweeper_last_run_exit_code {}\n", ran.code.unwrap())), "{metrics}");
+        match format {
+            ["-q"] => {
+                assert_eq!((ran.stdout.as_str(), ran.stderr.lines().count()), ("", 1), "{ran:?}");
+                assert!(ran.stderr.contains("deleted at least 10 documents by 1 rule"), "{ran:?}");
+            }
+            [] => {
+                for part in ["deleted at least 10 documents by 1 rule", ">= 10", "so the count is a lower bound"] {
+                    assert!(ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ").contains(part), "{part}: {ran:?}");
+                }
+                assert!(
+                    ran.stderr.contains("its leases end by themselves") && ran.stderr.contains("has the run as running"),
+                    "{ran:?}"
+                );
+            }
+            _ => {
+                let report = read(ran);
+                let values = ["deletedCount", "uncertain", "batches"].map(|key| report.rule(0, key).clone());
+                assert_eq!(values, [serde_json::json!(10), serde_json::json!(true), serde_json::json!(2)], "{report:?}");
+            }
+        }
     }
 }
 
