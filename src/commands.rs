@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod confirm;
 mod counts;
+mod cut_short;
 mod diff;
 mod events;
 mod every;

@@ -8,7 +8,7 @@ use super::outputs::{self, Output};
 use super::prepare::{self, PlanOptions};
 use super::record::Record;
 use super::session::Session;
-use super::{confirm, counts, events, record, rules};
+use super::{confirm, counts, cut_short, events, record, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs, When};
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub(super) async fn once(
         let report = tokio::select! {
             biased;
             swept = sweep(&session, args) => swept?,
-            () = session.stop.asked_again() => session.so_far.report(&session)?,
+            () = session.stop.asked_again() => cut_short::report(&session)?,
         };
         Ok((report, outputs))
     };
