@@ -31,6 +31,7 @@ mod connection {
 mod docs {
     mod commands;
     mod examples;
+    mod faults;
     mod links;
     mod pages;
 }
