@@ -57,6 +57,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         batches,
         uncertain: true,
         unconfirmed: 0,
+        weak_write_concern: None,
         paused: Paused::default(),
         fixed_latency: None,
         archived: Archived::default(),
