@@ -14,11 +14,17 @@
 pub mod directory;
 pub mod disk;
 pub mod frame;
+mod journal;
 pub mod manifest;
+mod names;
 pub mod reader;
+pub mod seal;
+mod stored_file;
 mod tracked;
 pub mod writer;
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod power_loss_tests;
 

@@ -1,17 +1,17 @@
-//! The directory that a policy names for archives: the names of the files in it, and the state in which earlier runs left it.
-//!
-//! Files have the names that mongodump gives them, so that mongorestore can read an archive.
+//! The directory that a policy names for archives, the state in which earlier runs left it, and the files in the directory of a run.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bson::DateTime;
+use serde::Deserialize;
 
-use super::disk::{Disk, ReadFile};
+use super::disk::{Disk, Entry, ReadFile};
+use super::frame;
 use super::manifest::Manifest;
+use super::names::{METADATA, collection_of, is_run_name, is_stem_of, stem};
+use super::seal::Seal;
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
-use crate::text::sha256;
 
 /// Name of the journal in the directory of a run.
 pub const JOURNAL: &str = "journal.jsonl";
@@ -20,103 +20,119 @@ pub const MANIFEST: &str = "manifest.json";
 /// Name of the manifest while it is written.
 pub const NEW_MANIFEST: &str = "manifest.json.new";
 
-/// Maximum length of an escaped name: leaves room for `.metadata.json.gz` in a file name of 255 bytes.
-const MAX_NAME_BYTES: usize = 238;
-
-/// Characters kept of a longer name; `%24` and [`DIGEST`] characters follow.
-const CUT: usize = 208;
-/// Characters kept of the digest of the full name.
-const DIGEST: usize = 27;
-
-/// Returns the name of the directory of a run. Names sort in the order in which the runs started.
-pub fn run_name(started_at: DateTime, run_id: &str) -> String {
-    let at = chrono::DateTime::<chrono::Utc>::from_timestamp_millis(started_at.timestamp_millis()).unwrap_or_default();
-    let short: String = run_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
-    format!("{}-{short}", at.format("%Y%m%dT%H%M%SZ"))
-}
-
-/// Returns the paths of a collection's documents and metadata, relative to the directory of the run.
-pub fn collection_files(namespace: &Namespace, compression: Compression) -> (String, String) {
-    let Namespace { database, collection } = namespace;
-    let stem = format!("{database}/{}", escape(collection));
-    match compression {
-        // `.metadata.json.zst` could be one byte too long for a file name.
-        Compression::Zstd => (format!("{stem}.bson.zst"), format!("{stem}.metadata.json")),
-        Compression::Gzip => (format!("{stem}.bson.gz"), format!("{stem}.metadata.json.gz")),
-    }
-}
-
-/// Escapes the name of a collection for a file name.
-///
-/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut if it is too long. mongorestore recognises a name that
-/// was cut only by its length, and takes the full name from the metadata.
-fn escape(collection: &str) -> String {
-    let mut escaped = String::new();
-    for byte in collection.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
-            b' ' => escaped.push('+'),
-            byte => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    if escaped.len() <= MAX_NAME_BYTES {
-        return escaped;
-    }
-    format!("{}%24{}", &escaped[..CUT], &sha256(collection.as_bytes())[..DIGEST])
-}
-
 /// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
-pub fn leftovers(disk: &dyn Disk, directory: &Path) -> Vec<PathBuf> {
+pub fn leftovers(disk: &dyn Disk, directory: &Path) -> Vec<Leftover> {
     let Ok(entries) = disk.entries(directory) else { return Vec::new() };
-    entries.into_iter().map(|entry| directory.join(entry.name)).filter(|path| was_cut_off(disk, path)).collect()
+    entries.into_iter().filter_map(|entry| leftover(disk, directory.join(entry.name))).collect()
 }
 
-/// Whether a run has a journal but no manifest of a complete archive, and no process is writing to it.
-fn was_cut_off(disk: &dyn Disk, run: &Path) -> bool {
-    let Ok(journal) = disk.open(&run.join(JOURNAL)) else { return false };
-    !journal.is_locked() && !matches!(manifest(disk, run), Ok(Some(Manifest { complete: true, .. })))
+/// The archive of a run that was cut off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leftover {
+    Archive(PathBuf),
+    /// Nothing is in it: the run was ended before it archived or deleted anything.
+    Empty(PathBuf),
+}
+
+/// Returns an archive if it has no manifest of a complete one, and no process is writing to it.
+fn leftover(disk: &dyn Disk, run: PathBuf) -> Option<Leftover> {
+    match disk.open(&run.join(JOURNAL)) {
+        Ok(journal) if journal.is_locked() => return None,
+        Ok(_) => {}
+        Err(_) if !is_run_name(&run) => return None,
+        Err(_) if disk.entries(&run).ok()?.is_empty() => return Some(Leftover::Empty(run)),
+        Err(_) => {}
+    }
+    let is_complete = matches!(manifest(disk, &run), Ok(Some(Manifest { complete: true, .. })));
+    (!is_complete).then_some(Leftover::Archive(run))
 }
 
 /// Reads the manifest of a run; `None` if it has none.
 ///
-/// Errors: the manifest cannot be read.
+/// Errors: the manifest cannot be read, or is damaged.
 pub fn manifest(disk: &dyn Disk, run: &Path) -> io::Result<Option<Manifest>> {
     match disk.open(&run.join(MANIFEST)) {
-        Ok(file) => Ok(Some(serde_json::from_slice(&whole(file.as_ref())?)?)),
+        Ok(file) => {
+            let json =
+                Seal::INDENTED.open(&whole(file.as_ref())?).ok_or_else(|| io::Error::other(format!("it is damaged{WITHOUT}")))?;
+            Ok(Some(serde_json::from_slice(&json)?))
+        }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),
     }
 }
 
-/// Reads a whole file.
-pub(super) fn whole(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(file.length()?).map_err(io::Error::other)?];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
+/// The files in the directory of a run, by their paths relative to it.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Files that hold documents by their names.
+    pub data: Vec<String>,
+    /// Files that belong to no archive.
+    pub strays: Vec<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_mongodump() {
-        for (collection, escaped) in [
-            ("a.b-c_d~1", "a.b-c_d~1"),
-            ("a b/c\\d", "a+b%2Fc%5Cd"),
-            ("../../etc", "..%2F..%2Fetc"),
-            ("100%é\n+*", "100%25%C3%A9%0A%2B%2A"),
-            (&"x".repeat(238), &"x".repeat(238)),
-        ] {
-            assert_eq!(escape(collection), escaped);
+/// Lists the files in the directory of a run.
+pub(super) fn contents(disk: &dyn Disk, run: &Path) -> io::Result<Contents> {
+    let mut contents = Contents::default();
+    for Entry { name: database, is_directory } in disk.entries(run)? {
+        if !is_directory {
+            if ![JOURNAL, MANIFEST, NEW_MANIFEST].contains(&database.as_str()) {
+                contents.strays.push(database);
+            }
+            continue;
         }
-        let long = [escape(&"é".repeat(100)), escape(&format!("{}x", "é".repeat(99)))];
-        assert!(long.iter().all(|name| name.len() == 238 && name.contains("%24")) && long[0] != long[1]);
+        for Entry { name, is_directory } in disk.entries(&run.join(&database))? {
+            let file = format!("{database}/{name}");
+            match stem(&name) {
+                Some(_) if !is_directory => contents.data.push(file),
+                // Metadata holds no documents. That of a file which was not begun is left by a run that was killed.
+                _ if !is_directory && METADATA.iter().any(|end| name.ends_with(end)) => {}
+                _ => contents.strays.push(file),
+            }
+        }
     }
+    Ok(contents)
+}
 
-    #[test]
-    fn runs_are_named_by_their_beginning() {
-        let name = run_name(DateTime::from_millis(1_769_824_800_123), "1a2b3c4d-0000-4000-8000-000000000000");
-        assert_eq!(name, "20260131T020000Z-1a2b3c4d");
+/// Returns the namespace of a file from its name, or if the name was cut, from its metadata.
+pub(super) fn namespace_of(disk: &dyn Disk, run: &Path, file: &str) -> Option<(Namespace, Compression)> {
+    let (database, name) = file.split_once('/')?;
+    let (stem, compression) = stem(name)?;
+    let of_metadata = || {
+        let [plain, zipped] = METADATA.map(|end| run.join(database).join(format!("{stem}{end}")));
+        let bytes = match compression {
+            Compression::Zstd => whole(disk.open(&plain).ok()?.as_ref()).ok()?,
+            Compression::Gzip => frame::first(&whole(disk.open(&zipped).ok()?.as_ref()).ok()?, compression)?.1,
+        };
+        let metadata: Metadata = serde_json::from_slice(&bytes).ok()?;
+        is_stem_of(stem, &metadata.collection_name).then_some(metadata.collection_name)
+    };
+    let collection = collection_of(stem).or_else(of_metadata)?;
+    Some((Namespace { database: database.to_owned(), collection }, compression))
+}
+
+/// The part of a metadata file that is read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    collection_name: String,
+}
+
+/// The remedy if the journal or the manifest is damaged.
+pub(super) const WITHOUT: &str = " (if it is moved out of the directory, the other files are read without it)";
+
+/// Maximum size of a file that is read as a whole: the manifest of some 400,000 collections.
+const MAX_WHOLE: u64 = 256 * 1024 * 1024;
+
+/// Reads a whole file.
+///
+/// Errors: it cannot be read, or is far too long.
+pub(super) fn whole(file: &dyn ReadFile) -> io::Result<Vec<u8>> {
+    let length = file.length()?;
+    if length > MAX_WHOLE {
+        return Err(io::Error::other(format!("it has {length} bytes; expected at most {MAX_WHOLE}")));
     }
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
 }

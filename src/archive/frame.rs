@@ -3,7 +3,8 @@
 
 use std::io::{self, Read, Write};
 
-use bson::RawDocumentBuf;
+use bson::raw::RawBsonRef;
+use bson::{RawDocument, RawDocumentBuf};
 use flate2::Compression as Level;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
@@ -14,9 +15,12 @@ use crate::policy::Compression;
 /// The fastest level: archives are rarely read, and a sweep waits for their compression.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Maximum decompressed size of a segment in bytes. A writer stays below it: a segment is one document of at most 16 MB, or
-/// several smaller ones.
-const MAX_SEGMENT: usize = 64 * 1024 * 1024;
+/// Maximum size of a segment in bytes, compressed or not. A writer stays below it: a segment is one document of at most 16 MB, or several
+/// smaller ones.
+pub const MAX_SEGMENT: usize = 32 * 1024 * 1024;
+
+/// Maximum nesting of a document: no server can be told to take more (MongoDB's `maxBSONDepth`, 200 unless set).
+const MAX_LEVELS: usize = 250;
 
 /// Compresses one segment, with the checksum of the format.
 ///
@@ -44,8 +48,9 @@ pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)>
             let length = zstd_safe::find_frame_compressed_size(bytes).ok()?;
             let frame = bytes.get(..length)?;
             let size = usize::try_from(zstd_safe::get_frame_content_size(frame).ok()??).ok()?;
-            let content = zstd::bulk::decompress(frame, size.min(MAX_SEGMENT)).ok()?;
-            Some((length, content))
+            // The content size is what the frame says; a frame with more content fails.
+            let content = if size <= MAX_SEGMENT { zstd::bulk::decompress(frame, size).ok()? } else { return None };
+            (content.len() == size).then_some((length, content))
         }
         Compression::Gzip => {
             let mut decoder = GzDecoder::new(bytes);
@@ -57,9 +62,25 @@ pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)>
     }
 }
 
+/// Whether these bytes are the beginning of a segment that was not written to its end.
+pub fn is_begun(bytes: &[u8], compression: Compression) -> bool {
+    fn is_cut_off(decoder: io::Result<impl Read>) -> bool {
+        let content = decoder.and_then(|decoder| io::copy(&mut decoder.take(MAX_SEGMENT as u64), &mut io::sink()));
+        content.is_err_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
+    }
+    match compression {
+        Compression::Zstd => is_cut_off(zstd::stream::read::Decoder::with_buffer(bytes).and_then(|mut decoder| {
+            // Memory for a window that is as large as a segment.
+            decoder.window_log_max(MAX_SEGMENT.ilog2())?;
+            Ok(decoder)
+        })),
+        Compression::Gzip => is_cut_off(Ok(GzDecoder::new(bytes))),
+    }
+}
+
 /// Splits the content of a segment into its documents.
 ///
-/// Errors: an impossible length, or a document that is not valid BSON.
+/// Errors: an impossible length, or a document that is not valid BSON or nested deeper than a server takes it.
 pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
     let mut documents = Vec::new();
     while !content.is_empty() {
@@ -68,15 +89,45 @@ pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
         let number = documents.len() + 1;
         let Some(length) = length else { return Err(format!("document {number} has an impossible length")) };
         let (document, rest) = content.split_at(length);
-        let document =
-            RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| format!("document {number} is not valid BSON"))?;
-        if document.iter().any(|element| element.is_err()) {
-            return Err(format!("document {number} is not valid BSON"));
-        }
+        let document = RawDocumentBuf::from_bytes(document.to_vec());
+        let document = document.map_err(|_| format!("document {number} is not valid BSON"))?;
+        check(&document).map_err(|why| format!("document {number} {why}"))?;
         documents.push(document);
         content = rest;
     }
     Ok(documents)
+}
+
+/// Checks every value of a document, without recursion: a forged document may have any number of levels.
+fn check(document: &RawDocument) -> Result<(), &'static str> {
+    // A sweep archives code whatever its scope holds.
+    let mut open = vec![(document.iter(), false)];
+    while let Some((values, is_scope)) = open.last_mut() {
+        let is_scope = *is_scope;
+        let (inner, is_scope) = match values.next() {
+            None => {
+                open.pop();
+                continue;
+            }
+            Some(Err(_)) if is_scope => {
+                open.pop();
+                continue;
+            }
+            Some(Err(_)) => return Err("is not valid BSON"),
+            Some(Ok((_, RawBsonRef::Document(inner)))) => (inner, is_scope),
+            // An array has the bytes of a document.
+            Some(Ok((_, RawBsonRef::Array(inner)))) => {
+                (RawDocument::from_bytes(inner.as_bytes()).map_err(|_| "is not valid BSON")?, is_scope)
+            }
+            Some(Ok((_, RawBsonRef::JavaScriptCodeWithScope(code)))) => (code.scope, true),
+            Some(Ok(_)) => continue,
+        };
+        if open.len() == MAX_LEVELS {
+            return Err("has more levels than a server takes");
+        }
+        open.push((inner.iter(), is_scope));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -97,6 +148,10 @@ mod tests {
             assert_eq!(documents(&content).unwrap().len(), 9);
             for cut in 0..one.len() {
                 assert_eq!(first(&one[..cut], compression), None, "{compression:?} cut at {cut}");
+                assert!(cut == 0 || is_begun(&one[..cut], compression), "{compression:?} cut at {cut}");
+            }
+            for whole_or_other in [&one[..], b"no segment", &[0; 100]] {
+                assert!(!is_begun(whole_or_other, compression), "{compression:?} {whole_or_other:?}");
             }
             for at in one.len() - 6..one.len() - 4 {
                 let mut flipped = one.clone();
@@ -104,6 +159,50 @@ mod tests {
                 assert_eq!(first(&flipped, compression), None, "{compression:?} flipped at {at}");
             }
         }
+    }
+
+    /// Returns a document with so many levels, inside of each other in turn as documents, arrays and scopes of code.
+    fn nested(levels: usize) -> Vec<u8> {
+        let mut document = vec![5, 0, 0, 0, 0];
+        for level in 1..levels {
+            let (kind, value) = match level % 3 {
+                0 => (3, document),
+                1 => (4, document),
+                _ => {
+                    let length = i32::try_from(4 + 5 + document.len()).unwrap();
+                    (15, [&length.to_le_bytes()[..], &[1, 0, 0, 0, 0], &document].concat())
+                }
+            };
+            let length = i32::try_from(4 + 3 + value.len() + 1).unwrap();
+            document = [&length.to_le_bytes()[..], &[kind, b'0', 0], &value, &[0]].concat();
+        }
+        document
+    }
+
+    #[test]
+    fn documents_deeper_than_a_server_takes_are_refused_without_recursion() {
+        assert_eq!(documents(&nested(MAX_LEVELS)).unwrap().len(), 1);
+        for levels in [MAX_LEVELS + 1, 5000] {
+            let why = documents(&nested(levels)).unwrap_err();
+            assert_eq!(why, "document 1 has more levels than a server takes");
+        }
+    }
+
+    #[test]
+    fn segments_with_more_content_than_they_say_or_than_any_has_are_refused() {
+        let large = vec![0; MAX_SEGMENT + 1];
+        for compression in [Compression::Zstd, Compression::Gzip] {
+            assert_eq!(first(&compress(&large, compression).unwrap(), compression), None, "{compression:?}");
+            assert!(first(&compress(&large[1..], compression).unwrap(), compression).is_some(), "{compression:?}");
+        }
+        let mut frame = compress(&[7; 1000], Compression::Zstd).unwrap();
+        // Magic number, descriptor, and two bytes of the content size less 256.
+        assert_eq!(frame[5..7], (1000_u16 - 256).to_le_bytes());
+        frame[5..7].copy_from_slice(&0_u16.to_le_bytes());
+        assert_eq!(first(&frame, Compression::Zstd), None);
+        // 2^60 bytes.
+        let endless = [&frame[..4], &[0xe4], &(1_u64 << 60).to_le_bytes(), &frame[7..]].concat();
+        assert_eq!(first(&endless, Compression::Zstd), None);
     }
 
     #[test]

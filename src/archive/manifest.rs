@@ -1,12 +1,13 @@
-//! Records of an archive: the journal, with one line for each step, and the manifest, written at the end of the run.
+//! Records of an archive: the journal, with one line for each step, and the manifest, written at the end of the run. Both have checksums of
+//! their own.
 
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
 
-/// Version of the format, to be increased when older versions of the program cannot read newer archives.
-pub const FORMAT: u32 = 1;
+/// Version of the format. A program reads only its own.
+pub const FORMAT: u32 = 2;
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,12 +22,14 @@ pub enum Line {
 }
 
 /// A file with the documents of one collection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileRecord {
     /// Path relative to the directory of the run, like `metadata`.
     pub file: String,
     pub metadata: String,
+    /// Checksum of the metadata file.
+    pub metadata_sha256: String,
     pub database: String,
     pub collection: String,
     /// `zstd` or `gzip`.
@@ -69,7 +72,7 @@ pub struct Manifest {
     pub format: u32,
     pub run_id: String,
     pub started_at: String,
-    /// False if a file has bytes after its last segment.
+    /// False if a file has bytes after its last segment, or was begun and has none.
     pub complete: bool,
     pub files: Vec<FileTotals>,
     pub rules: Vec<RuleTotals>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 
-use super::disk::simulated::{Fate, SimulatedDisk};
+use super::disk::simulated::{Fate, Fault, SimulatedDisk};
 use super::reader;
 use super::writer::Archive;
 use crate::policy::namespace::Namespace;
@@ -15,18 +15,18 @@ use crate::policy::{ArchiveTo, Compression};
 const DIRECTORY: &str = "/backups";
 
 /// The documents of each namespace.
-type Documents = BTreeMap<String, BTreeSet<Vec<u8>>>;
+pub(super) type Documents = BTreeMap<String, BTreeSet<Vec<u8>>>;
 
 /// A run that archives, and what it may delete from each point on.
-struct Run {
-    disk: SimulatedDisk,
-    archive: Archive,
+pub(super) struct Run {
+    pub disk: SimulatedDisk,
+    pub archive: Archive,
     /// The changes of the disk when documents were found to be safe, and all that were safe then.
     safe: Vec<(usize, Documents)>,
 }
 
 impl Run {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let disk = SimulatedDisk::with_directory(Path::new(DIRECTORY));
         let started_at = DateTime::from_millis(1_769_824_800_000);
         let archive = Archive::on(Arc::new(disk.clone()), Path::new(DIRECTORY), "1a2b3c4d-0000", started_at);
@@ -53,7 +53,7 @@ impl Run {
     }
 
     /// Archives documents of several collections, and ends. Goes on after a failure, as other rules do.
-    fn ended(mut self) -> Self {
+    pub(super) fn ended(mut self) -> Self {
         for (names, compression, ids) in [
             (("a", "c"), Compression::Zstd, 0..3),
             (("a", "c"), Compression::Zstd, 3..5),
@@ -70,22 +70,40 @@ impl Run {
     }
 
     /// Returns what was safe when the disk had so many changes.
-    fn safe_at(&self, point: usize) -> &Documents {
+    pub(super) fn safe_at(&self, point: usize) -> &Documents {
         &self.safe.iter().rev().find(|(changes, _)| *changes <= point).unwrap().1
     }
 }
 
+/// What a restore would insert from an archive, and what it would say.
+#[derive(Debug, PartialEq)]
+pub(super) struct Read {
+    pub documents: Documents,
+    pub left: Vec<String>,
+    /// Whether the exit code would not be 0.
+    pub is_damaged: bool,
+}
+
 /// Reads everything that a restore would insert.
-fn restored(disk: &SimulatedDisk, run: &Path) -> Result<Documents, String> {
-    let mut documents = Documents::new();
-    for file in reader::open(Arc::new(disk.clone()), run)?.files {
+pub(super) fn read(disk: &SimulatedDisk, run: &Path) -> Result<Read, String> {
+    let stored = reader::open(Arc::new(disk.clone()), run)?;
+    let mut read = Read { documents: Documents::new(), left: stored.losses, is_damaged: !stored.strays.is_empty() };
+    read.left.extend(stored.strays.iter().map(|file| format!("stray {file}")));
+    for file in stored.files {
         let verified = file.verify()?;
-        let of_namespace = documents.entry(verified.namespace.to_string()).or_default();
+        let namespace = verified.namespace.to_string();
+        for (number, what) in [(verified.unlisted, "unlisted"), (verified.cut, "cut"), (verified.missing, "missing")] {
+            if number > 0 {
+                read.left.push(format!("{namespace}: {number} {what}"));
+            }
+        }
+        read.is_damaged |= verified.is_damaged || verified.missing > 0;
+        let of_namespace = read.documents.entry(namespace).or_default();
         for place in &verified.segments {
             of_namespace.extend(verified.read(place)?.into_iter().map(RawDocumentBuf::into_bytes));
         }
     }
-    Ok(documents)
+    Ok(read)
 }
 
 /// Asserts that everything that was safe at a point is restored from a disk.
@@ -94,16 +112,59 @@ fn assert_restored(run: &Run, point: usize, disk: &SimulatedDisk, what: &str) {
     if safe.is_empty() {
         return;
     }
-    let found = restored(disk, run.archive.path()).unwrap_or_else(|why| panic!("{what}: {why}"));
+    let read = read(disk, run.archive.path()).unwrap_or_else(|why| panic!("{what}: {why}"));
+    let found = read.documents;
     for (namespace, documents) in safe {
         let found = found.get(namespace).unwrap_or_else(|| panic!("{what}: nothing of {namespace}"));
+        let is_recorded = !read.left.iter().any(|left| left.ends_with(&format!("it is of {namespace}")));
+        assert!(is_recorded, "{what}: {:?}", read.left);
         assert!(documents.is_subset(found), "{what}: {namespace}: {} of {}", found.len(), documents.len());
     }
 }
 
 #[test]
+fn whenever_the_power_is_lost_what_was_deleted_is_restored() {
+    let run = Run::new().ended();
+    assert_eq!(run.safe.len(), 7);
+    for point in 0..=run.disk.recorded() {
+        for of_journal in Fate::ALL {
+            for of_others in Fate::ALL {
+                let fate = |path: &Path| if path.ends_with("journal.jsonl") { of_journal } else { of_others };
+                let disk = run.disk.after_power_loss(point, fate);
+                assert_restored(&run, point, &disk, &format!("{point} {of_journal:?} {of_others:?}"));
+            }
+        }
+        for seed in 0..25 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let disk = run.disk.after_power_loss(point, |_| Fate::ALL[random.usize(..Fate::ALL.len())]);
+            assert_restored(&run, point, &disk, &format!("{point} seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn whatever_the_disk_fails_at_what_was_deleted_is_restored() {
+    let operations = {
+        let run = Run::new().ended();
+        run.disk.operations()
+    };
+    for fault in [Fault::Nothing, Fault::Half, Fault::Done] {
+        for at in 0..operations {
+            let run = Run::new();
+            run.disk.fail(at, fault);
+            let run = run.ended();
+            for fate in Fate::ALL {
+                let point = run.disk.recorded();
+                let disk = run.disk.after_power_loss(point, |_| fate);
+                assert_restored(&run, point, &disk, &format!("{fault:?} at {at}, {fate:?}"));
+            }
+        }
+    }
+}
+
+#[test]
 fn wherever_the_disk_is_full_what_was_deleted_is_restored() {
-    for room in (0..4000).step_by(7) {
+    for room in (0..5000).step_by(31) {
         let run = Run::new();
         run.disk.set_room(Some(room));
         let run = run.ended();

@@ -1,128 +1,167 @@
-//! Reads an archive after verifying all of it. All functions block.
+//! Reads the records of an archive, and compares them with each other and with the files that are there. All functions block.
+//!
+//! A complete archive is exactly what its manifest says, or it is refused. The archive of a run that was cut off has a journal, whose end may be
+//! missing; what that end said is taken from the files with the documents, whose segments have checksums of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use bson::RawDocumentBuf;
-use sha2::{Digest, Sha256};
+use super::directory::{self, Contents, JOURNAL, MANIFEST};
+use super::disk::Disk;
+use super::journal::{self, Recorded};
+use super::manifest::{FileRecord, FileTotals, Manifest};
+use super::names::is_run_name;
+use super::stored_file::StoredFile;
+use crate::policy::namespace::why_never_swept;
+use crate::text::plural;
 
-use super::directory::{self, JOURNAL, MANIFEST};
-use super::disk::{Disk, ReadFile};
-use super::frame;
-use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Segment};
-use crate::policy::Compression;
-use crate::policy::namespace::{Namespace, why_never_swept};
-use crate::text::{self, plural};
-
-/// Maximum number of bytes read at a time; no segment is longer.
-const MAX_READ: u64 = 64 * 1024 * 1024;
+pub use super::stored_file::Verified;
 
 /// An archive as its journal and manifest describe it.
 pub struct Stored {
-    pub run_id: String,
-    pub started_at: String,
+    /// `None` if the journal was lost.
+    pub run_id: Option<String>,
     /// Whether the run that wrote the archive has ended.
     pub complete: bool,
+    /// Sorted by namespace.
     pub files: Vec<StoredFile>,
+    /// What the records have lost, and what was taken instead, in words.
+    pub losses: Vec<String>,
+    /// Files that belong to no archive, by their paths in it.
+    pub strays: Vec<String>,
 }
 
-/// A file of an archive that is not verified yet.
-pub struct StoredFile {
-    pub namespace: Namespace,
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
-    compression: Compression,
-    /// Segments that the journal lists.
-    journal: Vec<Segment>,
-    /// Totals from the manifest of a complete archive.
-    totals: Option<FileTotals>,
-}
-
-/// A file whose segments were all verified.
-pub struct Verified {
-    pub namespace: Namespace,
-    pub documents: u64,
-    /// Bytes at the end that are missing or do not form a whole segment; 0 for a complete archive.
-    pub cut: u64,
-    /// Documents that the journal lists but that are missing at the end of the file. They may have been deleted from the
-    /// collection.
-    pub missing: u64,
-    pub segments: Vec<SegmentPlace>,
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
-    compression: Compression,
-}
-
-/// Position and checksum of a segment.
-#[derive(Debug)]
-pub struct SegmentPlace {
-    offset: u64,
-    length: u64,
-    sha256: String,
-}
-
-/// Reads the journal and the manifest of an archive.
+/// Reads the journal and the manifest of an archive, and lists its files.
 ///
-/// Errors: the directory is not an archive, or the archive is damaged.
+/// Errors: the directory is not an archive, or the archive is damaged in a way that no crash explains.
 pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
-    let text = |file: Box<dyn ReadFile>| String::from_utf8(directory::whole(file.as_ref())?).map_err(io::Error::other);
-    let journal = match disk.open(&path.join(JOURNAL)).and_then(text) {
-        Ok(journal) => journal,
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(not_a_run(disk.as_ref(), path)),
-        Err(cause) => return Err(format!("`{}`: {cause}", JOURNAL)),
+    let journal = match disk.open(&path.join(JOURNAL)) {
+        Ok(file) => Some(journal::read(file.as_ref())?),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+        Err(cause) => return Err(format!("`{JOURNAL}`: {cause}")),
     };
-    let manifest = directory::manifest(disk.as_ref(), path).map_err(|cause| format!("`{}`: {cause}", MANIFEST))?;
+    let manifest = directory::manifest(disk.as_ref(), path).map_err(|cause| format!("`{MANIFEST}`: {cause}"))?;
     let manifest = manifest.filter(|manifest| manifest.complete);
+    let contents = directory::contents(disk.as_ref(), path).map_err(|cause| format!("listing its files: {cause}"))?;
+    if journal.is_none() && manifest.is_none() && contents.data.is_empty() {
+        let is_empty = contents.strays.is_empty() && is_run_name(path);
+        return if is_empty { Ok(empty()) } else { Err(not_a_run(disk.as_ref(), path)) };
+    }
+    let mut losses = Vec::new();
+    match &journal {
+        None => losses.push(format!("`{JOURNAL}` is missing; what it said was taken from the other files")),
+        Some(Recorded { is_whole: false, .. }) => {
+            losses
+                .push(format!("`{JOURNAL}` is cut off or damaged at its end; what it said there was taken from the other files"));
+        }
+        _ => {}
+    }
     let complete = manifest.is_some();
-    // Only the last line can be unfinished.
-    let whole = journal.rfind('\n').map_or("", |end| &journal[..=end]);
-    let mut lines = whole.lines().enumerate().map(|(index, line)| {
-        serde_json::from_str::<Line>(line).map_err(|_| format!("`{}`: line {} is damaged", JOURNAL, index + 1))
-    });
-    let (run_id, started_at) = match lines.next().transpose()? {
-        Some(Line::Run { format, run_id, started_at }) if format <= FORMAT => (run_id, started_at),
-        Some(Line::Run { format, .. }) => return Err(format!("it has the format {format}; this version reads up to {FORMAT}")),
-        _ => return Err(format!("`{}` does not begin like a journal", JOURNAL)),
+    let is_listed = complete && journal.is_some();
+    let run_id = match (&journal, &manifest) {
+        (Some(Recorded { run: Some((id, _)), .. }), _) => Some(id.clone()),
+        (_, manifest) => manifest.as_ref().map(|manifest| manifest.run_id.clone()),
     };
-    let mut files: Vec<(FileRecord, Vec<Segment>)> = Vec::new();
-    for line in lines {
-        match line? {
-            Line::File(record) => files.push((record, Vec::new())),
-            Line::Segment(segment) => match files.iter_mut().find(|(record, _)| record.file == segment.file) {
-                Some((_, segments)) => segments.push(segment),
-                None => return Err(format!("`{}`: a segment of `{}`, which was not begun", JOURNAL, segment.file)),
-            },
-            Line::Run { .. } => return Err(format!("`{}` begins twice", JOURNAL)),
+    if let (Some(journal), Some(manifest)) = (&journal, &manifest) {
+        compare(journal, manifest)?;
+    }
+    let totals = manifest.map(|manifest| manifest.files).unwrap_or_default();
+    let mut totals: BTreeMap<String, FileTotals> =
+        totals.into_iter().map(|totals| (totals.record.file.clone(), totals)).collect();
+    let records = match journal {
+        Some(journal) => journal.files,
+        None => totals.values().map(|totals| (totals.record.clone(), Vec::new())).collect(),
+    };
+    let mut files = Vec::new();
+    for (record, segments) in records {
+        let mut file = of_record(&disk, path, &record)?;
+        file.journal = segments;
+        file.is_listed = is_listed;
+        file.totals = totals.remove(&record.file);
+        files.push(file);
+    }
+    let strays = take_others(&disk, path, contents, complete, &mut files, &mut losses)?;
+    files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+    Ok(Stored { run_id, complete, files, losses, strays })
+}
+
+/// Returns the archive of a run that was ended before it archived anything.
+fn empty() -> Stored {
+    let why = "nothing is in it: the run was ended before it archived or deleted a document; the directory can be removed";
+    Stored { run_id: None, complete: false, files: Vec::new(), losses: vec![why.to_owned()], strays: Vec::new() }
+}
+
+/// Compares the journal of a complete archive with its manifest.
+///
+/// Errors: they differ.
+fn compare(journal: &Recorded, manifest: &Manifest) -> Result<(), String> {
+    if !journal.is_whole {
+        return Err(format!("`{JOURNAL}` is damaged, although the run has ended"));
+    }
+    if journal.run.as_ref() != Some(&(manifest.run_id.clone(), manifest.started_at.clone())) {
+        return Err(format!("`{JOURNAL}` and `{MANIFEST}` are of different runs"));
+    }
+    let of_journal: BTreeSet<&FileRecord> = journal.files.iter().map(|(record, _)| record).collect();
+    let of_manifest: BTreeSet<&FileRecord> = manifest.files.iter().map(|totals| &totals.record).collect();
+    match of_journal.symmetric_difference(&of_manifest).next() {
+        Some(record) => Err(format!("`{JOURNAL}` and `{MANIFEST}` differ about `{}`", record.file)),
+        None => Ok(()),
+    }
+}
+
+/// Returns the file that a record describes.
+///
+/// Errors: it is not one that a run writes.
+fn of_record(disk: &Arc<dyn Disk>, run: &Path, record: &FileRecord) -> Result<StoredFile, String> {
+    let is_inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    // Collections that are never swept are never archived: a record that names one was forged to write to the server's own collections.
+    let swept = why_never_swept(&record.database, &record.collection).is_none();
+    match record.compression() {
+        Some(compression) if swept && is_inside(&record.file) && is_inside(&record.metadata) => Ok(StoredFile {
+            namespace: record.namespace(),
+            disk: disk.clone(),
+            path: run.join(&record.file),
+            compression,
+            metadata: Some((run.join(&record.metadata), record.metadata_sha256.clone())),
+            journal: Vec::new(),
+            is_listed: false,
+            totals: None,
+        }),
+        _ => Err(format!("the entry of `{}` is invalid", record.file)),
+    }
+}
+
+/// Takes the files that no record names, if the run was cut off and their names tell their namespaces. Returns the others.
+fn take_others(
+    disk: &Arc<dyn Disk>,
+    run: &Path,
+    contents: Contents,
+    complete: bool,
+    files: &mut Vec<StoredFile>,
+    losses: &mut Vec<String>,
+) -> Result<Vec<String>, String> {
+    let mut strays = contents.strays;
+    let known: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+    for file in contents.data.into_iter().filter(|file| !known.contains(&run.join(file))) {
+        let path = run.join(&file);
+        let length = disk.open(&path).and_then(|opened| opened.length());
+        // A file is created before the journal names it.
+        if length.map_err(|cause| format!("`{file}`: {cause}"))? == 0 {
+            continue;
+        }
+        let named = directory::namespace_of(disk.as_ref(), run, &file).filter(|_| !complete);
+        match named.filter(|(namespace, _)| why_never_swept(&namespace.database, &namespace.collection).is_none()) {
+            Some((namespace, compression)) => {
+                losses.push(format!("`{file}` is in no record; its name says that it is of {namespace}"));
+                let (disk, metadata, journal) = (disk.clone(), None, Vec::new());
+                files.push(StoredFile { namespace, disk, path, compression, metadata, journal, is_listed: false, totals: None });
+            }
+            None => strays.push(file),
         }
     }
-    let mut totals: BTreeMap<String, FileTotals> = manifest
-        .map(|manifest| manifest.files.into_iter().map(|totals| (totals.record.file.clone(), totals)).collect())
-        .unwrap_or_default();
-    let files: Result<Vec<StoredFile>, String> = files
-        .into_iter()
-        .map(|(record, journal)| {
-            let totals = totals.remove(&record.file);
-            let inside = Path::new(&record.file).components().all(|part| matches!(part, Component::Normal(_)));
-            // Collections that are never swept are never archived: a journal that names one was forged to write to the server's
-            // own collections.
-            let swept = why_never_swept(&record.database, &record.collection).is_none();
-            match record.compression() {
-                Some(compression) if inside && swept && (totals.is_some() || !complete) => {
-                    let path = path.join(&record.file);
-                    Ok(StoredFile { namespace: record.namespace(), disk: disk.clone(), path, compression, journal, totals })
-                }
-                _ => Err(format!("`{}`: the entry of `{}` is invalid", JOURNAL, record.file)),
-            }
-        })
-        .collect();
-    let mut files = files?;
-    files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
-    match totals.keys().next() {
-        Some(file) => Err(format!("`{}` does not have `{file}`, which `{}` has", JOURNAL, MANIFEST)),
-        None => Ok(Stored { run_id, started_at, complete, files }),
-    }
+    Ok(strays)
 }
 
 fn not_a_run(disk: &dyn Disk, path: &Path) -> String {
@@ -133,146 +172,6 @@ fn not_a_run(disk: &dyn Disk, path: &Path) -> String {
             let runs = plural(runs.len() as u64, "run");
             format!("it holds the archives of {runs}; expected the directory of one, such as `{}`", last.display())
         }
-        None => format!("no `{}` in it; expected the directory of one run, as the report names it", JOURNAL),
-    }
-}
-
-impl StoredFile {
-    /// Reads the whole file and compares it with the journal and the manifest.
-    ///
-    /// Errors: the file is damaged, or it is too short although its archive is complete.
-    pub fn verify(self) -> Result<Verified, String> {
-        let shown = self.path.display().to_string();
-        let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
-        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        let length = file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
-        let Self { namespace, disk, path, compression, journal, totals } = self;
-        let mut whole = Sha256::new();
-        let mut verified =
-            Verified { namespace, documents: 0, cut: 0, missing: 0, segments: Vec::new(), disk, path, compression };
-        let mut end = 0;
-        for (index, segment) in journal.iter().enumerate() {
-            if segment.offset != end {
-                return Err(damaged("its segments do not follow each other"));
-            }
-            end += segment.length;
-            if end > length {
-                if totals.is_some() {
-                    return Err(damaged(&format!("it has {length} bytes, and more were written")));
-                }
-                // The disk has lost the end of the file. Only whole segments can be read.
-                verified.cut = journal.iter().map(|segment| segment.length).sum::<u64>() - segment.offset;
-                verified.missing = journal[index..].iter().map(|segment| segment.documents).sum();
-                return Ok(verified);
-            }
-            let place = SegmentPlace { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
-            let (bytes, documents) = verified.read_bytes(file.as_ref(), &place).map_err(|why| damaged(&why))?;
-            if documents.len() as u64 != segment.documents {
-                return Err(damaged(&format!("the segment at {} has {} documents", segment.offset, documents.len())));
-            }
-            whole.update(&bytes);
-            verified.documents += segment.documents;
-            verified.segments.push(place);
-        }
-        let Some(totals) = totals else {
-            verified.take_rest(file.as_ref(), end, length, MAX_READ).map_err(|cause| format!("`{shown}`: {cause}"))?;
-            verified.cut = length - verified.segments.last().map_or(0, |place| place.offset + place.length);
-            return Ok(verified);
-        };
-        if length != totals.compressed_bytes || end != length {
-            return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
-        }
-        if verified.documents != totals.documents || text::hex(&whole.finalize()) != totals.sha256 {
-            return Err(damaged(&format!("it does not match `{}`", MANIFEST)));
-        }
-        Ok(verified)
-    }
-}
-
-impl Verified {
-    /// Adds the whole segments after the last one in the journal. There may be many, because the journal is not synced with each
-    /// segment and a crash of the machine loses its last lines. Bytes from `end` on are not read, because a run may be writing
-    /// there.
-    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {
-        loop {
-            let begin = offset;
-            let mut bytes = vec![0; usize::try_from(at_once.min(end - begin)).map_err(io::Error::other)?];
-            file.read_at(&mut bytes, begin)?;
-            let mut bytes = bytes.as_slice();
-            while let Some((length, content)) = frame::first(bytes, self.compression) {
-                let Ok(documents) = frame::documents(&content) else { return Ok(()) };
-                let (segment, after) = bytes.split_at(length);
-                let place = SegmentPlace { offset, length: length as u64, sha256: text::sha256(segment) };
-                self.segments.push(place);
-                self.documents += documents.len() as u64;
-                offset += length as u64;
-                bytes = after;
-            }
-            if offset == begin {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Returns the documents of one segment, in the order in which they were written.
-    ///
-    /// Errors: the segment has changed since it was verified.
-    pub fn read(&self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
-        let shown = self.path.display();
-        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        self.read_bytes(file.as_ref(), place)
-            .map(|(_, documents)| documents)
-            .map_err(|why| format!("`{shown}` is damaged: {why}"))
-    }
-
-    fn read_bytes(&self, file: &dyn ReadFile, place: &SegmentPlace) -> Result<(Vec<u8>, Vec<RawDocumentBuf>), String> {
-        let at = place.offset;
-        let length = usize::try_from(place.length).ok().filter(|_| place.length <= MAX_READ);
-        let mut bytes = vec![0; length.ok_or_else(|| format!("the segment at {at} is too long"))?];
-        file.read_at(&mut bytes, at).map_err(|cause| format!("the segment at {at}: {cause}"))?;
-        if text::sha256(&bytes) != place.sha256 {
-            return Err(format!("the segment at {at} has another checksum"));
-        }
-        let content = match frame::first(&bytes, self.compression) {
-            Some((length, content)) if length == bytes.len() => content,
-            _ => return Err(format!("the segment at {at} cannot be decompressed")),
-        };
-        let documents = frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))?;
-        Ok((bytes, documents))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-    use crate::archive::disk::RealDisk;
-
-    #[test]
-    fn segments_that_the_journal_has_lost_are_all_found_up_to_the_end_that_was_seen() {
-        for compression in [Compression::Zstd, Compression::Gzip] {
-            let mut file = tempfile::NamedTempFile::new().unwrap();
-            let mut ends = vec![0];
-            for id in 0..50 {
-                let document = RawDocumentBuf::try_from(&bson::doc! { "_id": id, "p": "x" }).unwrap();
-                let segment = frame::compress(document.as_bytes(), compression).unwrap();
-                file.write_all(&segment).unwrap();
-                ends.push(ends[ends.len() - 1] + segment.len() as u64);
-            }
-            let mut verified = Verified {
-                namespace: Namespace { database: "a".into(), collection: "c".into() },
-                documents: 0,
-                cut: 0,
-                missing: 0,
-                segments: Vec::new(),
-                disk: Arc::new(RealDisk),
-                path: file.path().to_owned(),
-                compression,
-            };
-            verified.take_rest(RealDisk.open(file.path()).unwrap().as_ref(), ends[2], ends[49] + 3, 200).unwrap();
-            assert_eq!(verified.documents, 47);
-            assert_eq!(verified.segments.iter().map(|place| place.offset).collect::<Vec<_>>(), ends[2..49]);
-        }
+        None => format!("no `{JOURNAL}` in it; expected the directory of one run, as the report names it"),
     }
 }

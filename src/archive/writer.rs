@@ -9,10 +9,13 @@ use bson::DateTime;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::directory::{self, JOURNAL, MANIFEST, NEW_MANIFEST};
+use super::directory::{JOURNAL, MANIFEST, NEW_MANIFEST};
 use super::disk::{Disk, RealDisk};
 use super::frame;
+use super::journal::Journal;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
+use super::names;
+use super::seal::Seal;
 use super::tracked::{Tracked, create_directory};
 use crate::instant::rfc3339;
 use crate::policy::namespace::Namespace;
@@ -50,7 +53,7 @@ impl Archive {
 
     /// Returns the archive of a run on a certain disk.
     pub(crate) fn on(disk: Arc<dyn Disk>, directory: &Path, run_id: &str, started_at: DateTime) -> Self {
-        let path = directory.join(directory::run_name(started_at, run_id));
+        let path = directory.join(names::run_name(started_at, run_id));
         Self { disk, path, run_id: run_id.to_owned(), started_at, begun: Mutex::new(None) }
     }
 
@@ -84,10 +87,7 @@ impl Archive {
 
     fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
         create_directory(self.disk.as_ref(), &self.path)?;
-        let file = Tracked::create(self.disk.as_ref(), self.path.join(JOURNAL))?;
-        // The lock tells other runs that this one was not cut off. Another run holds it only while it checks that.
-        file.lock()?;
-        let mut journal = Journal(file);
+        let mut journal = Journal::create(self.disk.as_ref(), self.path.join(JOURNAL))?;
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
         Ok(Arc::new(Mutex::new(journal)))
     }
@@ -113,11 +113,9 @@ impl Archive {
             files,
             rules,
         };
-        begun.journal.lock().0.sync()?;
+        begun.journal.lock().sync()?;
         let mut new = Tracked::create(self.disk.as_ref(), self.path.join(NEW_MANIFEST))?;
-        let mut text = serde_json::to_vec_pretty(&manifest)?;
-        text.push(b'\n');
-        new.append(&text)?;
+        new.append(&Seal::INDENTED.close(&serde_json::to_string_pretty(&manifest)?))?;
         new.sync()?;
         self.disk.rename(&new.path, &self.path.join(MANIFEST))?;
         self.disk.sync_directory(&self.path)?;
@@ -152,7 +150,7 @@ impl ArchiveFile {
         metadata: &str,
         journal: Arc<Mutex<Journal>>,
     ) -> io::Result<Self> {
-        let (file, metadata_file) = directory::collection_files(namespace, compression);
+        let (file, metadata_file) = names::collection_files(namespace, compression);
         let directory = run.join(&namespace.database);
         match disk.create_directory(&directory) {
             // Of another collection.
@@ -168,20 +166,21 @@ impl ArchiveFile {
         written.sync()?;
         let tracked = Tracked::create(disk, run.join(&file))?;
         tracked.sync()?;
+        // The directory of the run has the names of the journal and of the database's directory. The journal names only files that are there.
+        disk.sync_directory(&directory)?;
+        disk.sync_directory(run)?;
         let record = FileRecord {
             file,
             metadata: metadata_file,
+            metadata_sha256: text::sha256(&metadata),
             database: namespace.database.clone(),
             collection: namespace.collection.clone(),
             compression: compression.name().to_owned(),
         };
         let mut of_run = journal.lock();
         of_run.append(&Line::File(record.clone()))?;
-        of_run.0.sync()?;
+        of_run.sync()?;
         drop(of_run);
-        // The directory of the run has the names of the journal and of the database's directory.
-        disk.sync_directory(&directory)?;
-        disk.sync_directory(run)?;
         Ok(Self {
             file: tracked,
             record,
@@ -205,7 +204,7 @@ impl ArchiveFile {
         }
         self.try_append(rule, documents).map_err(|cause| {
             // A failed fsync may have lost any of the bytes, so the file is not written to again.
-            self.has_rest = self.file.cut().is_err();
+            self.has_rest = self.file.cut().and_then(|()| self.file.sync()).is_err();
             let why = format!("archiving to `{}`: {cause}", self.file.path.display());
             self.broken.insert(why).clone()
         })
@@ -246,19 +245,5 @@ impl ArchiveFile {
             compressed_bytes: self.file.length,
             sha256: text::hex(&self.sha256.clone().finalize()),
         }
-    }
-}
-
-/// The journal. It is synced after the line of a file, and not after that of a segment, which can be recovered from the segment.
-struct Journal(Tracked);
-
-impl Journal {
-    fn append(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
-        self.0.append(&text).inspect_err(|_| {
-            // The beginning of an unfinished line would damage the next one.
-            let _ = self.0.cut();
-        })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::session::Session;
-use crate::archive::directory;
+use crate::archive::directory::{self, Leftover};
 use crate::archive::disk::Disk;
 use crate::archive::manifest::RuleTotals;
 use crate::archive::writer::Archive;
@@ -26,19 +26,28 @@ pub(super) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
         to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
         let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(disk, &to.directory).iter().map(|path| {
-                format!(
-                    "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
-                     remove it when it is no longer needed",
-                    path = path.display()
-                )
-            }));
+            planned.warnings.extend(directory::leftovers(disk, &to.directory).iter().map(said));
             disk.probe(&to.directory)
         });
         tried.insert(to.directory.clone(), result.clone());
         if let Err(why) = result {
             planned.decision = Decision::Fail(format!("{why}; nothing was deleted there"));
         }
+    }
+}
+
+/// Returns the warning of an archive that an earlier run did not finish.
+fn said(leftover: &Leftover) -> String {
+    match leftover {
+        Leftover::Archive(path) => format!(
+            "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
+             remove it when it is no longer needed",
+            path = path.display()
+        ),
+        Leftover::Empty(path) => format!(
+            "the archive `{}` is empty: the run that created it was ended before it archived or deleted a document; `rmdir` removes it",
+            path.display()
+        ),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
-use tracing::warn;
+use tracing::error;
 
 use super::outputs::{SingleOutput, deliver_single};
 use super::{confirm, load};
@@ -42,7 +42,24 @@ struct Part {
     to: Namespace,
 }
 
-/// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted.
+impl Part {
+    /// Returns what the file has lost of documents that may have been deleted, in words.
+    fn lost(&self) -> Option<String> {
+        let Verified { missing, cut, is_damaged, .. } = self.file;
+        match (missing, is_damaged) {
+            (0, false) => None,
+            (0, true) => Some(format!(
+                "the last {cut} bytes of the file are damaged: nothing of them was deleted if the run was ended while it wrote them"
+            )),
+            (missing, _) => {
+                Some(format!("{} that the journal knows are missing: the file was cut off", plural(missing, "document")))
+            }
+        }
+    }
+}
+
+/// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted, or if a file in the archive is
+/// in no record.
 ///
 /// Errors: a damaged archive, no connection, or no confirmation; nothing was inserted then.
 pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
@@ -65,10 +82,11 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
             namespace: part.file.namespace.to_string(),
             to: part.to.to_string(),
             document_count: part.file.documents,
+            unlisted_count: part.file.unlisted,
             cut_bytes: part.file.cut,
             ..NamespaceReport::default()
         };
-        let missing = part.file.missing;
+        let lost = part.lost();
         let mut done = Put::default();
         let looked = stop.or_fail("nothing was inserted there", async {
             let why = insert::unsuitable(&deployment, &part.to).await;
@@ -79,13 +97,14 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
             Ok(Some(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
             Err(failure) => Err(failure.message),
         };
-        enter(&mut report, done, missing, ended.err());
+        enter(&mut report, done, lost, ended.err());
         namespaces.push(report);
     }
     let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
-    let of_rules = if namespaces.iter().any(failed) { exit::RULE_FAILED } else { exit::DONE };
+    let has_failed = namespaces.iter().any(failed) || !stored.strays.is_empty();
     let server = ServerReport::from(&deployment.facts);
     deployment.close().await;
+    let left = restore::left(stored.complete, stored.losses, &stored.strays, &namespaces);
     let report = RestoreReport {
         schema_version: SCHEMA_VERSION,
         command: "restore",
@@ -95,14 +114,16 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
         run_id: stored.run_id,
         complete: stored.complete,
         duration_ms: millis(begun.elapsed()),
-        exit_code: stop.exit_code().unwrap_or(of_rules),
-        warnings: restore::warnings(stored.complete, &namespaces),
+        exit_code: stop.exit_code().unwrap_or(if has_failed { exit::RULE_FAILED } else { exit::DONE }),
+        warnings: left.iter().cloned().chain(restore::advice(&namespaces)).collect(),
+        strays: stored.strays,
         namespaces,
     };
     let text = output.json_or_text(&report, restore::render);
     let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
-    if options.quiet && !report.complete {
-        warn!("the run that wrote this archive did not end");
+    if options.quiet && !left.is_empty() {
+        // Errors are all that is shown with -q.
+        error!("restoring `{}`: {}", report.archive, left.join("; "));
     }
     Ok(exit_code)
 }
@@ -223,17 +244,16 @@ fn chunks(mut documents: &[RawDocumentBuf], (max_documents, max_bytes): MaxChunk
 }
 
 /// Enters the result into the report of a namespace.
-fn enter(report: &mut NamespaceReport, done: Put, missing: u64, error: Option<String>) {
+fn enter(report: &mut NamespaceReport, done: Put, lost: Option<String>, error: Option<String>) {
     report.inserted_count = done.inserted;
+    report.uncertain = done.is_uncertain;
     report.replaced_count = done.replaced;
     report.same_count = done.same;
     report.different_count = done.different;
     report.conflict_count = done.conflicts;
     report.refused_count = done.refused;
     let unconfirmed = done.unconfirmed.map(|why| format!("written, but not confirmed by the members: {why}"));
-    let missing = (missing > 0)
-        .then(|| format!("{} that the journal knows are missing: the file was cut off", plural(missing, "document")));
     let refused = done.why.map(|why| format!("refused: {why}"));
-    let why: Vec<String> = [error, missing, unconfirmed, refused].into_iter().flatten().collect();
+    let why: Vec<String> = [error, lost, unconfirmed, refused].into_iter().flatten().collect();
     report.error = (!why.is_empty()).then(|| why.join("; "));
 }

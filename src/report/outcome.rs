@@ -114,7 +114,7 @@ pub struct Paused {
 pub struct Archived {
     /// Documents that were written to the archive before they were sent to be deleted.
     pub documents: u64,
-    /// Documents that were neither archived nor deleted: too large or too deep to be compared.
+    /// Documents that were neither archived nor deleted, because no delete can compare them.
     pub incomparable: u64,
 }
 

@@ -16,13 +16,15 @@ pub struct RestoreReport {
     pub archive: String,
     /// The deployment that the documents are inserted into.
     pub server: ServerReport,
-    /// Id of the run that wrote the archive.
-    pub run_id: String,
+    /// Id of the run that wrote the archive; null if its journal was lost.
+    pub run_id: Option<String>,
     /// Whether that run has ended; false if it was cut off.
     pub complete: bool,
     pub duration_ms: u64,
     pub exit_code: u8,
     pub namespaces: Vec<NamespaceReport>,
+    /// Files in the archive that belong to no archive, and were not restored.
+    pub strays: Vec<String>,
     pub warnings: Vec<String>,
 }
 
@@ -36,6 +38,8 @@ pub struct NamespaceReport {
     pub to: String,
     /// Documents in the archive; one that was archived twice counts twice.
     pub document_count: u64,
+    /// Those of them that the journal does not list, and that were found in the file nevertheless.
+    pub unlisted_count: u64,
     pub inserted_count: u64,
     pub replaced_count: u64,
     /// Documents that the collection already has, equal byte by byte.
@@ -46,6 +50,8 @@ pub struct NamespaceReport {
     pub conflict_count: u64,
     /// Documents that were not inserted, because the server refused them.
     pub refused_count: u64,
+    /// Whether the counts of what was written are lower bounds, because a reply was lost.
+    pub uncertain: bool,
     /// Bytes at the end of the archive that are not a whole segment.
     pub cut_bytes: u64,
     pub error: Option<String>,
@@ -55,7 +61,7 @@ pub struct NamespaceReport {
 pub fn render(report: &RestoreReport) -> String {
     let mut lines = vec![
         format!("sweeper restore of {}{}", report.archive, if report.dry_run { ", dry run" } else { "" }),
-        format!("written by run {}", report.run_id),
+        report.run_id.as_ref().map_or("written by an unknown run".to_owned(), |id| format!("written by run {id}")),
         format!("into {} {} at {}", report.server.flavor, report.server.version, report.server.hosts.join(", ")),
         String::new(),
     ];
@@ -66,9 +72,10 @@ pub fn render(report: &RestoreReport) -> String {
         }
         lines.push(format!("{title}: {} in the archive", plural(namespace.document_count, "document")));
         let would = if report.dry_run { "would be " } else { "" };
+        let least = if namespace.uncertain { ", at least: a reply was lost" } else { "" };
         for (number, what) in [
-            (namespace.inserted_count, format!("{would}inserted")),
-            (namespace.replaced_count, format!("{would}replaced")),
+            (namespace.inserted_count, format!("{would}inserted{least}")),
+            (namespace.replaced_count, format!("{would}replaced{least}")),
             (namespace.same_count, "there already, the same".into()),
             (namespace.different_count, "there already, different, and kept".into()),
             (namespace.conflict_count, "in conflict: another document has the same value in a unique index".into()),
@@ -94,6 +101,7 @@ pub fn summary(report: &RestoreReport) -> String {
     let what = match first {
         Some((to, why)) => format!("{to}: {why}"),
         None if report.namespaces.iter().any(|namespace| namespace.conflict_count > 0) => "documents in conflict".to_owned(),
+        None if !report.strays.is_empty() => format!("{}, in no record", report.strays.join(", ")),
         None => ended(report),
     };
     format!("restoring `{}`: {what}", report.archive)
@@ -106,24 +114,33 @@ fn ended(report: &RestoreReport) -> String {
     format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
 }
 
-/// Returns the warnings about restored documents. `complete` is false if the run that wrote the archive was cut off.
-pub fn warnings(complete: bool, namespaces: &[NamespaceReport]) -> Vec<String> {
-    let mut warnings = Vec::new();
+/// Returns what an archive has lost, and what was left in it, in words. `complete` is false if the run that wrote it was cut off.
+pub fn left(complete: bool, losses: Vec<String>, strays: &[String], namespaces: &[NamespaceReport]) -> Vec<String> {
+    let mut left = Vec::new();
     if !complete {
-        warnings.push("the run that wrote this archive did not end; what is whole in it was read".to_owned());
+        left.push("the run that wrote this archive did not end; what is whole in it was read".to_owned());
     }
-    for namespace in namespaces.iter().filter(|namespace| namespace.cut_bytes > 0) {
-        warnings.push(format!(
-            "{}: {} bytes at the end are cut off, and no whole documents",
-            namespace.namespace, namespace.cut_bytes
-        ));
+    left.extend(losses);
+    left.extend(strays.iter().map(|file| format!("`{file}` is in no record of the archive, and was not restored")));
+    for NamespaceReport { namespace, unlisted_count, cut_bytes, .. } in namespaces {
+        if *unlisted_count > 0 {
+            left.push(format!("{namespace}: {} found that the journal does not list", plural(*unlisted_count, "document")));
+        }
+        if *cut_bytes > 0 {
+            left.push(format!("{namespace}: {cut_bytes} bytes at the end are cut off, and no whole documents"));
+        }
     }
-    if namespaces.iter().any(|namespace| namespace.inserted_count + namespace.replaced_count > 0) {
-        warnings
-            .push("restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned());
-        warnings.push(
-            "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata files of the archive".to_owned(),
-        );
+    left
+}
+
+/// Returns the warnings about restored documents.
+pub fn advice(namespaces: &[NamespaceReport]) -> Vec<String> {
+    if namespaces.iter().all(|namespace| namespace.inserted_count + namespace.replaced_count == 0) {
+        return Vec::new();
     }
-    warnings
+    vec![
+        "restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned(),
+        "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata files of the archive"
+            .to_owned(),
+    ]
 }

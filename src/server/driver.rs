@@ -34,7 +34,10 @@ impl Driver {
     ///
     /// Errors: the options are not valid.
     pub(crate) fn new(mut options: ClientOptions) -> Result<Self, ServerError> {
-        options.command_event_handler = Some(EventHandler::callback(log_command));
+        // For the handler the driver decodes each command and each reply, which takes several times their memory.
+        if tracing::enabled!(target: "sweeper::command", tracing::Level::DEBUG) {
+            options.command_event_handler = Some(EventHandler::callback(log_command));
+        }
         Ok(Self { client: Client::with_options(options)? })
     }
 

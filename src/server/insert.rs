@@ -36,6 +36,8 @@ pub(crate) struct Put {
     pub refused: u64,
     /// The reason why the first of them was refused.
     pub why: Option<String>,
+    /// Whether a reply was lost for good, so that more may have been inserted or replaced.
+    pub is_uncertain: bool,
     /// The reason why the members have not confirmed the writes.
     pub unconfirmed: Option<String>,
 }
@@ -159,8 +161,8 @@ async fn insert(
         // Matches nothing, so that it can only insert.
         let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
         let update = update(namespace, never, as_it_is(document), true);
-        let (_, refused) = update_one(deployment, namespace, update, put).await?;
-        failed.extend(refused.map(|cause| Failed { index, cause, was_sent_before: false }));
+        let Updated { refused, was_sent_before, .. } = update_one(deployment, namespace, update, put).await?;
+        failed.extend(refused.map(|cause| Failed { index, cause, was_sent_before }));
     }
     Ok(failed)
 }
@@ -174,7 +176,7 @@ async fn insert_plain(
     put: &mut Put,
 ) -> Result<Vec<Failed>> {
     let (mut left, mut failed) = (documents.to_vec(), Vec::new());
-    let (mut retries, mut was_sent_before) = (Retries::several(), false);
+    let (mut retries, mut was_sent_before, mut is_reply_lost) = (Retries::several(), false, false);
     while !left.is_empty() {
         let list: RawArrayBuf = left.iter().map(|(_, document)| RawBson::Document((***document).clone())).collect();
         let mut command = RawDocumentBuf::new();
@@ -183,8 +185,14 @@ async fn insert_plain(
         command.append(cstr!("ordered"), false);
         let (inserted, mut errors) = match write_once(deployment, namespace, command, put).await {
             Ok(written) => written,
-            Err(cause) if cause.may_pass() => (0, (0..left.len()).map(|at| (at, cause.clone())).collect()),
-            Err(cause) => return Err(cause),
+            Err(cause) => {
+                is_reply_lost |= cause.is_reply_lost();
+                if !cause.may_pass() {
+                    put.is_uncertain |= is_reply_lost;
+                    return Err(cause);
+                }
+                (0, (0..left.len()).map(|at| (at, cause.clone())).collect())
+            }
         };
         let passing = errors.values().find(|cause| cause.may_pass()).cloned();
         // A service that ran out of room may leave the rest of a command out, without a word about each document.
@@ -202,7 +210,11 @@ async fn insert_plain(
             if inserted > 0 {
                 retries = Retries::several();
             }
-            let Some(wait) = retries.wait(&cause) else { return Err(cause) };
+            // One that is sent again and found to be there was inserted by the attempt before.
+            let Some(wait) = retries.wait(&cause) else {
+                put.is_uncertain |= is_reply_lost;
+                return Err(cause);
+            };
             tokio::time::sleep(wait).await;
             was_sent_before = true;
         }
@@ -239,8 +251,8 @@ async fn replace(
     } else {
         as_it_is(document)
     };
-    let (n, refused) = update_one(deployment, namespace, update(namespace, filter, with, false), put).await?;
-    Ok(refused.map_or(Ok(n), Err))
+    let updated = update_one(deployment, namespace, update(namespace, filter, with, false), put).await?;
+    Ok(updated.refused.map_or(Ok(updated.n), Err))
 }
 
 /// Returns an expression that yields the document unchanged. With a plain document the server would set empty timestamps, and
@@ -265,23 +277,32 @@ fn update(namespace: &Namespace, filter: RawDocumentBuf, with: RawBson, upsert: 
     command
 }
 
-/// Runs an update with one statement; returns the server's `n`, and the error with which the document was refused.
-async fn update_one(
-    deployment: &Deployment,
-    namespace: &Namespace,
-    command: RawDocumentBuf,
-    put: &mut Put,
-) -> Result<(u64, Option<ServerError>)> {
-    let mut retries = Retries::several();
+/// The outcome of an update with one statement.
+struct Updated {
+    /// The server's `n`.
+    n: u64,
+    /// The error with which the document was refused.
+    refused: Option<ServerError>,
+    /// Whether an earlier attempt may have written the document.
+    was_sent_before: bool,
+}
+
+/// Runs an update with one statement.
+async fn update_one(deployment: &Deployment, namespace: &Namespace, command: RawDocumentBuf, put: &mut Put) -> Result<Updated> {
+    let (mut retries, mut was_sent_before) = (Retries::several(), false);
     loop {
         let (cause, ended) = match write_once(deployment, namespace, command.clone(), put).await {
             Ok((n, mut errors)) => match errors.remove(&0) {
-                None => return Ok((n, None)),
-                Some(cause) => (cause.clone(), Ok((n, Some(cause)))),
+                None => return Ok(Updated { n, refused: None, was_sent_before }),
+                Some(cause) => (cause.clone(), Ok(Updated { n, refused: Some(cause), was_sent_before })),
             },
             Err(cause) => (cause.clone(), Err(cause)),
         };
-        let Some(wait) = retries.wait(&cause) else { return ended };
+        was_sent_before |= cause.is_reply_lost();
+        let Some(wait) = retries.wait(&cause) else {
+            put.is_uncertain |= ended.is_err() && was_sent_before;
+            return ended;
+        };
         tokio::time::sleep(wait).await;
     }
 }

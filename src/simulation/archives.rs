@@ -13,7 +13,7 @@ use crate::archive::disk::simulated::{Fate, SimulatedDisk};
 use crate::archive::reader;
 
 /// What becomes of bytes and names that were not synced.
-const FATES: [Fate; 3] = [Fate::Lost, Fate::Kept, Fate::Half];
+const FATES: [Fate; 5] = Fate::ALL;
 
 /// The states of documents that an archive holds, each with its namespace.
 type States = BTreeSet<(String, Vec<u8>)>;

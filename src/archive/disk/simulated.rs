@@ -115,6 +115,36 @@ impl SimulatedDisk {
         self.0.lock().fault = Some((after, fault));
     }
 
+    /// Flips bits of a file, as a disk that is damaged.
+    pub(crate) fn flip(&self, path: &Path, at: usize, bits: u8) {
+        let mut state = self.0.lock();
+        let id = state.now.names[path];
+        state.now.contents.get_mut(&id).unwrap()[at] ^= bits;
+    }
+
+    /// Replaces the bytes of a file, or creates it.
+    pub(crate) fn write(&self, path: &Path, bytes: Vec<u8>) {
+        let mut state = self.0.lock();
+        let next = state.now.contents.keys().last().map_or(0, |last| last + 1);
+        let id = state.now.names.get(path).copied().unwrap_or(next);
+        state.now.names.insert(path.to_owned(), id);
+        state.now.contents.insert(id, bytes);
+    }
+
+    pub(crate) fn remove(&self, path: &Path) {
+        self.0.lock().now.names.remove(path);
+    }
+
+    pub(crate) fn read(&self, path: &Path) -> Vec<u8> {
+        let state = self.0.lock();
+        state.now.contents[&state.now.names[path]].clone()
+    }
+
+    /// Returns the paths of all files.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.0.lock().now.names.keys().cloned().collect()
+    }
+
     /// Returns the disk as a loss of power leaves it after the first `point` changes. `fate` is asked about each name and each file that was
     /// not synced.
     pub(crate) fn after_power_loss(&self, point: usize, mut fate: impl FnMut(&Path) -> Fate) -> Self {

@@ -1,0 +1,253 @@
+//! The file of one namespace in an archive: verified as a whole, and then read segment by segment. All functions block.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bson::RawDocumentBuf;
+use sha2::{Digest, Sha256};
+
+use super::directory::{self, MANIFEST};
+use super::disk::{Disk, ReadFile};
+use super::frame::{self, MAX_SEGMENT};
+use super::manifest::{FileTotals, Segment};
+use crate::policy::Compression;
+use crate::policy::namespace::Namespace;
+use crate::text;
+
+/// Maximum number of bytes read at a time. A compressor adds little to what it cannot shrink.
+const MAX_READ: u64 = MAX_SEGMENT as u64 + 1024 * 1024;
+
+/// NULs at the end of a file that a loss of power has left. A whole segment of gzip ends with a few as well.
+const MIN_NULS: usize = 8;
+
+/// A file of an archive that is not verified yet.
+pub struct StoredFile {
+    pub namespace: Namespace,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) path: PathBuf,
+    pub(super) compression: Compression,
+    /// The metadata file and its checksum, if the journal or the manifest knows them.
+    pub(super) metadata: Option<(PathBuf, String)>,
+    /// Segments that the journal lists.
+    pub(super) journal: Vec<Segment>,
+    /// Whether these must be all segments.
+    pub(super) is_listed: bool,
+    /// Totals from the manifest of a complete archive.
+    pub(super) totals: Option<FileTotals>,
+}
+
+/// A file whose segments were all verified.
+pub struct Verified {
+    pub namespace: Namespace,
+    pub documents: u64,
+    /// Documents of segments that the journal does not list.
+    pub unlisted: u64,
+    /// Bytes at the end that are missing or do not form a whole segment; 0 for a complete archive.
+    pub cut: u64,
+    /// Whether these bytes are not what a process leaves that was ended while it wrote, but may be a segment that was damaged later.
+    pub is_damaged: bool,
+    /// Documents that the journal lists but that are missing at the end of the file. They may have been deleted from the
+    /// collection.
+    pub missing: u64,
+    pub segments: Vec<SegmentPlace>,
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    compression: Compression,
+}
+
+/// Position and checksum of a segment.
+#[derive(Debug)]
+pub struct SegmentPlace {
+    offset: u64,
+    length: u64,
+    sha256: String,
+}
+
+impl StoredFile {
+    /// Reads the whole file and compares it with the journal and the manifest.
+    ///
+    /// Errors: the file is damaged, or it is too short although its archive is complete.
+    pub fn verify(self) -> Result<Verified, String> {
+        self.verify_metadata()?;
+        let shown = self.path.display().to_string();
+        let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
+        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let file = file.as_ref();
+        let length = file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let Self { namespace, disk, path, compression, journal, is_listed, totals, .. } = self;
+        let mut whole = Sha256::new();
+        let mut verified = Verified {
+            namespace,
+            documents: 0,
+            unlisted: 0,
+            cut: 0,
+            is_damaged: false,
+            missing: 0,
+            segments: Vec::new(),
+            disk,
+            path,
+            compression,
+        };
+        let mut end = 0;
+        for (index, segment) in journal.iter().enumerate() {
+            if segment.offset != end || segment.length > MAX_READ {
+                return Err(damaged("its segments do not follow each other"));
+            }
+            end += segment.length;
+            if end > length {
+                if totals.is_some() {
+                    return Err(damaged(&format!("it has {length} bytes, and more were written")));
+                }
+                // The disk has lost the end of the file. Only whole segments can be read.
+                let lost = &journal[index..];
+                verified.cut = lost.iter().fold(0, |sum, segment| segment.length.saturating_add(sum));
+                verified.missing = lost.iter().fold(0, |sum, segment| segment.documents.saturating_add(sum));
+                return Ok(verified);
+            }
+            let place = SegmentPlace { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
+            let read = verified.read_bytes(file, &place).map_err(|why| damaged(&why))?;
+            if read.documents.len() as u64 != segment.documents || read.content != segment.bytes {
+                return Err(damaged(&format!("the segment at {} is not the one that was written", segment.offset)));
+            }
+            whole.update(&read.bytes);
+            verified.documents += segment.documents;
+            verified.segments.push(place);
+        }
+        if !is_listed {
+            let documents = verified.documents;
+            end = verified.take_rest(file, end, length, MAX_READ, &mut whole).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.unlisted = verified.documents - documents;
+            verified.cut = length - end;
+            verified.is_damaged = !verified.is_torn(file, end, length).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        }
+        let Some(totals) = totals else { return Ok(verified) };
+        if length != totals.compressed_bytes || end != length {
+            return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
+        }
+        let is_same = verified.documents == totals.documents && verified.segments.len() as u64 == totals.segments;
+        if !is_same || text::hex(&whole.finalize()) != totals.sha256 {
+            return Err(damaged(&format!("it does not match `{MANIFEST}`")));
+        }
+        Ok(verified)
+    }
+
+    fn verify_metadata(&self) -> Result<(), String> {
+        let Some((path, sha256)) = &self.metadata else { return Ok(()) };
+        let shown = path.display();
+        let read = self.disk.open(path).and_then(|file| directory::whole(file.as_ref()));
+        let bytes = read.map_err(|cause| format!("`{shown}`: {cause}"))?;
+        if text::sha256(&bytes) == *sha256 { Ok(()) } else { Err(format!("`{shown}` is damaged: it has another checksum")) }
+    }
+}
+
+/// A segment that was read.
+struct ReadSegment {
+    bytes: Vec<u8>,
+    documents: Vec<RawDocumentBuf>,
+    /// Bytes of the documents.
+    content: u64,
+}
+
+impl Verified {
+    /// Adds the whole segments after the last one in the journal, and returns their end. There may be many, because the journal is not synced
+    /// with each segment and a loss of power loses its last lines. Bytes from `end` on are not read, because a run may be writing there.
+    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {
+        loop {
+            let begin = offset;
+            let bytes = read(file, begin, at_once.min(end - begin))?;
+            let mut bytes = bytes.as_slice();
+            while let Some((length, content)) = frame::first(bytes, self.compression) {
+                let Ok(documents) = frame::documents(&content) else { return Ok(offset) };
+                let (segment, after) = bytes.split_at(length);
+                let place = SegmentPlace { offset, length: length as u64, sha256: text::sha256(segment) };
+                whole.update(segment);
+                self.segments.push(place);
+                self.documents += documents.len() as u64;
+                offset += length as u64;
+                bytes = after;
+            }
+            if offset == begin {
+                return Ok(offset);
+            }
+        }
+    }
+
+    /// Whether the bytes of a file from `offset` on are what remains of a segment that was not written to its end.
+    fn is_torn(&self, file: &dyn ReadFile, offset: u64, end: u64) -> io::Result<bool> {
+        let bytes = read(file, offset, (end - offset).min(MAX_READ))?;
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let has_nuls = bytes.len() - written >= MIN_NULS;
+        let is_begun = |bytes: &[u8]| bytes.is_empty() || frame::is_begun(bytes, self.compression);
+        Ok(bytes.len() as u64 == end - offset && (is_begun(&bytes) || has_nuls && is_begun(&bytes[..written])))
+    }
+
+    /// Returns the documents of one segment, in the order in which they were written.
+    ///
+    /// Errors: the segment has changed since it was verified.
+    pub fn read(&self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
+        let shown = self.path.display();
+        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
+        self.read_bytes(file.as_ref(), place).map(|read| read.documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
+    }
+
+    fn read_bytes(&self, file: &dyn ReadFile, place: &SegmentPlace) -> Result<ReadSegment, String> {
+        let at = place.offset;
+        let bytes = read(file, at, place.length).map_err(|cause| format!("the segment at {at}: {cause}"))?;
+        if text::sha256(&bytes) != place.sha256 {
+            return Err(format!("the segment at {at} has another checksum"));
+        }
+        let content = match frame::first(&bytes, self.compression) {
+            Some((length, content)) if length == bytes.len() => content,
+            _ => return Err(format!("the segment at {at} cannot be decompressed")),
+        };
+        let documents = frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))?;
+        Ok(ReadSegment { bytes, documents, content: content.len() as u64 })
+    }
+}
+
+fn read(file: &dyn ReadFile, offset: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::archive::disk::simulated::SimulatedDisk;
+
+    #[test]
+    fn segments_that_the_journal_has_lost_are_all_found_up_to_the_end_that_was_seen() {
+        for compression in [Compression::Zstd, Compression::Gzip] {
+            let disk = SimulatedDisk::with_directory(Path::new("/"));
+            let path = PathBuf::from("/c.bson");
+            let written = disk.create(&path).unwrap();
+            let mut ends = vec![0];
+            for id in 0..50 {
+                let document = RawDocumentBuf::try_from(&bson::doc! { "_id": id, "p": "x" }).unwrap();
+                let segment = frame::compress(document.as_bytes(), compression).unwrap();
+                written.append(&segment).unwrap();
+                ends.push(ends[ends.len() - 1] + segment.len() as u64);
+            }
+            let mut verified = Verified {
+                namespace: Namespace { database: "a".into(), collection: "c".into() },
+                documents: 0,
+                unlisted: 0,
+                cut: 0,
+                is_damaged: false,
+                missing: 0,
+                segments: Vec::new(),
+                disk: Arc::new(disk.clone()),
+                path: path.clone(),
+                compression,
+            };
+            let file = disk.open(&path).unwrap();
+            let end = verified.take_rest(file.as_ref(), ends[2], ends[49] + 3, 200, &mut Sha256::new()).unwrap();
+            assert_eq!((verified.documents, end), (47, ends[49]));
+            assert_eq!(verified.segments.iter().map(|place| place.offset).collect::<Vec<_>>(), ends[2..49]);
+        }
+    }
+}
