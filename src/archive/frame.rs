@@ -22,22 +22,35 @@ pub const MAX_SEGMENT: usize = 32 * 1024 * 1024;
 /// Maximum nesting of a document: no server can be told to take more (MongoDB's `maxBSONDepth`, 200 unless set).
 const MAX_LEVELS: usize = 250;
 
-/// Compresses one segment, with the checksum of the format.
+/// Compresses one segment, with the checksum of the format, into a writer. Large documents are not copied.
+///
+/// Errors: those of the writer, or the compressor is out of memory.
+pub fn compress_into(documents: &[&[u8]], compression: Compression, writer: impl Write) -> io::Result<()> {
+    let all = |encoder: &mut dyn Write| documents.iter().try_for_each(|document| encoder.write_all(document));
+    match compression {
+        Compression::Zstd => {
+            let mut encoder = zstd::stream::write::Encoder::new(writer, ZSTD_LEVEL)?;
+            encoder.include_checksum(true)?;
+            // The reader takes no segment that does not say its size.
+            encoder.set_pledged_src_size(Some(documents.iter().map(|document| document.len() as u64).sum()))?;
+            all(&mut encoder)?;
+            encoder.finish().map(drop)
+        }
+        Compression::Gzip => {
+            let mut encoder = GzEncoder::new(writer, Level::fast());
+            all(&mut encoder)?;
+            encoder.finish().map(drop)
+        }
+    }
+}
+
+/// Compresses one segment.
 ///
 /// Errors: the compressor is out of memory.
 pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8>> {
-    match compression {
-        Compression::Zstd => {
-            let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
-            compressor.include_checksum(true)?;
-            compressor.compress(documents)
-        }
-        Compression::Gzip => {
-            let mut encoder = GzEncoder::new(Vec::new(), Level::fast());
-            encoder.write_all(documents)?;
-            encoder.finish()
-        }
-    }
+    let mut segment = Vec::new();
+    compress_into(&[documents], compression, &mut segment)?;
+    Ok(segment)
 }
 
 /// Decompresses the first segment of `bytes`. Returns its compressed length and its content, or `None` if it is cut off or

@@ -1,7 +1,9 @@
 //! Files that are only appended to and must not be moved or removed, and their directories. All functions block.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 use super::disk::{Disk, WriteFile};
 
@@ -31,16 +33,19 @@ impl Tracked {
 
     /// Appends bytes that count as written immediately.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write(bytes)?;
+        self.check_length(self.length)?;
+        self.file.append(bytes)?;
         self.check(self.length + bytes.len() as u64)?;
         self.length += bytes.len() as u64;
         Ok(())
     }
 
-    /// Appends bytes that do not count as written yet; [`Tracked::cut`] removes them.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Returns a writer of bytes that do not count as written yet; [`Tracked::cut`] removes them. `whole` has the bytes before.
+    ///
+    /// Errors: something else has written to the file.
+    pub(super) fn part(&self, whole: Sha256) -> io::Result<Part<'_>> {
         self.check_length(self.length)?;
-        self.file.append(bytes)
+        Ok(Part { file: self.file.as_ref(), length: 0, sha256: Sha256::new(), whole })
     }
 
     /// Checks that the path still leads to this file and that the file has this length. Writes to a removed file succeed but are
@@ -63,6 +68,28 @@ impl Tracked {
     /// Removes the bytes that do not count as written.
     pub(super) fn cut(&mut self) -> io::Result<()> {
         self.file.truncate(self.length)
+    }
+}
+
+/// Appends to a file, and computes the length and the checksum of what it appends, and the checksum of the file.
+pub(super) struct Part<'a> {
+    file: &'a dyn WriteFile,
+    pub length: u64,
+    pub sha256: Sha256,
+    pub whole: Sha256,
+}
+
+impl Write for Part<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.append(bytes)?;
+        self.sha256.update(bytes);
+        self.whole.update(bytes);
+        self.length += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes an archive. All functions block.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, BufWriter, IntoInnerError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,11 +16,14 @@ use super::journal::Journal;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
 use super::names;
 use super::seal::Seal;
-use super::tracked::{Tracked, create_directory};
+use super::tracked::{Part, Tracked, create_directory};
 use crate::instant::rfc3339;
 use crate::policy::namespace::Namespace;
 use crate::policy::{ArchiveTo, Compression};
 use crate::text;
+
+/// Bytes of a segment that are written at a time.
+const WRITE_BYTES: usize = 256 * 1024;
 
 /// The archive of one run in one directory of the policy. Its directory is created with its first document.
 pub struct Archive {
@@ -212,27 +215,29 @@ impl ArchiveFile {
 
     fn try_append<'a>(&mut self, rule: &str, documents: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let documents: Vec<&[u8]> = documents.collect();
-        let content = documents.concat();
-        let segment = frame::compress(&content, self.compression)?;
+        let bytes: usize = documents.iter().map(|document| document.len()).sum();
         let offset = self.file.length;
-        self.file.write(&segment)?;
+        let mut part = BufWriter::with_capacity(WRITE_BYTES, self.file.part(self.sha256.clone())?);
+        frame::compress_into(&documents, self.compression, &mut part)?;
+        let Part { length, sha256, whole, .. } = part.into_inner().map_err(IntoInnerError::into_error)?;
         self.file.sync()?;
-        self.file.check(offset + segment.len() as u64)?;
+        self.file.check(offset + length)?;
+        let sha256 = text::hex(&sha256.finalize());
         let line = Segment {
             file: self.record.file.clone(),
             rule: rule.to_owned(),
             offset,
-            length: segment.len() as u64,
+            length,
             documents: documents.len() as u64,
-            bytes: content.len() as u64,
-            sha256: text::sha256(&segment),
+            bytes: bytes as u64,
+            sha256,
         };
         self.journal.lock().append(&Line::Segment(line))?;
-        self.file.length += segment.len() as u64;
+        self.file.length += length;
         self.segments += 1;
         self.documents += documents.len() as u64;
-        self.bytes += content.len() as u64;
-        self.sha256.update(&segment);
+        self.bytes += bytes as u64;
+        self.sha256 = whole;
         Ok(())
     }
 

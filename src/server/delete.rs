@@ -153,7 +153,10 @@ fn command(
     let one_by_one = !capabilities.deletes_by_id_list;
     let condition = fence.filter(|_| capabilities.delete_clocks);
     for Statement { query, limit, hint } in statements(restriction, selection, one_by_one)? {
-        let query = condition.map_or(Ok(query.clone()), |fence| fence::fenced(&query, fence))?;
+        let query = match condition {
+            Some(fence) => fence::fenced(query, fence)?,
+            None => query,
+        };
         let mut statement = RawDocumentBuf::new();
         statement.append(cstr!("q"), RawBson::Document(query));
         statement.append(cstr!("limit"), limit);

@@ -15,11 +15,11 @@ pub(crate) const FENCE_BYTES: usize = 180;
 ///
 /// `$$NOW` is read once per statement, as it begins, and the condition is then a constant to the planner: no document is compared with it, and the plan
 /// stays the same (seen with 6.0.5). A statement that is late fails before it looks for a document.
-pub(crate) fn fenced(query: &RawDocumentBuf, fence: &Fence) -> Result<RawDocumentBuf, bson::error::Error> {
+pub(crate) fn fenced(query: RawDocumentBuf, fence: &Fence) -> Result<RawDocumentBuf, bson::error::Error> {
     let in_time = doc! { "$lt": ["$$NOW", fence.begins_before] };
     let condition = doc! { "$expr": { "$toInt": { "$cond": [in_time, "1", TOO_LATE] } } };
     let mut all = RawArrayBuf::new();
-    all.push(RawBson::Document(query.clone()));
+    all.push(RawBson::Document(query));
     all.push(RawBson::Document(RawDocumentBuf::try_from(&condition)?));
     let mut fenced = RawDocumentBuf::new();
     fenced.append(cstr!("$and"), RawBson::Array(all));
@@ -43,7 +43,7 @@ mod tests {
     fn a_fence_leaves_the_query_whole_and_has_a_known_size() {
         let query = RawDocumentBuf::try_from(&doc! { "$and": [{ "_id": 5 }, { "at": 3 }], "$expr": true }).unwrap();
         let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: Duration::from_secs(1) };
-        let fenced = fenced(&query, &fence).unwrap();
+        let fenced = fenced(query.clone(), &fence).unwrap();
         let in_time = doc! { "$lt": ["$$NOW", DateTime::from_millis(1_000)] };
         let condition = doc! { "$expr": { "$toInt": { "$cond": [in_time, "1", TOO_LATE] } } };
         let whole = Document::try_from(&*query).unwrap();

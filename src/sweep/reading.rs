@@ -62,9 +62,9 @@ pub(super) async fn read(
 
 async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut documents = Vec::new();
+    let mut bytes = 0;
     for query in queries {
         let mut cursor = query.cursor(&sweep.deployment).await?;
-        let mut bytes = 0;
         while let Some(document) = cursor.next().await? {
             bytes += document.as_bytes().len();
             if bytes > max_bytes {

@@ -6,6 +6,7 @@
 mod support;
 
 mod archive {
+    mod crashes;
     mod faults;
     mod races;
     mod restore;
