@@ -12,7 +12,7 @@ use super::directory::{self, Contents, JOURNAL, MANIFEST};
 use super::disk::Disk;
 use super::journal::{self, Recorded};
 use super::manifest::{FileRecord, FileTotals, Manifest};
-use super::names::is_run_name;
+use super::names::{collection_files, is_run_name};
 use super::stored_file::StoredFile;
 use crate::policy::namespace::why_never_swept;
 use crate::text::plural;
@@ -116,10 +116,12 @@ fn compare(journal: &Recorded, manifest: &Manifest) -> Result<(), String> {
 /// Errors: it is not one that a run writes.
 fn of_record(disk: &Arc<dyn Disk>, run: &Path, record: &FileRecord) -> Result<StoredFile, String> {
     let is_inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    let is_written =
+        |compression| collection_files(&record.namespace(), compression) == (record.file.clone(), record.metadata.clone());
     // Collections that are never swept are never archived: a record that names one was forged to write to the server's own collections.
     let swept = why_never_swept(&record.database, &record.collection).is_none();
     match record.compression() {
-        Some(compression) if swept && is_inside(&record.file) && is_inside(&record.metadata) => Ok(StoredFile {
+        Some(compression) if swept && is_inside(&record.file) && is_written(compression) => Ok(StoredFile {
             namespace: record.namespace(),
             disk: disk.clone(),
             path: run.join(&record.file),
