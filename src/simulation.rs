@@ -114,7 +114,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
         if swept.is_indexed && swept.rule.field != "_id" {
             model.create_index(namespace, swept.rule.field, 1);
         }
-        for document in swept.fill(&mut Documents { random: &mut random, as_of }) {
+        for document in (Documents { random: &mut random, as_of }).fill(swept) {
             model.put(namespace, &document["_id"].clone(), Some(document));
         }
     }

@@ -4,11 +4,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 
 use super::oracle::{Format, Rule};
-use super::scenario::SweptRule;
-use crate::server::model::BEGINNING;
-
-/// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
-pub(super) const START: i64 = BEGINNING;
+use super::scenario::{START, SweptRule};
 
 /// A source of documents.
 pub(super) struct Documents<'a> {
@@ -18,8 +14,12 @@ pub(super) struct Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// Returns one of the documents that a collection begins with.
-    pub(super) fn first(&mut self, swept: &SweptRule, number: u32) -> Document {
+    /// Returns the documents that the namespace of a rule has at the start.
+    pub(super) fn fill(&mut self, swept: &SweptRule) -> Vec<Document> {
+        (0..swept.documents).map(|number| self.first(swept, number)).collect()
+    }
+
+    fn first(&mut self, swept: &SweptRule, number: u32) -> Document {
         let id = self.id(swept, number);
         self.with_id(&swept.rule, id)
     }

@@ -8,17 +8,10 @@ use parking_lot::Mutex;
 
 use super::archives::RunArchive;
 use super::oracle::Rule;
-use super::others::MAX_SKEW;
-use super::scenario::Scenario;
+use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
 use super::trace::{Trace, digest};
 use crate::report::{Report, Status};
 use crate::server::model::{Deletion, Observer};
-
-/// The run after all troubles, which has no limits but those of the policy.
-pub(super) const LAST: &str = "last";
-
-/// The collection of the leases.
-pub(super) const LOCKS: &str = "ops.locks";
 
 /// What is known of all runs.
 pub(super) struct Judge {

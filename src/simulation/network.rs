@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::World;
-use super::judge::LAST;
-use super::scenario::{Scenario, SweptRule};
+use super::scenario::{LAST, Scenario, SweptRule};
 use super::trace::digest;
 use crate::machine::simulated::Machine;
 use crate::server::error::ServerError;

@@ -6,12 +6,9 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::World;
-use super::documents::{Documents, in_format};
-use super::judge::LOCKS;
+use super::documents::{Documents, in_format, object_id};
 use super::oracle::Rule;
-
-/// Largest difference of a server's clock, in milliseconds.
-pub(super) const MAX_SKEW: i64 = 2000;
+use super::scenario::{LOCKS, MAX_SKEW, START};
 
 /// Writes now and then: moves dates, changes types, replaces, deletes, and inserts again under the same `_id`.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
@@ -65,7 +62,7 @@ pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
 }
 
 fn new_id(rule: &Rule, id: Bson, number: u32) -> Bson {
-    if rule.field == "_id" { super::documents::object_id(super::documents::START / 1000, 1_000_000 + number).into() } else { id }
+    if rule.field == "_id" { object_id(START / 1000, 1_000_000 + number).into() } else { id }
 }
 
 fn documents<'a>(world: &World, random: &'a mut fastrand::Rng) -> Documents<'a> {
@@ -87,9 +84,12 @@ pub(super) async fn monitor(world: Arc<World>, mut random: fastrand::Rng) {
     }
 }
 
-/// Drops the collection of the leases.
+/// Drops the collection of the leases, unless the troubles are over: then the run that follows would have to stop.
 pub(super) async fn drop_locks(world: Arc<World>, after: u64) {
     tokio::time::sleep(Duration::from_millis(after)).await;
+    if world.is_calm() {
+        return;
+    }
     world.trace.step(8, || format!("{LOCKS} is dropped"));
     world.model.drop_collection(LOCKS);
 }

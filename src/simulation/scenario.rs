@@ -2,9 +2,20 @@
 
 use std::time::Duration;
 
-use super::documents::{Documents, START};
 use super::oracle::{Filter, Format, Rule};
-use crate::server::model::{Faults, Pace};
+use crate::server::model::{BEGINNING, Faults, Pace};
+
+/// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
+pub(super) const START: i64 = BEGINNING;
+
+/// Largest difference of a server's clock, in milliseconds.
+pub(super) const MAX_SKEW: i64 = 2000;
+
+/// The run after all troubles, which has no limits but those of the policy.
+pub(super) const LAST: &str = "last";
+
+/// The collection of the leases.
+pub(super) const LOCKS: &str = "ops.locks";
 
 /// The directory of the archives on the simulated disks.
 pub(super) const ARCHIVES: &str = "/archives";
@@ -250,11 +261,6 @@ impl SweptRule {
         // The simulation begins at 8 o'clock.
         lines.extend(self.window.map(|minute| format!("window: {{start: '00:00', end: '08:{minute:02}', timezone: UTC}}")));
         lines
-    }
-
-    /// Returns the documents that the namespace has at the start.
-    pub(super) fn fill(&self, documents: &mut Documents<'_>) -> Vec<bson::Document> {
-        (0..self.documents).map(|number| documents.first(self, number)).collect()
     }
 }
 

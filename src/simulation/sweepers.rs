@@ -9,9 +9,8 @@ use tokio::time::sleep;
 
 use super::World;
 use super::archives::SweeperDisk;
-use super::judge::LAST;
 use super::network::Link;
-use super::scenario::{Fate, Sweeper};
+use super::scenario::{Fate, LAST, Sweeper};
 use super::trace::digest;
 use crate::cli::SweepArgs;
 use crate::commands::simulated::{self, Surroundings};
