@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
-use crate::lock::lease::LAST_REPLY;
+use crate::lock::lease::{LAST_REPLY, Lease};
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::restriction::Restriction;
 
@@ -103,6 +103,8 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
         }
     }
     let mut result = attempts.end();
+    // A sweep that ends with its lease ends its batches too, before they see the lease themselves.
+    out_of_lease |= result.error.is_some() && sweep.lease.as_ref().is_some_and(Lease::is_over);
     result.throttled += held_back;
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
