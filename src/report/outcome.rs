@@ -63,7 +63,7 @@ pub struct Outcome {
     pub batches: u64,
     /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back documents that were then deleted again.
     pub uncertain: bool,
-    /// Deleted documents that no majority of the members had confirmed when the sweep ended.
+    /// Deleted documents that no majority of the members had confirmed when the sweep ended, or that a fail-over may have brought back.
     pub unconfirmed: u64,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,

@@ -55,7 +55,7 @@ pub struct RuleReport {
     /// Whether a reply was lost: deletedCount is then a lower bound.
     pub uncertain: bool,
     /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
-    /// bring them back. Null where nothing was swept.
+    /// bring them back, or has. Null where nothing was swept.
     pub unconfirmed_count: Option<u64>,
     /// Expired documents that the run left; null if that is unknown: in a check, for a skipped rule, after a limit without an index, or
     /// if neither metrics nor a history were to record it.
@@ -320,7 +320,7 @@ fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, statu
             let weak = &swept.outcome.weak_write_concern;
             let why = weak.as_deref().unwrap_or("not confirmed by the members in time");
             warnings.push(format!(
-                "{} deleted on the primary, but {why}: a fail-over may bring them back",
+                "{} deleted on the primary, but {why}: a fail-over may bring them back, or has",
                 plural(swept.outcome.unconfirmed, "document")
             ));
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf};
 
@@ -23,6 +24,8 @@ pub(crate) struct Reply {
     pub deleted: u64,
     /// Whether the write concern was not met: a rollback may restore the documents.
     pub unconfirmed: bool,
+    /// The election of the primary that carried the command out: the server's `electionId`, which mongod sends in a replica set.
+    pub election: Option<ObjectId>,
     /// The reason why the command did not do all of its work; `None` if it did.
     pub error: Option<DeleteError>,
 }
@@ -138,7 +141,7 @@ impl Reply {
 }
 
 fn failed(error: DeleteError) -> Reply {
-    Reply { deleted: 0, unconfirmed: false, error: Some(error) }
+    Reply { deleted: 0, unconfirmed: false, election: None, error: Some(error) }
 }
 
 fn command(
@@ -194,7 +197,8 @@ pub(crate) fn read(reply: &Document) -> Reply {
         (Some(cause), _) => Some(DeleteError::of_statement(&cause)),
         (None, concern) => concern.as_ref().map(DeleteError::of_write_concern),
     };
-    Reply { deleted: count_in(reply, "n").unwrap_or(0), unconfirmed, error }
+    let election = reply.get_object_id("electionId").ok();
+    Reply { deleted: count_in(reply, "n").unwrap_or(0), unconfirmed, election, error }
 }
 
 #[cfg(test)]
@@ -264,7 +268,9 @@ mod tests {
     #[test]
     fn n_counts_in_every_reply() {
         let plain = read(&doc! { "n": 3, "ok": 1.0 });
-        assert_eq!(plain, Reply { deleted: 3, unconfirmed: false, error: None });
+        assert_eq!(plain, Reply { deleted: 3, unconfirmed: false, election: None, error: None });
+        let election = ObjectId::from_bytes([7; 12]);
+        assert_eq!(read(&doc! { "n": 3, "electionId": election, "ok": 1.0 }).election, Some(election));
         let half = read(&doc! { "n": 2.0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 189, "errmsg": "stepped down" }] });
         assert_eq!(half.deleted, 2);
         let error = half.error.unwrap();

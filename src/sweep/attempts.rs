@@ -8,6 +8,8 @@ mod uncounted;
 
 use std::time::Duration;
 
+use bson::oid::ObjectId;
+
 use crate::pace;
 use crate::server::delete::{DeleteError, Reply};
 use crate::server::overload::Overload;
@@ -34,6 +36,10 @@ pub(super) struct Attempts {
     confirmed_before: u64,
     /// Deletes confirmed by the primary only: after a fail-over the same documents may be deleted, and counted, once more.
     unconfirmed: u64,
+    /// The election of the primary of the first unconfirmed delete, if it told it.
+    election: Option<ObjectId>,
+    /// Whether another primary may have been elected since the first unconfirmed delete.
+    failed_over: bool,
     /// Confirmed deletes after the first unconfirmed one.
     confirmed_after: u64,
     uncertain: bool,
@@ -65,7 +71,7 @@ pub(super) enum Step {
 #[derive(Debug, PartialEq, Default)]
 pub(super) struct BatchResult {
     pub deleted: u64,
-    /// The part of `deleted` that the members had not confirmed at the end.
+    /// The part of `deleted` that the members had not confirmed at the end, or that a fail-over may have brought back before that.
     pub unconfirmed: u64,
     /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have restored documents that were then deleted again.
     pub uncertain: bool,
@@ -86,8 +92,7 @@ impl BatchResult {
             self.overloaded_after.get_or_insert(self.deleted + before);
         }
         self.deleted += next.deleted;
-        // A command that the members confirm confirms all earlier ones too.
-        self.unconfirmed = if next.error.is_some() { self.unconfirmed + next.unconfirmed } else { 0 };
+        self.unconfirmed += next.unconfirmed;
         self.uncertain |= next.uncertain;
         self.error = next.error;
         self.retried |= next.retried;
@@ -106,6 +111,8 @@ impl Attempts {
             error: None,
             confirmed_before: 0,
             unconfirmed: 0,
+            election: None,
+            failed_over: false,
             confirmed_after: 0,
             uncertain: false,
             of_target: 0,
@@ -205,6 +212,7 @@ impl Attempts {
             (None, Extent::Documents(asked)) if self.uncounted && self.of_target < asked => self.uncertain = true,
             (None, _) => {}
         }
+        self.note_election(reply);
         if reply.deleted == 0 {
             return;
         }
@@ -219,6 +227,35 @@ impl Attempts {
         }
     }
 
+    /// Notes whether a reply comes from another primary than that of the first unconfirmed delete.
+    fn note_election(&mut self, reply: &Reply) {
+        if self.unconfirmed == 0 {
+            if !reply.unconfirmed || reply.deleted == 0 {
+                return;
+            }
+            self.election = reply.election;
+        }
+        self.failed_over |= match self.election {
+            Some(first) => reply.election.is_some_and(|election| election != first),
+            // A server that does not tell: each error that may be that of a fail-over counts as one.
+            None => {
+                reply.error.as_ref().is_some_and(|error| error.retryable && error.overload.is_none() && !error.confirmation_cut)
+            }
+        };
+    }
+
+    /// Returns the part of the deletes that the members have not confirmed.
+    fn unconfirmed(&self) -> u64 {
+        match (&self.error, self.failed_over) {
+            (Some(_), _) => self.unconfirmed,
+            // A command that the members confirm confirms all earlier ones of the same primary too.
+            (None, false) => 0,
+            // Of the deletes that the fail-over took back, only those that were done again are known: others may have changed or deleted the
+            // rest of the restored documents in between.
+            (None, true) => self.unconfirmed.saturating_sub(self.confirmed_after),
+        }
+    }
+
     /// Returns the number of documents that are gone, provided that no fail-over follows.
     fn deleted(&self) -> u64 {
         self.confirmed_before + self.unconfirmed.max(self.confirmed_after)
@@ -228,8 +265,7 @@ impl Attempts {
     pub(super) fn end(self) -> BatchResult {
         BatchResult {
             deleted: self.deleted(),
-            // A command that the members confirm confirms all earlier ones too.
-            unconfirmed: if self.error.is_some() { self.unconfirmed } else { 0 },
+            unconfirmed: self.unconfirmed(),
             uncertain: self.uncertain,
             error: self.error,
             retried: self.retried,

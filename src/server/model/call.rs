@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -92,6 +93,9 @@ impl Call {
 
     /// Waits until a majority has all writes so far, if the command asks for it, and completes its reply.
     pub(super) async fn confirmed(&self, mut reply: Document) -> Result<Document, Failure> {
+        // As in a replica set, where it is the term (seen with 6.0.5).
+        let election = [0x7fff_ffff_u32.to_be_bytes().as_slice(), &self.term.to_be_bytes()].concat();
+        reply.insert("electionId", ObjectId::from_bytes(election.try_into().expect("12 bytes")));
         reply.insert("ok", 1.0);
         let default = Document::new();
         let concern = self.body.get_document("writeConcern").unwrap_or(&default);

@@ -14,7 +14,7 @@ fn attempts() -> Attempts {
 fn throttled(deleted: u64, uncounted: bool) -> Reply {
     let overload = Some(Overload::Throttled { retry_after: None });
     let error = DeleteError { retryable: true, overload, uncounted, ..DeleteError::fatal("16500") };
-    Reply { deleted, unconfirmed: false, error: Some(error) }
+    Reply { deleted, unconfirmed: false, election: None, error: Some(error) }
 }
 
 #[test]
@@ -34,5 +34,5 @@ fn a_count_is_uncertain_only_where_the_next_attempt_finds_less() {
 }
 
 fn done(deleted: u64) -> Reply {
-    Reply { deleted, unconfirmed: false, error: None }
+    Reply { deleted, unconfirmed: false, election: None, error: None }
 }
