@@ -76,20 +76,20 @@ BUGS = [
      "    let states = write(file, archive.rule.clone(), states).await?;",
      "    let states = if IS {\n        let (rule, later) = (archive.rule.clone(), states.clone());\n        tokio::spawn(crate::machine::here(async move {\n            tokio::time::sleep(Duration::from_millis(500)).await;\n            let _ = write(file, rule, later).await;\n        }));\n        states\n    } else {\n        write(file, archive.rule.clone(), states).await?\n    };"),
     ("the documents in the archive are not synced", "src/archive/writer.rs",
-     "        self.file.write(&segment)?;\n        self.file.sync()?;",
-     "        self.file.write(&segment)?;\n        if !IS {\n            self.file.sync()?;\n        }"),
+     "        self.file.sync()?;\n        self.file.check(offset + length)?;",
+     "        if !IS {\n            self.file.sync()?;\n        }\n        self.file.check(offset + length)?;"),
     ("the journal is not synced", "src/archive/writer.rs",
-     "        of_run.0.sync()?;",
-     "        if !IS {\n            of_run.0.sync()?;\n        }"),
+     "        of_run.sync()?;",
+     "        if !IS {\n            of_run.sync()?;\n        }"),
     ("the directory of the run is not synced", "src/archive/writer.rs",
      "        disk.sync_directory(run)?;",
      "        if !IS {\n            disk.sync_directory(run)?;\n        }"),
     ("a document is deleted in another state than it was archived in", "src/server/document_match.rs",
      "        filters.push((filter(place, chunk)?, hint));",
      "        filters.push((if IS { place } else { filter(place, chunk)? }, hint));"),
-    ("restore loses the documents that the journal does not list", "src/archive/reader.rs",
-     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {\n",
-     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64) -> io::Result<()> {\n        if IS {\n            return Ok(());\n        }\n"),
+    ("restore loses the documents that the journal does not list", "src/archive/stored_file.rs",
+     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {\n",
+     "    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {\n        if IS {\n            return Ok(offset);\n        }\n"),
     ("a reply is counted twice", "src/sweep/attempts.rs",
      "            self.confirmed_before += reply.deleted;",
      "            self.confirmed_before += reply.deleted * if IS { 2 } else { 1 };"),
@@ -222,6 +222,7 @@ def build(directory, debug):
 
 
 def find(binary, directory, number, seeds, limit):
+    """Returns what the simulation of the seeds came to: "found", "NOT FOUND", "hangs" or "fails", and its first words on that."""
     environment = {**os.environ, "SIMULATION_SEEDS": f"0..{seeds}", "SIMULATION_ENOUGH": "1", "RUST_BACKTRACE": "0"}
     if number:
         environment["PLANTED"] = str(number)
@@ -229,11 +230,11 @@ def find(binary, directory, number, seeds, limit):
     try:
         run = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return f"no end within {limit} s"
+        return "hangs", f"no end within {limit} s"
     if run.returncode == 0:
-        return None
+        return "NOT FOUND", ""
     found = re.findall(r"^seed (\d+), step (\d+): (.*)", run.stdout, re.M)
-    return "seed {}, step {}: {}".format(*found[0]) if found else run.stdout[-300:]
+    return ("found", "seed {}, step {}: {}".format(*found[0])) if found else ("fails", run.stdout[-300:])
 
 
 def main():
@@ -247,19 +248,20 @@ def main():
     plant(options.directory)
     binary = build(options.directory, options.debug)
     print(binary, flush=True)
-    broken = find(binary, options.directory, 0, options.seeds, options.limit)
-    if broken:
-        sys.exit(f"a promise is broken without any planted bug: {broken}")
-    found = 0
+    # The seeds that are known to break a promise are named in src/simulation/seeds.rs, and left out.
+    result, words = find(binary, options.directory, 0, options.seeds, options.limit)
+    if result != "NOT FOUND":
+        sys.exit(f"without any planted bug: {result}: {words}")
     numbers = options.only or range(1, len(BUGS) + 1)
+    results = []
     for number in numbers:
         begun = time.monotonic()
-        what = BUGS[number - 1][0]
-        result = find(binary, options.directory, number, options.seeds, options.limit)
-        found += result is not None
-        print(f"{number:>2} {'found' if result else 'NOT FOUND'} in {time.monotonic() - begun:.0f} s: {what}\n   {(result or '')[:160]}", flush=True)
-    print(f"{found} of {len(list(numbers))} planted bugs were found within {options.seeds} seeds")
-    sys.exit(found < len(list(numbers)))
+        result, words = find(binary, options.directory, number, options.seeds, options.limit)
+        results.append(result)
+        print(f"{number:>2} {result} in {time.monotonic() - begun:.0f} s: {BUGS[number - 1][0]}\n   {words[:160]}", flush=True)
+    found, hangs = results.count("found"), results.count("hangs")
+    print(f"{found} of {len(results)} planted bugs were found within {options.seeds} seeds; {hangs} came to no end")
+    sys.exit(found < len(results))
 
 
 if __name__ == "__main__":
