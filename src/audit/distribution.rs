@@ -15,7 +15,7 @@ use crate::instant::Instant;
 use crate::values::integer;
 
 /// `_id`s in the report for each reason at most.
-const MAX_SAMPLES: usize = 5;
+pub(crate) const MAX_SAMPLES: usize = 5;
 
 const DAY_MS: i64 = 86_400_000;
 

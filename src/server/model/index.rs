@@ -49,17 +49,28 @@ pub(super) struct Index {
     pub spec: Document,
     paths: Vec<(Path, bool)>,
     pub entries: BTreeSet<Entry>,
-    /// Whether a document has ever had several keys; this never ends, as on a server.
-    pub is_multikey: bool,
+    /// Whether a document has ever had an array on this path, for each path; this never ends, as on a server.
+    multikey: Vec<bool>,
 }
 
 impl Index {
     /// Creates an index from its entry in `listIndexes`, with `key` and `name`, perhaps with `unique` or `sparse`.
     pub(super) fn new(spec: Document) -> Self {
         let key = spec.get_document("key").expect("the key of an index");
-        let paths =
+        let paths: Vec<_> =
             key.iter().map(|(path, direction)| (Path::new(path), crate::values::integer(direction) == Some(-1))).collect();
-        Self { spec, paths, entries: BTreeSet::new(), is_multikey: false }
+        let multikey = vec![false; paths.len()];
+        Self { spec, paths, entries: BTreeSet::new(), multikey }
+    }
+
+    /// Tells whether a document may have several entries.
+    pub(super) fn is_multikey(&self) -> bool {
+        self.multikey.contains(&true)
+    }
+
+    /// Tells whether one of the first paths leads to arrays.
+    pub(super) fn has_arrays_in(&self, first: usize) -> bool {
+        self.multikey.iter().take(first).any(|is_multikey| *is_multikey)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -83,19 +94,19 @@ impl Index {
         if of(false) { Some(false) } else { of(true).then_some(true) }
     }
 
-    /// Returns the entries of a document, and whether it makes the index multikey.
+    /// Returns the entries of a document, and the paths on which it makes the index multikey.
     ///
     /// Errors: several paths lead to arrays.
-    fn entries_of(&self, record: RecordId, document: &Document) -> Result<(Vec<Entry>, bool), Failure> {
+    fn entries_of(&self, record: RecordId, document: &Document) -> Result<(Vec<Entry>, Vec<bool>), Failure> {
         let flag = |name| self.spec.get_bool(name).unwrap_or(false);
         let is_sparse = flag("sparse");
-        let (mut is_multikey, mut arrays) = (false, 0);
+        let (mut multikey, mut arrays) = (Vec::new(), 0);
         let mut keys: Vec<Vec<Part>> = vec![Vec::new()];
         let mut has_value = false;
         for (path, is_descending) in &self.paths {
-            let (values, is_array) = path.keys(document);
+            let (values, is_array) = path.keys(document)?;
             has_value |= !is_sparse || path.any(document, false, &mut |value| value.is_some());
-            is_multikey |= is_array;
+            multikey.push(is_array);
             arrays += usize::from(path.meets_array(document));
             if arrays > 1 {
                 return Err(Failure::new(171, "cannot index parallel arrays"));
@@ -112,7 +123,7 @@ impl Index {
         }
         let mut entries: Vec<Entry> = keys.into_iter().map(|key| Entry { key, record }).collect();
         entries.sort();
-        Ok((entries, is_multikey))
+        Ok((entries, multikey))
     }
 
     /// Checks that a document can be added.
@@ -142,8 +153,8 @@ impl Index {
     }
 
     pub(super) fn add(&mut self, record: RecordId, document: &Document) {
-        let (entries, is_multikey) = self.entries_of(record, document).expect("a document that was checked");
-        self.is_multikey |= is_multikey;
+        let (entries, multikey) = self.entries_of(record, document).expect("a document that was checked");
+        self.multikey.iter_mut().zip(multikey).for_each(|(before, now)| *before |= now);
         self.entries.extend(entries);
     }
 
@@ -182,7 +193,7 @@ impl Index {
             })
         };
         let (mut lower, upper) = (bound(true), bound(false));
-        if self.is_multikey && upper.is_some() {
+        if self.has_arrays_in(1) && upper.is_some() {
             // Different elements of an array may meet the two bounds.
             lower = None;
         }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use bson::{Bson, Document};
 
+use super::failure::Failure;
+
 /// The names of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Path(Vec<String>);
@@ -38,11 +40,13 @@ impl Path {
 
     /// Returns the keys of a document under the path, and whether they come from an array.
     ///
+    /// Errors: a name is both a position in an array and the name of a field of one of its elements.
+    ///
     /// Source: mongo `src/mongo/db/index/btree_key_generator.cpp`.
-    pub(super) fn keys<'a>(&self, document: &'a Document) -> (Vec<Cow<'a, Bson>>, bool) {
+    pub(super) fn keys<'a>(&self, document: &'a Document) -> Result<(Vec<Cow<'a, Bson>>, bool), Failure> {
         let mut keys = Vec::new();
-        let is_multikey = keys_below(document.get(&self.0[0]), &self.0[1..], &mut keys);
-        (keys, is_multikey)
+        let is_multikey = keys_below(document.get(&self.0[0]), &self.0[1..], &mut keys)?;
+        Ok((keys, is_multikey))
     }
 }
 
@@ -103,8 +107,8 @@ pub(super) fn position(name: &str) -> Option<usize> {
 }
 
 /// Adds the keys of a value, and returns whether they come from an array.
-fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> bool {
-    match (value, rest.first()) {
+fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> Result<bool, Failure> {
+    Ok(match (value, rest.first()) {
         (Some(Bson::Array(items)), None) => {
             match items.as_slice() {
                 [] => keys.push(Cow::Owned(Bson::Undefined)),
@@ -115,10 +119,10 @@ fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'
         (Some(Bson::Array(items)), Some(name)) => {
             let at_position = position(name).and_then(|at| items.get(at));
             let is_named = |item: &Bson| matches!(item, Bson::Document(inner) if inner.contains_key(name));
-            if let Some(item) = at_position
-                && !items.iter().any(is_named)
-            {
-                // A position does not make an index multikey, an array below it does.
+            if let Some(item) = at_position {
+                if items.iter().any(is_named) {
+                    return Err(Failure::new(16_746, "Ambiguous field name found in array"));
+                }
                 return keys_at(item, &rest[1..], keys);
             }
             if items.is_empty() {
@@ -127,14 +131,14 @@ fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'
             for item in items {
                 match item {
                     Bson::Document(inner) => {
-                        keys_below(inner.get(name), &rest[1..], keys);
+                        keys_below(inner.get(name), &rest[1..], keys)?;
                     }
                     _ => keys.push(Cow::Owned(Bson::Null)),
                 }
             }
             true
         }
-        (Some(Bson::Document(inner)), Some(name)) => keys_below(inner.get(name), &rest[1..], keys),
+        (Some(Bson::Document(inner)), Some(name)) => keys_below(inner.get(name), &rest[1..], keys)?,
         (Some(value), None) => {
             keys.push(Cow::Borrowed(value));
             false
@@ -143,10 +147,17 @@ fn keys_below<'a>(value: Option<&'a Bson>, rest: &[String], keys: &mut Vec<Cow<'
             keys.push(Cow::Owned(Bson::Null));
             false
         }
-    }
+    })
 }
 
-/// Adds the keys of an element that a path names by its position.
-fn keys_at<'a>(item: &'a Bson, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> bool {
-    keys_below(Some(item), rest, keys)
+/// Adds the keys of an element that a path names by its position. That does not make an index multikey, an array below it does.
+fn keys_at<'a>(item: &'a Bson, rest: &[String], keys: &mut Vec<Cow<'a, Bson>>) -> Result<bool, Failure> {
+    match item {
+        // Such an array is one key, not one for each of its elements.
+        Bson::Array(items) if rest.is_empty() && !items.is_empty() => {
+            keys.push(Cow::Borrowed(item));
+            Ok(true)
+        }
+        item => keys_below(Some(item), rest, keys),
+    }
 }

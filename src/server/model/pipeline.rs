@@ -117,7 +117,7 @@ impl Stage {
             }
             Self::Limit(limit) => documents.truncate(*limit),
             Self::Skip(skip) => drop(documents.drain(..documents.len().min(*skip))),
-            Self::Sort(sort) => sort::sort(&mut documents, sort),
+            Self::Sort(sort) => sort::sort(&mut documents, sort)?,
             Self::Project(projection) => {
                 return documents.iter().map(|document| Ok(Arc::new(projection.of(document)?))).collect();
             }

@@ -42,7 +42,7 @@ pub(super) fn scan(
     };
     let Some(index) = index else { return Ok((Scan::Natural { backwards: false }, !sort.is_empty())) };
     let ranges = index.ranges(filter);
-    let order = index.sorts(sort).filter(|_| !(index.is_multikey && ranges.is_some()));
+    let order = index.sorts(sort).filter(|_| !(index.has_arrays_in(sort.len()) && ranges.is_some()));
     let scan = Scan::Index {
         name: index.name().to_owned(),
         ranges: ranges.unwrap_or_else(|| vec![Range::default()]),

@@ -57,7 +57,7 @@ impl Query {
         let Scan::Index { name, .. } = &self.scan else { return };
         let index = collections.get(&self.namespace).and_then(|collection| collection.index(name));
         let (Some(index), Some(shown), Some(asked)) = (index, shown, self.filter.paths()) else { return };
-        self.is_covered = !index.is_multikey && index.has(&shown) && index.has(&asked);
+        self.is_covered = !index.is_multikey() && index.has(&shown) && index.has(&asked);
     }
 
     /// Returns the next document that matches, as it is now.
@@ -65,11 +65,11 @@ impl Query {
         let collection = collections.get(&self.namespace).filter(|found| found.number == self.collection);
         let collection = collection.ok_or_else(|| Failure::new(codes::QUERY_PLAN_KILLED, "collection dropped"))?;
         let may_repeat =
-            matches!(&self.scan, Scan::Index { name, .. } if collection.index(name).is_some_and(|index| index.is_multikey));
+            matches!(&self.scan, Scan::Index { name, .. } if collection.index(name).is_some_and(|index| index.is_multikey()));
         while let Some(record) = collection.next(&self.scan, &mut self.progress) {
             let document = collection.get(record).expect("a document of an index");
             if let (true, Scan::Index { name, .. }, Some(entry)) = (self.is_covered, &self.scan, &self.progress.entry) {
-                let index = collection.index(name).filter(|index| !index.is_multikey);
+                let index = collection.index(name).filter(|index| !index.is_multikey());
                 let shown = index.map(|index| Bson::from(index.shown(entry)));
                 if let Some(shown) = shown
                     && self.filter.matches(&shown)?

@@ -63,7 +63,7 @@ pub(super) fn find(call: &Call) -> Result<Document, Failure> {
         }
         Some((mut query, true)) => {
             let mut documents = query.all(&state.collections)?;
-            sort(&mut documents, &sorting);
+            sort(&mut documents, &sorting)?;
             Source::Done(documents.into())
         }
     };
@@ -158,7 +158,7 @@ pub(super) fn explain(call: &Call) -> Result<Document, Failure> {
         return Ok(doc! { "queryPlanner": { "winningPlan": { "stage": "EOF" } }, "ok": 1.0 });
     };
     let is_multikey = match &query.scan {
-        Scan::Index { name, .. } => state.collections[&namespace].index(name).map(|index| index.is_multikey),
+        Scan::Index { name, .. } => state.collections[&namespace].index(name).map(|index| index.is_multikey()),
         Scan::Natural { .. } => None,
     };
     let mut plan = match is_multikey {

@@ -5,26 +5,34 @@ use std::sync::Arc;
 
 use bson::Bson;
 
+use super::failure::Failure;
 use super::order;
 use super::path::Path;
 
 /// Sorts documents by the least of their keys, or by the greatest where the order descends.
-pub(super) fn sort(documents: &mut [Arc<Bson>], sort: &[(Path, bool)]) {
-    let key = |document: &Arc<Bson>| -> Vec<Bson> {
+///
+/// Errors: a document has no key.
+pub(super) fn sort(documents: &mut Vec<Arc<Bson>>, sort: &[(Path, bool)]) -> Result<(), Failure> {
+    let key = |document: &Arc<Bson>| -> Result<Vec<Bson>, Failure> {
         let document = document.as_document().expect("a document");
         let of_path = |(path, is_descending): &(Path, bool)| {
-            let (keys, _) = path.keys(document);
+            let (keys, _) = path.keys(document)?;
             let best = if *is_descending {
                 keys.into_iter().max_by(|a, b| order::compare(a, b))
             } else {
                 keys.into_iter().min_by(|a, b| order::compare(a, b))
             };
-            best.map_or(Bson::Null, std::borrow::Cow::into_owned)
+            Ok(best.map_or(Bson::Null, std::borrow::Cow::into_owned))
         };
         sort.iter().map(of_path).collect()
     };
-    documents
-        .sort_by_cached_key(|document| SortKey { values: key(document), descending: sort.iter().map(|part| part.1).collect() });
+    let descending: Vec<bool> = sort.iter().map(|part| part.1).collect();
+    let keyed =
+        documents.drain(..).map(|document| Ok((SortKey { values: key(&document)?, descending: descending.clone() }, document)));
+    let mut keyed: Vec<(SortKey, Arc<Bson>)> = keyed.collect::<Result<_, Failure>>()?;
+    keyed.sort_by(|a, b| a.0.cmp(&b.0));
+    documents.extend(keyed.into_iter().map(|(_, document)| document));
+    Ok(())
 }
 
 #[derive(PartialEq, Eq)]

@@ -5,6 +5,8 @@ use std::fmt;
 use bson::{Bson, Document, RawDocumentBuf};
 
 use crate::server::error::ServerError;
+use crate::server::model::decimal::Decimal;
+use crate::server::model::order::is_number;
 
 /// The comparable result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +27,10 @@ impl Outcome {
             Ok(documents) => documents,
             Err(cause) => return Self::of_error(&cause),
         };
-        let mut documents: Vec<String> =
-            documents.iter().map(|document| shown(&Document::try_from(&**document).expect("a document").into())).collect();
+        let mut documents: Vec<String> = documents
+            .iter()
+            .map(|document| shown(&with_comparable_ends(Document::try_from(&**document).expect("a document").into())))
+            .collect();
         if !is_ordered {
             documents.sort();
         }
@@ -64,6 +68,27 @@ impl fmt::Display for Outcome {
 /// Returns a value as text that tells all types and bits apart but those of a NaN.
 pub(super) fn shown(value: &Bson) -> String {
     format!("{value:?}")
+}
+
+/// Returns the result of an aggregation with its least and greatest values, if they are numbers, without their types: which of several equal
+/// numbers is kept depends on the engine in which a server runs the stage.
+fn with_comparable_ends(value: Bson) -> Bson {
+    match value {
+        Bson::Document(fields) => {
+            let comparable = |(name, value): (String, Bson)| {
+                let is_end = ["least", "greatest"].contains(&name.as_str());
+                let value = if is_end && is_number(&value) {
+                    Bson::String(format!("{:?}", Decimal::of(&value)))
+                } else {
+                    with_comparable_ends(value)
+                };
+                (name, value)
+            };
+            fields.into_iter().map(comparable).collect::<Document>().into()
+        }
+        Bson::Array(items) => items.into_iter().map(with_comparable_ends).collect::<Vec<Bson>>().into(),
+        other => other,
+    }
 }
 
 fn comparable(mut reply: Document) -> Document {

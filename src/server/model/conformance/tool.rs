@@ -9,12 +9,14 @@ use fastrand::Rng;
 use super::outcome::{Outcome, shown};
 use super::values::{NOW, Shape, date, document, likely_id};
 use super::{one_of, rules};
+use crate::audit::distribution::{Distribution, MAX_SAMPLES};
 use crate::lock::Holder;
 use crate::lock::fence::Fence;
 use crate::lock::lease;
 use crate::lock::moment::{Moment, ServerTime};
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
+use crate::report::counts::Expired;
 use crate::server::document_match::{DocumentState, IndexRange};
 use crate::server::find::Query;
 use crate::server::grant::{Consent, DeleteGrant, RecordGrant};
@@ -139,13 +141,23 @@ impl Call {
             What::DeleteStates { one_by_one, along_index } => {
                 self.delete_states(deployment, &rule, *one_by_one, *along_index).await
             }
-            What::Count => Outcome::of(count::expired_and_forecast(deployment, &rule, None).await),
+            What::Count => {
+                let mut found = count::expired_and_forecast(deployment, &rule, None).await;
+                if rule.expiry.not_before_1970 && rule.selection.index.is_some() {
+                    // An index with arrays serves one of the two bounds, whichever plan a mongod finds faster, so that it may or may not begin
+                    // with a document that has an earlier date as well.
+                    found = found.map(|(expired, units)| (Expired { oldest: None, ..expired }, units));
+                }
+                Outcome::of(found)
+            }
             What::NeverExpires => Outcome::of(count::never_expires(deployment, &rule).await),
             What::HasField => Outcome::of(count::has_field(deployment, &rule).await),
             What::IgnoredTtl => Outcome::of(count::ignored_ttl(deployment, &rule).await),
             What::MisspeltTtl => Outcome::of(count::misspelt_ttl(deployment, &rule).await),
-            // The groups of an aggregation come in no order.
-            What::Distribution => Outcome::of(audit::distribution(deployment, &rule, None).await).in_no_order(),
+            What::Distribution => {
+                let found = audit::distribution(deployment, &rule, None).await;
+                Outcome::of(found.map(|(found, drawn)| (with_comparable_samples(found, rule.selection.filter.is_some()), drawn)))
+            }
             What::Samples => {
                 // Which ten of many they are depends on the plan.
                 let found = audit::samples(deployment, &rule).await;
@@ -267,6 +279,22 @@ impl Call {
         let statements = statements(&Restriction::Range { bounds: doc! {}, hint: Bson::Null }, &rule.selection, false);
         Outcome::of((found, sorts, is_multikey, statements.is_ok()))
     }
+}
+
+/// Returns a distribution with those of its samples that do not depend on an order that a server chooses.
+fn with_comparable_samples(mut found: Distribution, has_filter: bool) -> Distribution {
+    for samples in found.never_samples.values_mut() {
+        if has_filter {
+            // Which documents are the first and the last of a group depends on the index that serves the filter.
+            samples.truncate(1);
+            samples.iter_mut().for_each(|sample| *sample = "any".into());
+        } else if samples.len() == MAX_SAMPLES {
+            // The groups come in no order, and the first ones fill the list.
+            samples.iter_mut().for_each(|sample| *sample = "any".into());
+        }
+        samples.sort_by_key(ToString::to_string);
+    }
+    found
 }
 
 /// Whether an explained plan has a key with this value at any level.
