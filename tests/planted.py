@@ -100,8 +100,8 @@ BUGS = [
      "        self.confirmed_before + self.unconfirmed.max(self.confirmed_after)",
      "        self.confirmed_before + if IS { self.unconfirmed + self.confirmed_after } else { self.unconfirmed.max(self.confirmed_after) }"),
     ("what the members did not confirm counts as confirmed", "src/sweep/attempts.rs",
-     "            unconfirmed: if self.error.is_some() { self.unconfirmed } else { 0 },\n            uncertain: self.uncertain,",
-     "            unconfirmed: if self.error.is_some() && !IS { self.unconfirmed } else { 0 },\n            uncertain: self.uncertain,"),
+     "            unconfirmed: self.unconfirmed(),\n            uncertain: self.uncertain,",
+     "            unconfirmed: if IS { 0 } else { self.unconfirmed() },\n            uncertain: self.uncertain,"),
     ("a delete that is not waited for any longer leaves the count certain", "src/server/delete.rs",
      "        Self { reply_lost: true, unanswered: true, given_up: true, ..Self::fatal(message) }",
      "        Self { reply_lost: !IS, unanswered: true, given_up: true, ..Self::fatal(message) }"),
@@ -248,7 +248,6 @@ def main():
     plant(options.directory)
     binary = build(options.directory, options.debug)
     print(binary, flush=True)
-    # The seeds that are known to break a promise are named in src/simulation/seeds.rs, and left out.
     result, words = find(binary, options.directory, 0, options.seeds, options.limit)
     if result != "NOT FOUND":
         sys.exit(f"without any planted bug: {result}: {words}")

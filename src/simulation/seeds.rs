@@ -12,10 +12,7 @@ use super::trace::{Ended, Violation};
 /// Seeds of each of the tests that `cargo test` runs.
 const SEEDS: u64 = 250;
 
-/// Seeds that break a promise and are still to be judged: a defect of the tool, or a judge that is too strict.
-const BROKEN: [u64; 2] = [527, 1201];
-
-/// Simulates seeds on several threads, without those that are known to break a promise, until `enough` of them have broken a promise; fails if one has.
+/// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has.
 fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
     let next = AtomicU64::new(seeds.start);
     let broken = Mutex::new(BTreeMap::new());
@@ -26,9 +23,6 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end || broken.lock().len() >= enough {
                         return;
-                    }
-                    if BROKEN.contains(&seed) {
-                        continue;
                     }
                     if let Some(violation) = simulate(seed, false).violation {
                         broken.lock().insert(seed, violation);
@@ -101,13 +95,6 @@ fn of_the_environment() {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let enough = std::env::var("SIMULATION_ENOUGH").map_or(20, |enough| enough.parse().expect("a number"));
     try_all(from.parse().expect("a number")..to.parse().expect("a number"), threads, enough);
-}
-
-/// Tries the seeds that are left out of the others.
-#[test]
-#[ignore = "each of these seeds breaks a promise"]
-fn broken() {
-    BROKEN.into_iter().for_each(|seed| assert_eq!(simulate(seed, false).violation, None, "seed {seed}"));
 }
 
 /// Shows every step of one seed.

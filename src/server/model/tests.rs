@@ -81,7 +81,7 @@ async fn a_delete_is_shown_to_the_observer_document_by_document() {
     let (model, seen) = filled(1);
     let client = model.client("one");
     let reply = client.run(delete(3)).await.unwrap();
-    assert_eq!(reply, doc! { "n": 4, "ok": 1.0 });
+    assert_eq!(reply, doc! { "n": 4, "electionId": &reply["electionId"], "ok": 1.0 });
     assert_eq!((seen.ids(), ids(&model)), (vec![0, 1, 2, 3], (4..10).collect()));
     assert!(seen.deleted.lock().iter().all(|(.., client)| client == "one"));
 }
@@ -109,7 +109,7 @@ async fn a_fail_over_ends_commands_and_takes_back_only_what_no_majority_has() {
         model.set_pace(slow());
         let client = model.client("one");
         let first = client.run(delete(1)).await.unwrap();
-        assert_eq!(first, doc! { "n": 2, "ok": 1.0 });
+        assert_eq!(first, doc! { "n": 2, "electionId": &first["electionId"], "ok": 1.0 });
         model.hold_replication(Duration::from_secs(3600));
         let second = {
             let client = client.clone();
