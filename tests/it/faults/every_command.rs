@@ -247,13 +247,15 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
             }
             let troubled = stage.outcome(subcommand, &context).await;
             let mut wrong = troubled.differences(&plain);
-            // How a run ends its sessions and cursors is the driver's affair.
+            // How a run ends its sessions and cursors, and how many connections it opens, is the driver's affair. A lease under which a delete had no
+            // answer is not given back.
+            let is_left = troubled.ran.stderr.contains("is left to expire");
+            let may_be_missing = |kind: &str| {
+                ["endSessions", "killCursors", "isMaster of a handshake"].iter().any(|name| kind.starts_with(name))
+                    || is_left && kind.starts_with("update locks")
+            };
             let outstanding = stage.proxy.faults().outstanding().into_iter();
-            wrong.extend(
-                outstanding
-                    .filter(|kind| !kind.starts_with("endSessions") && !kind.starts_with("killCursors"))
-                    .map(|kind| format!("never came: {kind}")),
-            );
+            wrong.extend(outstanding.filter(|kind| !may_be_missing(kind)).map(|kind| format!("never came: {kind}")));
             (!wrong.is_empty()).then(|| format!("{context}:\n{}\n{}", wrong.join("\n"), troubled.ran.stderr))
         });
     let failures: Vec<String> = troubled.buffer_unordered(AT_ONCE).filter_map(async |failure| failure).collect().await;
