@@ -12,7 +12,7 @@ pub use real::RealDisk;
 
 /// A file system, as far as archives need one.
 ///
-/// What was written survives a loss of power only once it is synced: the bytes of a file by [`WriteFile::sync`], its name by
+/// A change survives a loss of power only once it is synced: the bytes of a file by [`WriteFile::sync`], its name by
 /// [`Disk::sync_directory`] of its directory, and the name of that directory in turn by syncing its parent.
 pub trait Disk: Send + Sync {
     /// Checks that a directory exists and can be written.

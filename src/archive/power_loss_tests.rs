@@ -62,7 +62,7 @@ impl Run {
             (("b", "c"), Compression::Zstd, 0..4),
             (("a", "d"), Compression::Gzip, 2..3),
         ] {
-            // What fails is not safe, and is not deleted.
+            // A part that could not be written is not deleted.
             let _ = self.archive(names, compression, ids);
         }
         let _ = self.archive.end(Vec::new());
@@ -75,7 +75,7 @@ impl Run {
     }
 }
 
-/// What a restore would insert from an archive, and what it would say.
+/// The documents that a restore would insert from an archive, and its messages.
 #[derive(Debug, PartialEq)]
 pub(super) struct Read {
     pub documents: Documents,

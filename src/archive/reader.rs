@@ -27,7 +27,7 @@ pub struct Stored {
     pub complete: bool,
     /// Sorted by namespace.
     pub files: Vec<StoredFile>,
-    /// What the records have lost, and what was taken instead, in words.
+    /// The losses of the records in words, each with its substitute.
     pub losses: Vec<String>,
     /// Files that belong to no archive, by their paths in it.
     pub strays: Vec<String>,

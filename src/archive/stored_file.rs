@@ -77,18 +77,7 @@ impl StoredFile {
         let length = file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
         let Self { namespace, disk, path, compression, journal, is_listed, totals, .. } = self;
         let mut whole = Sha256::new();
-        let mut verified = Verified {
-            namespace,
-            documents: 0,
-            unlisted: 0,
-            cut: 0,
-            is_damaged: false,
-            missing: 0,
-            segments: Vec::new(),
-            disk,
-            path,
-            compression,
-        };
+        let mut verified = Verified::new(namespace, disk, path, compression);
         let mut end = 0;
         for (index, segment) in journal.iter().enumerate() {
             if segment.offset != end || segment.length > MAX_READ {
@@ -150,6 +139,21 @@ struct ReadSegment {
 }
 
 impl Verified {
+    fn new(namespace: Namespace, disk: Arc<dyn Disk>, path: PathBuf, compression: Compression) -> Self {
+        Self {
+            namespace,
+            documents: 0,
+            unlisted: 0,
+            cut: 0,
+            is_damaged: false,
+            missing: 0,
+            segments: Vec::new(),
+            disk,
+            path,
+            compression,
+        }
+    }
+
     /// Adds the whole segments after the last one in the journal, and returns their end. There may be many, because the journal is not synced
     /// with each segment and a loss of power loses its last lines. Bytes from `end` on are not read, because a run may be writing there.
     fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {
@@ -232,18 +236,8 @@ mod tests {
                 written.append(&segment).unwrap();
                 ends.push(ends[ends.len() - 1] + segment.len() as u64);
             }
-            let mut verified = Verified {
-                namespace: Namespace { database: "a".into(), collection: "c".into() },
-                documents: 0,
-                unlisted: 0,
-                cut: 0,
-                is_damaged: false,
-                missing: 0,
-                segments: Vec::new(),
-                disk: Arc::new(disk.clone()),
-                path: path.clone(),
-                compression,
-            };
+            let namespace = Namespace { database: "a".into(), collection: "c".into() };
+            let mut verified = Verified::new(namespace, Arc::new(disk.clone()), path.clone(), compression);
             let file = disk.open(&path).unwrap();
             let end = verified.take_rest(file.as_ref(), ends[2], ends[49] + 3, 200, &mut Sha256::new()).unwrap();
             assert_eq!((verified.documents, end), (47, ends[49]));

@@ -114,7 +114,7 @@ pub(super) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
         warn!(
             "recording the beginning of the run in `{namespace}`: {why}; the run goes on, and leaves no record if it is killed"
         );
-        // What the server refused was not written. After anything else, the document may be there.
+        // A document that the server refused was not written. After any other error it may be there.
         session.opening_refused.store(cause.code().is_some(), Ordering::Relaxed);
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub connected: OnceLock<Deployment>,
     /// Whether the server refused to record that the run begins.
     pub opening_refused: AtomicBool,
-    /// What the sweep knows until now.
+    /// The state of the sweep until now.
     pub so_far: SoFar,
     /// Connection string, if there is one.
     pub uri: Uri,

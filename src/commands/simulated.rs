@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::server::transport::Transport;
 use crate::stop::Stop;
 
-/// What a run has besides its command line.
+/// The surroundings of a run: all that it has besides its command line.
 pub(crate) struct Surroundings {
     pub run_id: String,
     pub policy: Policy,

@@ -1,4 +1,4 @@
-//! What a sweep knows of itself while it runs.
+//! The state of a sweep while it runs, for a report that cannot wait for its end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use crate::report::PlanReport;
 use crate::report::counts::Counts;
 use crate::report::outcome::RuleOutcome;
 
-/// What a sweep knows.
+/// The state of a sweep.
 #[derive(Default)]
 pub(super) struct SoFar {
     /// The saved audit that approved the sweep.

@@ -12,7 +12,7 @@ use crate::archive::disk::Disk;
 use crate::archive::disk::simulated::{Fate, SimulatedDisk};
 use crate::archive::reader;
 
-/// What becomes of bytes and names that were not synced.
+/// The fates of bytes and names that were not synced.
 const FATES: [Fate; 5] = Fate::ALL;
 
 /// The states of documents that an archive holds, each with its namespace.
@@ -48,7 +48,7 @@ impl SweeperDisk {
 pub(super) struct RunArchive {
     disk: Arc<SweeperDisk>,
     run: String,
-    /// What a loss of power would have left of it, after so many changes of the disk.
+    /// The state that a loss of power would have left after so many changes of the disk.
     seen: Mutex<(usize, Result<States, String>)>,
 }
 

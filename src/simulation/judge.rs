@@ -13,7 +13,7 @@ use super::trace::{Trace, digest};
 use crate::report::{Report, Status};
 use crate::server::model::{Deletion, Observer};
 
-/// What is known of all runs.
+/// The facts about all runs so far.
 pub(super) struct Judge {
     scenario: Scenario,
     trace: Trace,

@@ -1,4 +1,4 @@
-//! What others do meanwhile: writers, the TTL monitor of the server, fail-overs.
+//! The actors besides the sweepers: writers, the TTL monitor of the server, fail-overs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What one seed decides: the rules, the limits, the documents, the troubles, and what others do meanwhile.
+//! The choices of one seed: the rules, the limits, the documents, the troubles and the writes of others.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub(super) struct SweptRule {
     pub window: Option<u32>,
 }
 
-/// What goes wrong.
+/// The troubles of a simulation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Troubles {
     pub faults: Faults,
@@ -84,7 +84,7 @@ pub(super) struct Sweeper {
     pub fate: Fate,
 }
 
-/// What happens to a sweeper.
+/// The fate of a sweeper.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fate {
     Nothing,

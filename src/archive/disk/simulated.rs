@@ -3,35 +3,23 @@
 //! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes: lost, kept, or for the
 //! bytes of a file a part of them. ext4 leaves NULs where the length of a file was written and its bytes were not.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod image;
+
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+pub(crate) use image::Fate;
+use image::{Change, FileId, Image};
+
 use super::{Disk, Entry, ReadFile, WriteFile};
 
 /// A disk that is shared by all its clones.
 #[derive(Clone, Default)]
 pub(crate) struct SimulatedDisk(Arc<Mutex<State>>);
-
-/// The fate of something that was not synced when the power went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Lost,
-    Kept,
-    /// Of the bytes of a file, the first half is kept. A name is kept.
-    Half,
-    /// The bytes of a file are NULs. A name is kept.
-    Nuls,
-    /// The first half of the bytes are NULs, and the rest are kept. A name is kept.
-    NulsThenKept,
-}
-
-impl Fate {
-    pub(crate) const ALL: [Self; 5] = [Self::Lost, Self::Kept, Self::Half, Self::Nuls, Self::NulsThenKept];
-}
 
 /// The failure of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,34 +33,9 @@ pub(crate) enum Fault {
     Done,
 }
 
-/// A file, by its number: a file that is renamed keeps it.
-type FileId = usize;
-
-/// What a disk has for good.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Image {
-    directories: BTreeSet<PathBuf>,
-    names: BTreeMap<PathBuf, FileId>,
-    contents: BTreeMap<FileId, Vec<u8>>,
-}
-
-/// A change of the disk.
-#[derive(Debug, Clone)]
-enum Change {
-    CreateDirectory(PathBuf),
-    Create(PathBuf, FileId),
-    Rename(PathBuf, PathBuf),
-    SyncDirectory(PathBuf),
-    Append(FileId, Vec<u8>),
-    Truncate(FileId, usize),
-    Sync(FileId),
-    /// What was written to the file since its last sync never reaches the disk.
-    SyncFailed(FileId),
-}
-
 #[derive(Default)]
 struct State {
-    /// What the disk had when it was created.
+    /// The state in which the disk was created.
     base: Image,
     record: Vec<Change>,
     now: Image,
@@ -125,7 +88,7 @@ impl SimulatedDisk {
     /// Replaces the bytes of a file, or creates it.
     pub(crate) fn write(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.0.lock();
-        let next = state.now.contents.keys().last().map_or(0, |last| last + 1);
+        let next = state.now.next_id();
         let id = state.now.names.get(path).copied().unwrap_or(next);
         state.now.names.insert(path.to_owned(), id);
         state.now.contents.insert(id, bytes);
@@ -147,107 +110,9 @@ impl SimulatedDisk {
 
     /// Returns the disk as a loss of power leaves it after the first `point` changes. `fate` is asked about each name and each file that was
     /// not synced.
-    pub(crate) fn after_power_loss(&self, point: usize, mut fate: impl FnMut(&Path) -> Fate) -> Self {
+    pub(crate) fn after_power_loss(&self, point: usize, fate: impl FnMut(&Path) -> Fate) -> Self {
         let state = self.0.lock();
-        let mut image = state.base.clone();
-        let mut open: Vec<&Change> = Vec::new();
-        for change in &state.record[..point] {
-            // The effect of a sync: what it covers happens to the image for good.
-            let covers = |earlier: &Change| match (change, earlier) {
-                (Change::Sync(id), Change::Append(of, _) | Change::Truncate(of, _)) => id == of,
-                (Change::SyncDirectory(directory), name) => name.directory() == Some(directory),
-                _ => false,
-            };
-            match change {
-                Change::Sync(_) | Change::SyncDirectory(_) => {
-                    let (synced, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|earlier| covers(earlier));
-                    synced.into_iter().for_each(|earlier| image.apply(earlier));
-                    open = rest;
-                }
-                Change::SyncFailed(id) => {
-                    open.retain(|earlier| !matches!(earlier, Change::Append(of, _) | Change::Truncate(of, _) if of == id));
-                }
-                _ => open.push(change),
-            }
-        }
-        let mut of_files: BTreeMap<FileId, Vec<&Change>> = BTreeMap::new();
-        let mut paths: BTreeMap<FileId, PathBuf> = image.names.iter().map(|(path, id)| (*id, path.clone())).collect();
-        for change in open {
-            match change {
-                Change::Append(id, _) | Change::Truncate(id, _) => of_files.entry(*id).or_default().push(change),
-                Change::CreateDirectory(path) | Change::Create(path, _) | Change::Rename(_, path) => {
-                    if let Change::Create(_, id) = change {
-                        paths.insert(*id, path.clone());
-                    }
-                    if fate(path) != Fate::Lost {
-                        image.apply(change);
-                    }
-                }
-                _ => {}
-            }
-        }
-        for (id, changes) in of_files {
-            let fate = fate(&paths[&id]);
-            image.settle(id, &changes, fate);
-        }
-        image.drop_unreachable();
-        Self::of(image)
-    }
-}
-
-impl Change {
-    /// Returns the directory whose names are changed.
-    fn directory(&self) -> Option<&Path> {
-        match self {
-            Self::CreateDirectory(path) | Self::Create(path, _) | Self::Rename(_, path) => path.parent(),
-            _ => None,
-        }
-    }
-}
-
-impl Image {
-    fn apply(&mut self, change: &Change) {
-        match change {
-            Change::CreateDirectory(path) => drop(self.directories.insert(path.clone())),
-            Change::Create(path, id) => {
-                self.names.insert(path.clone(), *id);
-                self.contents.entry(*id).or_default();
-            }
-            Change::Rename(from, to) => {
-                if let Some(id) = self.names.remove(from) {
-                    self.names.insert(to.clone(), id);
-                }
-            }
-            Change::Append(id, bytes) => self.contents.entry(*id).or_default().extend_from_slice(bytes),
-            Change::Truncate(id, length) => self.contents.entry(*id).or_default().truncate(*length),
-            Change::SyncDirectory(_) | Change::Sync(_) | Change::SyncFailed(_) => {}
-        }
-    }
-
-    /// Gives a file the bytes that were not synced, by their fate.
-    fn settle(&mut self, id: FileId, changes: &[&Change], fate: Fate) {
-        let before = self.contents.entry(id).or_default().clone();
-        changes.iter().for_each(|change| self.apply(change));
-        let after = self.contents.entry(id).or_default();
-        let same = before.len().min(after.len());
-        let half = same + (after.len() - same) / 2;
-        match fate {
-            Fate::Lost => *after = before,
-            Fate::Kept => {}
-            Fate::Half => after.truncate(half),
-            Fate::Nuls => after[same..].fill(0),
-            Fate::NulsThenKept => after[same..half].fill(0),
-        }
-    }
-
-    /// Removes what is in a directory that was lost.
-    fn drop_unreachable(&mut self) {
-        let all = self.directories.clone();
-        let is_there = |path: &Path| path.ancestors().skip(1).all(|directory| all.contains(directory));
-        self.directories.retain(|path| is_there(path));
-        self.names.retain(|path, _| is_there(path));
-        let named: BTreeSet<FileId> = self.names.values().copied().collect();
-        self.contents.retain(|id, _| named.contains(id));
+        Self::of(state.base.after_power_loss(&state.record[..point], fate))
     }
 }
 
@@ -311,7 +176,7 @@ impl Disk for SimulatedDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
         let mut state = self.0.lock();
         state.is_free(path)?;
-        let id = state.now.contents.keys().last().map_or(0, |last| last + 1);
+        let id = state.now.next_id();
         state.make(Change::Create(path.to_owned(), id))?;
         Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
     }

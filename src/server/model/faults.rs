@@ -58,7 +58,7 @@ impl Default for Pace {
     }
 }
 
-/// What happens to one command.
+/// The fate of one command.
 #[derive(Debug)]
 pub(super) struct Fate {
     pub arrives_after: Duration,

@@ -9,7 +9,7 @@ use crate::server::error::ServerError;
 use crate::server::find::Query;
 use crate::server::transport::{Patience, ServerCommand, Transport};
 
-/// What the observer has seen.
+/// The deletes that the observer has seen.
 #[derive(Default)]
 struct Seen {
     /// The `_id`s of the deleted documents, with their writes, the time and the client.

@@ -155,7 +155,7 @@ async fn another_deployment_than_the_expected_one_is_not_written_to() {
 #[tokio::test]
 async fn a_history_that_cannot_be_written_is_a_warning_and_trouble_that_passes_is_none() {
     for (data, times, of_beginning, of_end) in [
-        // What is refused at the beginning is inserted at the end.
+        // A document that is refused at the beginning is inserted at the end.
         (doc! { "errorCode": 13 }, 1, false, true),
         (doc! { "errorCode": 7 }, 3, true, true),
         (doc! { "closeConnection": true }, 1, true, true),

@@ -1,4 +1,4 @@
-//! What a step leaves to compare: replies without what differs from server to server, and from time to time.
+//! The outcome of a step, to be compared: replies without the parts that differ from server to server, and from time to time.
 
 use std::fmt;
 

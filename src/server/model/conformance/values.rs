@@ -178,7 +178,7 @@ fn ttl(random: &mut Rng) -> Bson {
     }
 }
 
-/// What most documents of a sequence have in common.
+/// The traits that most documents of a sequence share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     /// Format of most dates.
