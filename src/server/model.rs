@@ -93,6 +93,13 @@ impl<'a> View<'a> {
     }
 }
 
+/// Tells of each document whether a filter selects it.
+pub(crate) fn selected(filter: &Document, documents: &[Document]) -> Vec<bool> {
+    let filter = filter::Filter::new(filter, DateTime::from_millis(BEGINNING)).expect("a filter that the server takes");
+    let matches = |document: &Document| filter.matches(&document.clone().into()).expect("a filter that fails on no document");
+    documents.iter().map(matches).collect()
+}
+
 /// A server, shared by all of its clients.
 pub(crate) struct Model {
     state: Mutex<State>,

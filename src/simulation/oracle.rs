@@ -1,5 +1,7 @@
 //! The rule of expiry, told plainly over the values of one document. It shares nothing with the predicates that the tool sends.
 
+mod predicates;
+
 use bson::{Bson, Document};
 
 /// A rule, as far as it decides which documents expire.

@@ -68,7 +68,7 @@ pub(super) enum Step {
 }
 
 /// The result of a batch.
-#[derive(Debug, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct BatchResult {
     pub deleted: u64,
     /// The part of `deleted` that the members had not confirmed at the end, or that a fail-over may have brought back before that.

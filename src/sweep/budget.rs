@@ -140,3 +140,65 @@ impl RunBudget {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn budget(limits: Limits) -> RunBudget {
+        RunBudget::new(Instant::now(), &limits)
+    }
+
+    #[test]
+    fn no_more_is_reserved_than_is_left_and_what_was_not_deleted_is_left_again() {
+        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        assert!(budget.has_delete_limit() && budget.returned().is_none());
+        assert_eq!([6, 6, 6].map(|documents| budget.reserve(documents)), [6, 4, 0]);
+        let mut returned = Box::pin(budget.returned().unwrap());
+        assert_eq!(returned.as_mut().now_or_never(), None);
+        // The first batch needs only 5 of its 6; of these it deletes 3, and all 4 of the second are deleted.
+        budget.give_back(1);
+        assert_eq!(returned.now_or_never(), Some(()));
+        budget.settle(5, 3);
+        budget.settle(4, 4);
+        assert!(budget.returned().is_none(), "some are left");
+        assert_eq!([1, 6].map(|documents| budget.reserve(documents)), [1, 2]);
+        budget.settle(1, 1);
+        assert!(budget.returned().is_some());
+        budget.settle(2, 2);
+        assert!(budget.returned().is_none(), "none is left, and none can come back");
+        assert_eq!(budget.reserve(1), 0);
+    }
+
+    #[test]
+    fn documents_that_others_insert_into_a_range_are_charged() {
+        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        assert_eq!(budget.reserve(5), 5);
+        budget.settle(5, 8);
+        assert_eq!(budget.reserve(10), 2);
+        budget.settle(2, 3);
+        assert_eq!(budget.reserve(10), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_rules_share_the_rate_of_the_run() {
+        const MS: fn(u64) -> Duration = Duration::from_millis;
+        let budget = budget(Limits { rate: Some(1000), ..Limits::default() });
+        assert_eq!([None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)), [Some(1000), Some(999), Some(1000)]);
+        assert_eq!((budget.rate_limit(), budget.rate_wait()), (Some(100), MS(0)));
+        budget.take_rate(400);
+        budget.settle_rate(400, 300);
+        assert_eq!(budget.rate_wait(), MS(300));
+        tokio::time::advance(MS(100)).await;
+        assert_eq!((budget.elapsed(), budget.rate_wait()), (MS(100), MS(200)));
+    }
+
+    #[test]
+    fn without_limits_everything_is_granted() {
+        let budget = budget(Limits::default());
+        assert!(!budget.has_delete_limit() && budget.returned().is_none());
+        assert_eq!((budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit()), (u64::MAX, Some(5), None));
+    }
+}

@@ -69,3 +69,41 @@ pub(super) fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, sou
     concern.insert("wtimeout", own.map_or(max, |own| own.min(max)));
     concern
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_majority_is_bounded_and_no_write_concern_is_weakened() {
+        let majority = LagSource::Majority("mongos".into());
+        let gate = LagGate::new(Duration::from_secs(5), &majority).unwrap();
+        for (own, expected) in [
+            (doc! {}, doc! { "w": "majority", "wtimeout": 5000_i64 }),
+            (doc! { "w": 1, "j": true }, doc! { "w": "majority", "j": true, "wtimeout": 5000_i64 }),
+            (doc! { "w": "all", "wtimeout": 0_i64 }, doc! { "w": "all", "wtimeout": 5000_i64 }),
+            (doc! { "w": "majority", "wtimeout": 4000_i64 }, doc! { "w": "majority", "wtimeout": 4000_i64 }),
+            (doc! { "w": "majority", "wtimeout": 6000_i64 }, doc! { "w": "majority", "wtimeout": 5000_i64 }),
+        ] {
+            assert_eq!(write_concern(&own, Some(&gate), &majority), expected);
+            assert_eq!(write_concern(&own, None, &majority), own);
+        }
+        // A lag that is seen needs no majority.
+        let weak = write_concern(&doc! { "w": 1 }, Some(&gate), &LagSource::NoSecondary);
+        assert_eq!(weak, doc! { "w": 1, "wtimeout": 5000_i64 });
+    }
+
+    #[test]
+    fn the_gate_is_closed_until_the_last_batch_is_confirmed() {
+        assert!(LagGate::new(Duration::from_secs(5), &LagSource::NoSecondary).is_none());
+        let gate = LagGate::new(Duration::from_secs(5), &LagSource::Majority("mongos".into())).unwrap();
+        assert_eq!((gate.max(), gate.behind()), (Duration::from_secs(5), None));
+        let (first, second) = (gate.unconfirmed(), gate.unconfirmed());
+        drop(first);
+        assert!(gate.behind().unwrap().contains("within 5 s"));
+        drop(second);
+        assert_eq!(gate.behind(), None);
+    }
+}

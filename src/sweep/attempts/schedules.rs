@@ -380,3 +380,35 @@ fn what_a_fail_over_may_have_brought_back_stays_unconfirmed() {
         assert_eq!((result.deleted, result.unconfirmed, result.uncertain), expected, "{code}, {first:?}, {second:?}");
     }
 }
+
+#[test]
+fn an_error_before_the_first_unconfirmed_delete_is_no_fail_over_after_it() {
+    let mut attempts = Attempts::new(batch(0..10), true);
+    assert!(matches!(attempts.next_step(error(None, true, false), 0.0), Step::Retry(_)));
+    let waiting = doc! { "n": 7, "ok": 1, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
+    assert!(matches!(attempts.next_step(delete::read(&waiting), 0.0), Step::Confirm(_)));
+    assert_eq!(attempts.next_step(delete::read(&doc! { "n": 0, "ok": 1 }), 0.0), Step::End);
+    let result = attempts.end();
+    assert_eq!((result.deleted, result.unconfirmed, result.uncertain), (7, 0, false));
+}
+
+#[test]
+fn the_parts_of_an_archived_batch_add_up() {
+    let seconds = Duration::from_secs;
+    let mut all = BatchResult { deleted: 3, unconfirmed: 1, throttled: seconds(1), ..BatchResult::default() };
+    let second = BatchResult {
+        deleted: 5,
+        unconfirmed: 2,
+        uncertain: true,
+        error: Some(DeleteError::fatal("refused")),
+        retried: true,
+        overloaded_after: Some(4),
+        throttled: seconds(2),
+    };
+    all.add(second.clone());
+    let both = BatchResult { deleted: 8, unconfirmed: 3, overloaded_after: Some(7), throttled: seconds(3), ..second };
+    assert_eq!(all, both);
+    // A later part changes neither the doubt nor when the service was first overloaded.
+    all.add(BatchResult { deleted: 1, overloaded_after: Some(0), ..BatchResult::default() });
+    assert_eq!(all, BatchResult { deleted: 9, error: None, ..both });
+}

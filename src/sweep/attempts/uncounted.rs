@@ -33,6 +33,23 @@ fn a_count_is_uncertain_only_where_the_next_attempt_finds_less() {
     }
 }
 
+#[test]
+fn the_count_of_one_part_says_nothing_about_the_next() {
+    let mut attempts = attempts();
+    let too_large = DeleteError { retryable: true, overload: Some(Overload::TooLarge), ..DeleteError::fatal("too large") };
+    let replies = [
+        Reply { deleted: 0, unconfirmed: false, election: None, error: Some(too_large) },
+        done(5),
+        // The second half.
+        throttled(0, true),
+        done(3),
+    ];
+    let steps = replies.map(|reply| attempts.next_step(reply, 0.5));
+    assert!(matches!(steps, [Step::Next, Step::Next, Step::Yield(_), Step::End]), "{steps:?}");
+    let result = attempts.end();
+    assert_eq!((result.deleted, result.uncertain), (8, true));
+}
+
 fn done(deleted: u64) -> Reply {
     Reply { deleted, unconfirmed: false, election: None, error: None }
 }
