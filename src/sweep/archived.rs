@@ -1,5 +1,8 @@
 //! A batch that is archived before it is deleted: read, written to the disk, and only then deleted, in the state that was read.
 
+#[cfg(test)]
+mod parts;
+
 use std::sync::Arc;
 use std::time::Duration;
 

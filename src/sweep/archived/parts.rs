@@ -1,0 +1,132 @@
+//! Batches that are archived and deleted in parts, by a server that answers from a list.
+
+use std::path::Path;
+
+use bson::{Bson, DateTime, doc};
+
+use super::*;
+use crate::archive::disk::simulated::SimulatedDisk;
+use crate::lock::lease::Leases;
+use crate::policy::Compression;
+use crate::report::made_up::planned;
+use crate::server::grant::{Consent, DeleteGrant};
+use crate::server::lag::LagSource;
+use crate::server::scripted::Script;
+use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply, Silence};
+use crate::values::raw::RawValue;
+
+/// A size of which two documents make a part.
+const HALF: usize = PART_BYTES / 2;
+
+struct Case {
+    script: Arc<Script>,
+    sweep: RuleSweep,
+}
+
+impl Case {
+    /// Creates a sweep of documents that are said to have this average size; `answers` follow those for the metadata.
+    fn new(average_bytes: usize, answers: Vec<ScriptedReply>) -> Self {
+        let options = Batch(vec![doc! { "name": "c", "type": "collection" }]);
+        let indexes = Batch(vec![doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }]);
+        let script = Script::new([options, End, indexes, End].into_iter().chain(answers));
+        let mut rule = planned("", 4).decision.countable().unwrap().clone();
+        rule.selection.average_bytes = Some(average_bytes as f64);
+        let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
+        let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
+        let to = ArchiveTo { directory: "/".into(), compression: Compression::Zstd };
+        let archive = Some(Arc::new(RuleArchive { archive, to, rule: rule.name.clone() }));
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let (deployment, lag) = (script.deployment(), LagSource::NoSecondary);
+        let sweep = RuleSweep::new(&deployment, &rule, &grant, &lag, &Leases::default(), archive);
+        Self { script, sweep }
+    }
+
+    async fn run(&self, restriction: Restriction) -> (Archived, Sent) {
+        run(&self.sweep, self.sweep.archive.as_ref().unwrap(), restriction, 4).await
+    }
+
+    /// Returns the commands that were sent after those for the metadata: their names, or what they delete.
+    fn sent(&self) -> Vec<String> {
+        let told = |command: &Document| match command.get("deletes").and_then(ids) {
+            Some(ids) => format!("delete {ids}"),
+            None => command.keys().next().unwrap().clone(),
+        };
+        self.script.sent().iter().skip(2).map(told).collect()
+    }
+}
+
+/// Returns the list of `_id`s in a part of a filter.
+fn ids(part: &Bson) -> Option<&Bson> {
+    match part {
+        Bson::Array(parts) => parts.iter().find_map(ids),
+        Bson::Document(parts) => match parts.get_document("_id").ok().and_then(|condition| condition.get("$in")) {
+            None => parts.values().find_map(ids),
+            list => list,
+        },
+        _ => None,
+    }
+}
+
+fn documents(ids: impl IntoIterator<Item = i32>, bytes: usize) -> ScriptedReply {
+    let document = |id: i32| doc! { "_id": id, "at": DateTime::from_millis(id.into()), "p": "x".repeat(bytes) };
+    Batch(ids.into_iter().map(document).collect())
+}
+
+fn named(ids: std::ops::RangeInclusive<i32>) -> Restriction {
+    Restriction::Ids(ids.map(|id| RawValue::of(id).unwrap()).collect())
+}
+
+fn deleted(n: i32) -> ScriptedReply {
+    Reply(doc! { "n": n, "ok": 1.0 })
+}
+
+#[tokio::test]
+async fn a_batch_of_large_documents_goes_in_parts_and_none_is_left_out() {
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, deleted(2), documents(3..=4, 9), End, deleted(1)]);
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find", "delete [1, 2]", "find", "delete [3, 4]"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (4, 3, None));
+    assert!(sent.is_sent && !sent.is_cut_short && sent.latency.is_some());
+}
+
+#[tokio::test]
+async fn what_an_earlier_part_deleted_counts_where_the_sweep_ends_before_the_next() {
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, deleted(2), Silence]);
+    let ends = async {
+        while case.sent().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        case.sweep.end();
+    };
+    let ((archived, sent), ()) = tokio::join!(case.run(named(1..=4)), ends);
+    assert_eq!(case.sent(), ["find", "delete [1, 2]", "find"]);
+    assert_eq!((archived.documents, sent.result.deleted), (2, 2));
+    assert!(sent.is_sent && sent.is_cut_short);
+    // Before the first part, nothing was sent.
+    let case = Case::new(HALF, vec![Silence]);
+    case.sweep.end();
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!((archived.documents, sent.is_sent, sent.is_cut_short), (0, false, true));
+}
+
+#[tokio::test]
+async fn a_part_that_fails_ends_the_batch_with_its_reason() {
+    let refused = Reply(doc! { "n": 1, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 2, "errmsg": "bad value" }] });
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, refused]);
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find", "delete [1, 2]"]);
+    assert_eq!((archived.documents, sent.result.deleted), (2, 1));
+    assert!(sent.is_sent && sent.result.error.unwrap().message.contains("bad value"));
+}
+
+#[tokio::test]
+async fn a_range_with_more_than_was_expected_goes_by_its_ids_one_by_one() {
+    let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let (whole, again) = (documents(1..=2, MAX_PART_BYTES / 2), documents(1..=2, MAX_PART_BYTES / 2));
+    let (first, second) = (documents([1], MAX_PART_BYTES + 1), documents([2], 9));
+    let case = Case::new(9, vec![whole, found, End, again, first, End, deleted(1), second, End, deleted(1)]);
+    let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
+    let (archived, sent) = case.run(range).await;
+    assert_eq!(case.sent(), ["find", "find", "find", "find", "delete [1]", "find", "delete [2]"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (2, 2, None));
+}
