@@ -20,7 +20,7 @@ const MAX_LINE: u64 = 1024 * 1024;
 pub(super) struct Journal {
     file: Tracked,
     /// Whether a sync has failed, or the rest of a line could not be removed.
-    is_broken: bool,
+    pub is_broken: bool,
 }
 
 impl Journal {

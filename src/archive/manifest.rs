@@ -72,7 +72,7 @@ pub struct Manifest {
     pub format: u32,
     pub run_id: String,
     pub started_at: String,
-    /// False if a file has bytes after its last segment, or was begun and has none.
+    /// False if a file has bytes after its last segment, or was begun and has none, or if the journal may not be whole.
     pub complete: bool,
     pub files: Vec<FileTotals>,
     pub rules: Vec<RuleTotals>,

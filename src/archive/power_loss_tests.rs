@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 
+use super::directory::{self, Leftover};
+use super::disk::Disk;
 use super::disk::simulated::{Fate, Fault, SimulatedDisk};
 use super::reader;
 use super::writer::Archive;
@@ -149,14 +151,15 @@ fn whatever_the_disk_fails_at_what_was_deleted_is_restored() {
         run.disk.operations()
     };
     for fault in [Fault::Nothing, Fault::Half, Fault::Done] {
-        for at in 0..operations {
+        // The second failure may be that of mending the first.
+        for (at, number) in (0..operations).flat_map(|at| [(at, 1), (at, 2)]) {
             let run = Run::new();
-            run.disk.fail(at, fault);
+            run.disk.fail(at, number, fault);
             let run = run.ended();
             for fate in Fate::ALL {
                 let point = run.disk.recorded();
                 let disk = run.disk.after_power_loss(point, |_| fate);
-                assert_restored(&run, point, &disk, &format!("{fault:?} at {at}, {fate:?}"));
+                assert_restored(&run, point, &disk, &format!("{number} times {fault:?} at {at}, {fate:?}"));
             }
         }
     }
@@ -174,4 +177,57 @@ fn wherever_the_disk_is_full_what_was_deleted_is_restored() {
             assert_restored(&run, point, &disk, &format!("room for {room} bytes, {fate:?}"));
         }
     }
+}
+
+#[test]
+fn nothing_is_safe_in_a_file_that_was_removed_or_that_others_write_to() {
+    let file = |run: &Run, name: &str| run.archive.path().join(name);
+    for name in ["a/c.bson.zst", "journal.jsonl"] {
+        let removes = |run: &Run| run.disk.remove(&file(run, name));
+        let replaces = |run: &Run| {
+            let bytes = run.disk.read(&file(run, name));
+            run.disk.remove(&file(run, name));
+            run.disk.write(&file(run, name), bytes);
+        };
+        let appends = |run: &Run| run.disk.write(&file(run, name), [run.disk.read(&file(run, name)), vec![0]].concat());
+        for disturbs in [&removes as &dyn Fn(&Run), &replaces, &appends] {
+            let mut run = Run::new();
+            run.archive(("a", "c"), Compression::Zstd, 0..3).unwrap();
+            disturbs(&run);
+            for _ in 0..2 {
+                run.archive(("a", "c"), Compression::Zstd, 3..5).unwrap_err();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_manifest_has_the_totals_of_every_file() {
+    let run = Run::new().ended();
+    let manifest = directory::manifest(&run.disk, run.archive.path()).unwrap().unwrap();
+    let totals = manifest.files.iter().map(|file| (file.record.file.as_str(), file.segments, file.documents, file.bytes));
+    let bytes = |documents| documents * run.safe[1].1["a.c"].first().unwrap().len() as u64;
+    let expected = [("a/c.bson.zst", 3, 6, bytes(6)), ("a/d.bson.gz", 2, 3, bytes(3)), ("b/c.bson.zst", 1, 4, bytes(4))];
+    assert_eq!((manifest.complete, totals.collect::<Vec<_>>()), (true, expected.to_vec()));
+}
+
+#[test]
+fn a_later_run_is_told_of_archives_that_were_cut_off_and_of_no_others() {
+    let leftovers = |disk: &SimulatedDisk| directory::leftovers(disk, Path::new(DIRECTORY));
+    let mut run = Run::new();
+    run.archive(("a", "c"), Compression::Zstd, 0..3).unwrap();
+    let (disk, path) = (run.disk.clone(), run.archive.path().to_owned());
+    assert_eq!(leftovers(&disk), [], "it goes on");
+    drop(run);
+    assert_eq!(leftovers(&disk), [Leftover::Archive(path.clone())]);
+    disk.remove(&path.join("journal.jsonl"));
+    assert_eq!(leftovers(&disk), [Leftover::Archive(path)], "without its journal");
+
+    let run = Run::new().ended();
+    assert_eq!(leftovers(&run.disk), [], "it is complete");
+    let empty = Path::new(DIRECTORY).join("20260131T020000Z-0");
+    run.disk.create_directory(&empty).unwrap();
+    run.disk.create_directory(&Path::new(DIRECTORY).join("other")).unwrap();
+    run.disk.write(&Path::new(DIRECTORY).join("file"), Vec::new());
+    assert_eq!(leftovers(&run.disk), [Leftover::Empty(empty)]);
 }

@@ -100,7 +100,8 @@ impl Archive {
     /// Errors: the manifest could not be written. The archive can be read without it.
     pub fn end(&self, rules: Vec<RuleTotals>) -> io::Result<Option<()>> {
         let Some(begun) = self.begun.lock().take() else { return Ok(None) };
-        let mut complete = !begun.has_rest;
+        let mut journal = begun.journal.lock();
+        let mut complete = !begun.has_rest && !journal.is_broken;
         let mut files = Vec::new();
         for file in begun.files.values() {
             // All sweeps have ended, so the lock is free.
@@ -116,7 +117,7 @@ impl Archive {
             files,
             rules,
         };
-        begun.journal.lock().sync()?;
+        journal.sync()?;
         let mut new = Tracked::create(self.disk.as_ref(), self.path.join(NEW_MANIFEST))?;
         new.append(&Seal::INDENTED.close(&serde_json::to_string_pretty(&manifest)?))?;
         new.sync()?;

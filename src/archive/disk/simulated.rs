@@ -7,6 +7,7 @@ mod image;
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,8 +43,8 @@ struct State {
     locked: BTreeSet<FileId>,
     /// Bytes that may still be written.
     room: Option<usize>,
-    /// Operations until one fails.
-    fault: Option<(usize, Fault)>,
+    /// The operations that fail, by their numbers.
+    failing: Option<(Range<usize>, Fault)>,
     operations: usize,
 }
 
@@ -73,9 +74,11 @@ impl SimulatedDisk {
         self.0.lock().room = bytes;
     }
 
-    /// Lets one operation fail, after `after` others.
-    pub(crate) fn fail(&self, after: usize, fault: Fault) {
-        self.0.lock().fault = Some((after, fault));
+    /// Lets some operations fail, after `after` others.
+    pub(crate) fn fail(&self, after: usize, number: usize, fault: Fault) {
+        let mut state = self.0.lock();
+        let first = state.operations + after;
+        state.failing = Some((first..first + number, fault));
     }
 
     /// Flips bits of a file, as a disk that is damaged.
@@ -119,10 +122,9 @@ impl SimulatedDisk {
 impl State {
     /// Counts an operation; returns its fault.
     fn begin(&mut self) -> Option<Fault> {
+        let number = self.operations;
         self.operations += 1;
-        let (left, fault) = self.fault?;
-        self.fault = left.checked_sub(1).map(|left| (left, fault));
-        (left == 0).then_some(fault)
+        self.failing.as_ref().filter(|(failing, _)| failing.contains(&number)).map(|(_, fault)| *fault)
     }
 
     fn change(&mut self, change: Change) {
@@ -347,11 +349,11 @@ mod tests {
         disk.sync_directory(Path::new(DIRECTORY)).unwrap();
         for (fault, written) in [(Fault::Nothing, 0), (Fault::Half, 2), (Fault::Done, 4)] {
             file.truncate(0).unwrap();
-            disk.fail(1, fault);
+            disk.fail(1, 1, fault);
             assert!(file.length().is_ok() && file.truncate(0).is_ok() && file.append(b"abcd").is_err());
             assert_eq!(file.length().unwrap(), written, "{fault:?}");
         }
-        disk.fail(0, Fault::Done);
+        disk.fail(0, 1, Fault::Done);
         assert!(file.sync().is_err() && file.sync().is_ok());
         assert_eq!(left(&disk, Fate::Kept), named("f", b""), "a failed sync has lost the bytes");
         disk.set_room(Some(3));
