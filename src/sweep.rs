@@ -38,6 +38,8 @@ mod engine;
 mod id_pages;
 mod id_slices;
 mod lag_gate;
+#[cfg(test)]
+mod made_up;
 mod reading;
 mod send;
 mod source;

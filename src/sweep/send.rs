@@ -127,3 +127,119 @@ async fn lease_over(sweep: &RuleSweep) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use bson::{DateTime, doc};
+
+    use super::*;
+    use crate::lock::lease::{Leases, Renewals};
+    use crate::lock::moment::{Moment, ServerTime};
+    use crate::policy::namespace::Namespace;
+    use crate::server::error::ServerError;
+    use crate::server::scripted::ScriptedReply::{Error, Reply, Silence};
+    use crate::server::scripted::{Script, ScriptedReply};
+    use crate::sweep::made_up;
+    use crate::values::raw::RawValue;
+
+    /// A sweep under a lease that was taken just now.
+    struct Case {
+        script: Arc<Script>,
+        renewals: Renewals,
+        sweep: RuleSweep,
+    }
+
+    impl Case {
+        fn new(answers: Vec<ScriptedReply>) -> Self {
+            let script = Script::new(answers);
+            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() });
+            let namespace = Namespace { database: "app".into(), collection: "c".into() };
+            let leases = Leases::new(BTreeMap::from([(namespace, renewals.lease())]));
+            let sweep = made_up::sweep(&script, 100, &leases, None);
+            Self { script, renewals, sweep }
+        }
+
+        async fn send(&self) -> Sent {
+            send(&self.sweep, Box::new(Restriction::Ids(vec![RawValue::of(1).unwrap()]))).await
+        }
+
+        /// Sends a batch, and calls a function once the first delete is on its way.
+        async fn send_and(&self, meanwhile: impl FnOnce(&Self)) -> Sent {
+            let meanwhile = async {
+                while self.deletes() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                meanwhile(self);
+            };
+            tokio::join!(self.send(), meanwhile).0
+        }
+
+        fn deletes(&self) -> usize {
+            self.script.sent().iter().filter(|command| command.contains_key("delete")).count()
+        }
+    }
+
+    fn deleted() -> ScriptedReply {
+        Reply(doc! { "n": 1, "ok": 1.0 })
+    }
+
+    fn lost() -> ScriptedReply {
+        Error(ServerError::timeout(Duration::from_secs(5)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_known_to_have_had_a_delete_without_an_answer() {
+        let case = Case::new(vec![deleted()]);
+        let sent = case.send().await;
+        assert_eq!((sent.result.deleted, sent.result.uncertain, sent.out_of_lease), (1, false, false));
+        assert!(case.script.sent()[0].contains_key("maxTimeMS") && !case.renewals.is_unanswered());
+
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.result.deleted, sent.result.uncertain, sent.out_of_lease), (2, 1, true, false));
+        assert!(case.renewals.is_unanswered());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_without_the_lease_and_no_answer_is_waited_for_long() {
+        let case = Case::new(vec![deleted()]);
+        case.renewals.lost();
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (0, false, false, true));
+        assert!(!case.renewals.is_unanswered());
+
+        let case = Case::new(vec![Silence]);
+        let begun = Instant::now();
+        let sent = case.send_and(|case| case.renewals.lost()).await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (1, true, false, true));
+        assert!(sent.result.uncertain && sent.result.error.unwrap().given_up && case.renewals.is_unanswered());
+        assert_eq!(begun.elapsed().as_secs(), LAST_REPLY.as_secs());
+
+        // An error that would be tried again, were there still a lease.
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send_and(|case| case.renewals.lost()).await;
+        assert_eq!((case.deletes(), sent.out_of_lease), (1, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_again_once_the_sweep_has_ended() {
+        let case = Case::new(vec![deleted()]);
+        case.sweep.end();
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (0, false, true, false));
+
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send_and(|case| case.sweep.end()).await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short), (1, true, false));
+        assert!(sent.result.uncertain && sent.result.error.is_some());
+
+        let case = Case::new(vec![Silence]);
+        let begun = Instant::now();
+        let sent = case.send_and(|case| case.sweep.end()).await;
+        assert!(sent.result.uncertain && sent.result.error.unwrap().given_up && case.renewals.is_unanswered());
+        assert_eq!((case.deletes(), begun.elapsed().as_secs()), (1, MAX_LAST_WAIT.as_secs()));
+    }
+}

@@ -8,11 +8,9 @@ use super::*;
 use crate::archive::disk::simulated::SimulatedDisk;
 use crate::lock::lease::Leases;
 use crate::policy::Compression;
-use crate::report::made_up::planned;
-use crate::server::grant::{Consent, DeleteGrant};
-use crate::server::lag::LagSource;
 use crate::server::scripted::Script;
 use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply, Silence};
+use crate::sweep::made_up;
 use crate::values::raw::RawValue;
 
 /// A size of which two documents make a part.
@@ -29,15 +27,11 @@ impl Case {
         let options = Batch(vec![doc! { "name": "c", "type": "collection" }]);
         let indexes = Batch(vec![doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }]);
         let script = Script::new([options, End, indexes, End].into_iter().chain(answers));
-        let mut rule = planned("", 4).decision.countable().unwrap().clone();
-        rule.selection.average_bytes = Some(average_bytes as f64);
         let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
         let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
         let to = ArchiveTo { directory: "/".into(), compression: Compression::Zstd };
-        let archive = Some(Arc::new(RuleArchive { archive, to, rule: rule.name.clone() }));
-        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let (deployment, lag) = (script.deployment(), LagSource::NoSecondary);
-        let sweep = RuleSweep::new(&deployment, &rule, &grant, &lag, &Leases::default(), archive);
+        let archive = RuleArchive { archive, to, rule: "rule".into() };
+        let sweep = made_up::sweep(&script, average_bytes, &Leases::default(), Some(archive));
         Self { script, sweep }
     }
 
