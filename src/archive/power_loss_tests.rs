@@ -1,7 +1,7 @@
 //! Losses of power at every point of a run that archives: whatever was deleted by then is restored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bson::{DateTime, RawDocumentBuf, doc};
@@ -230,4 +230,48 @@ fn a_later_run_is_told_of_archives_that_were_cut_off_and_of_no_others() {
     run.disk.create_directory(&Path::new(DIRECTORY).join("other")).unwrap();
     run.disk.write(&Path::new(DIRECTORY).join("file"), Vec::new());
     assert_eq!(leftovers(&run.disk), [Leftover::Empty(empty)]);
+}
+
+/// Returns a run that goes on, with three segments of one file: 3, 2 and 1 documents. Returns the path and the length of the file after each.
+fn three_segments() -> (Run, PathBuf, Vec<usize>) {
+    let mut run = Run::new();
+    let path = run.archive.path().join("a/c.bson.zst");
+    let mut lengths = Vec::new();
+    for ids in [0..3, 3..5, 5..6] {
+        run.archive(("a", "c"), Compression::Zstd, ids).unwrap();
+        lengths.push(run.disk.read(&path).len());
+    }
+    (run, path, lengths)
+}
+
+#[test]
+fn a_file_without_its_end_is_read_up_to_there_and_what_is_missing_is_counted() {
+    let (run, path, lengths) = three_segments();
+    let bytes = run.disk.read(&path);
+    run.disk.write(&path, bytes[..=lengths[0]].to_vec());
+    let found = read(&run.disk, run.archive.path()).unwrap();
+    assert_eq!(found.documents, run.safe[1].1);
+    assert_eq!(found.left, [format!("a.c: {} cut", lengths[2] - lengths[0]), "a.c: 3 missing".into()]);
+    assert!(found.is_damaged);
+    // A run that has ended knows how much it wrote.
+    run.archive.end(Vec::new()).unwrap();
+    let why = read(&run.disk, run.archive.path()).unwrap_err();
+    assert!(why.contains("and more were written"), "{why}");
+}
+
+#[test]
+fn a_last_segment_that_was_damaged_is_told_from_one_that_was_not_written_to_its_end() {
+    for is_damaged in [false, true] {
+        let (run, path, lengths) = three_segments();
+        run.disk.remove(&run.archive.path().join("journal.jsonl"));
+        match is_damaged {
+            true => run.disk.flip(&path, lengths[2] - 1, 1),
+            false => run.disk.write(&path, run.disk.read(&path)[..lengths[2] - 1].to_vec()),
+        }
+        let found = read(&run.disk, run.archive.path()).unwrap();
+        assert_eq!((&found.documents, found.is_damaged), (&run.safe[2].1, is_damaged));
+        let cut = if is_damaged { lengths[2] - lengths[1] } else { lengths[2] - lengths[1] - 1 };
+        assert!(found.left.contains(&format!("a.c: {cut} cut")), "{:?}", found.left);
+        assert!(found.left.contains(&"a.c: 5 unlisted".to_owned()), "{:?}", found.left);
+    }
 }
