@@ -212,6 +212,7 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
                 biased;
                 put = insert::put(deployment, &to, chunk, present, args.dry_run, done) => put,
                 () = stop.asked_for(MAX_LAST_WAIT) => {
+                    done.is_uncertain |= !args.dry_run;
                     let waited = MAX_LAST_WAIT.as_secs();
                     return Err(format!("no answer within {waited} s after the signal; run it again for the rest"));
                 }

@@ -72,10 +72,9 @@ pub fn render(report: &RestoreReport) -> String {
         }
         lines.push(format!("{title}: {} in the archive", plural(namespace.document_count, "document")));
         let would = if report.dry_run { "would be " } else { "" };
-        let least = if namespace.uncertain { ", at least: a reply was lost" } else { "" };
         for (number, what) in [
-            (namespace.inserted_count, format!("{would}inserted{least}")),
-            (namespace.replaced_count, format!("{would}replaced{least}")),
+            (namespace.inserted_count, format!("{would}inserted")),
+            (namespace.replaced_count, format!("{would}replaced")),
             (namespace.same_count, "there already, the same".into()),
             (namespace.different_count, "there already, different, and kept".into()),
             (namespace.conflict_count, "in conflict: another document has the same value in a unique index".into()),
@@ -84,6 +83,9 @@ pub fn render(report: &RestoreReport) -> String {
             if number > 0 {
                 lines.push(format!("{:>13} {what}", count(number)));
             }
+        }
+        if namespace.uncertain {
+            lines.push(format!("{:>13} a reply was lost: more may have been inserted or replaced", ""));
         }
         if let Some(error) = &namespace.error {
             lines.push(format!("error: {title}: {error}"));
@@ -110,8 +112,9 @@ pub fn summary(report: &RestoreReport) -> String {
 fn ended(report: &RestoreReport) -> String {
     let inserted: u64 = report.namespaces.iter().map(|namespace| namespace.inserted_count).sum();
     let what = if report.dry_run { "would insert" } else { "inserted" };
+    let least = if report.namespaces.iter().any(|namespace| namespace.uncertain) { "at least " } else { "" };
     let nothing = if report.dry_run { "; nothing was written (dry run)" } else { "" };
-    format!("{what} {}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
+    format!("{what} {least}{}{nothing}, in {}", plural(inserted, "document"), duration(report.duration_ms))
 }
 
 /// Returns what an archive has lost, and what was left in it, in words. `complete` is false if the run that wrote it was cut off.

@@ -46,7 +46,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
             Failure::usage(format!("reading the connection string `{shown}`: `{file}`: {cause}; nothing was contacted"))
         })?;
     }
-    let mut options = ClientOptions::parse(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
+    let mut options = read(&prepared.uri).await.map_err(|cause| unreadable(&shown, given, &cause))?;
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
     }
@@ -123,6 +123,12 @@ pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Resu
         read_options: ReadOptions::default(),
         billing: None,
     })
+}
+
+/// Reads a connection string. One of a seed list is looked up in the DNS, and that is retried as [`Retries::several`] says.
+async fn read(uri: &str) -> Result<ClientOptions, ServerError> {
+    let mut retries = Retries::several();
+    retry(|cause| retries.wait(cause), || async { Ok(ClientOptions::parse(uri).await?) }).await
 }
 
 /// Returns the flavor that the policy or a host name indicates, and which of the two did.

@@ -199,8 +199,8 @@ impl ServerError {
 
     /// Tells whether the command can be sent again.
     pub(crate) fn is_retryable(&self) -> bool {
-        use FailureStage::{Network, NotSent, Timeout, Unreachable};
-        matches!(self.stage, Network | Timeout | Unreachable | NotSent)
+        use FailureStage::{Dns, Network, NotSent, Timeout, Unreachable};
+        matches!(self.stage, Network | Timeout | Unreachable | NotSent | Dns)
             || self.is_labelled_retryable
             || self.code.is_some_and(codes::is_retryable)
     }

@@ -36,7 +36,7 @@ pub(crate) struct Put {
     pub refused: u64,
     /// The reason why the first of them was refused.
     pub why: Option<String>,
-    /// Whether a reply was lost for good, so that more may have been inserted or replaced.
+    /// Whether a reply was lost, so that more may have been inserted or replaced.
     pub is_uncertain: bool,
     /// The reason why the members have not confirmed the writes.
     pub unconfirmed: Option<String>,
@@ -76,9 +76,7 @@ pub(crate) async fn put(
     if dry {
         put.inserted += missing.len() as u64;
     } else {
-        let failed = insert(deployment, namespace, &missing, put).await?;
-        put.inserted += (missing.len() - failed.len()) as u64;
-        for Failed { index, cause, was_sent_before } in failed {
+        for Failed { index, cause } in insert(deployment, namespace, &missing, put).await? {
             let Some(document) = missing.get(index) else { continue };
             if !cause.has_code(codes::DUPLICATE_KEY) {
                 put.refused += 1;
@@ -88,8 +86,6 @@ pub(crate) async fn put(
             // Servers name the index in different ways, so the documents are compared instead.
             let found = existing(deployment, namespace, std::slice::from_ref(*document)).await?;
             match found.into_values().next() {
-                // It was missing before: an earlier attempt whose reply was lost inserted it.
-                Some(existing) if existing == **document && was_sent_before => put.inserted += 1,
                 Some(existing) if existing == **document => put.same += 1,
                 Some(_) => different.push(document),
                 None => put.conflicts += 1,
@@ -143,11 +139,17 @@ async fn existing(
 struct Failed {
     index: usize,
     cause: ServerError,
-    /// Whether an earlier attempt may have inserted it.
-    was_sent_before: bool,
 }
 
-/// Inserts documents; returns those that were refused.
+impl Failed {
+    /// Notes a refusal. A document that is there after an attempt without a whole reply was inserted by that attempt, or by somebody else.
+    fn new(index: usize, cause: ServerError, was_sent_before: bool, put: &mut Put) -> Self {
+        put.is_uncertain |= was_sent_before && cause.has_code(codes::DUPLICATE_KEY);
+        Self { index, cause }
+    }
+}
+
+/// Inserts documents, and counts those that a reply calls inserted; returns those that were refused.
 async fn insert(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -161,8 +163,9 @@ async fn insert(
         // Matches nothing, so that it can only insert.
         let never = RawDocumentBuf::try_from(&doc! { "$nor": [{}] })?;
         let update = update(namespace, never, as_it_is(document), true);
-        let Updated { refused, was_sent_before, .. } = update_one(deployment, namespace, update, put).await?;
-        failed.extend(refused.map(|cause| Failed { index, cause, was_sent_before }));
+        let Updated { n, refused, was_sent_before } = update_one(deployment, namespace, update, put).await?;
+        put.inserted += n;
+        failed.extend(refused.map(|cause| Failed::new(index, cause, was_sent_before, put)));
     }
     Ok(failed)
 }
@@ -200,8 +203,8 @@ async fn insert_plain(
         let mut again = Vec::new();
         for (at, (index, document)) in left.into_iter().enumerate() {
             match errors.remove(&at) {
-                Some(cause) if !cause.may_pass() => failed.push(Failed { index, cause, was_sent_before }),
-                None if !is_silent_on_some => {}
+                Some(cause) if !cause.may_pass() => failed.push(Failed::new(index, cause, was_sent_before, put)),
+                None if !is_silent_on_some => put.inserted += 1,
                 _ => again.push((index, document)),
             }
         }
@@ -210,7 +213,6 @@ async fn insert_plain(
             if inserted > 0 {
                 retries = Retries::several();
             }
-            // One that is sent again and found to be there was inserted by the attempt before.
             let Some(wait) = retries.wait(&cause) else {
                 put.is_uncertain |= is_reply_lost;
                 return Err(cause);
@@ -251,8 +253,11 @@ async fn replace(
     } else {
         as_it_is(document)
     };
-    let updated = update_one(deployment, namespace, update(namespace, filter, with, false), put).await?;
-    Ok(updated.refused.map_or(Ok(updated.n), Err))
+    let Updated { n, refused, was_sent_before } =
+        update_one(deployment, namespace, update(namespace, filter, with, false), put).await?;
+    // Removed by somebody else, perhaps after the attempt whose reply was lost had replaced it.
+    put.is_uncertain |= was_sent_before && n == 0;
+    Ok(refused.map_or(Ok(n), Err))
 }
 
 /// Returns an expression that yields the document unchanged. With a plain document the server would set empty timestamps, and
@@ -382,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn documents_of_which_nothing_is_said_are_sent_again_and_counted_once() {
+    async fn documents_of_which_nothing_is_said_are_sent_again_and_not_called_inserted() {
         let duplicate = || doc! { "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
         let lost = ServerError::new(crate::server::error::FailureStage::Network, "reset".into());
         let mut answers = vec![reply(1, vec![(1, throttled())]), ScriptedReply::Error(lost)];
@@ -390,8 +395,36 @@ mod tests {
         answers.extend(found(&[1]));
         let (put, inserts) = restored(&[1, 2, 3], answers).await;
         let why = Some("Document failed validation (code 121)".to_owned());
-        assert_eq!(put, Ok(Put { inserted: 2, refused: 1, why, ..Put::default() }));
+        assert_eq!(put, Ok(Put { inserted: 1, same: 1, refused: 1, why, is_uncertain: true, ..Put::default() }));
         assert_eq!(inserts, [vec![1, 2, 3], vec![1, 2, 3], vec![1, 2, 3]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_inserted_before_an_error_stays_counted() {
+        let script = Script::new(found(&[]).into_iter().chain([
+            reply(1, vec![(1, throttled()), (2, throttled())]),
+            ScriptedReply::Error(ServerError::reported(codes::UNAUTHORIZED, "no", "")),
+        ]));
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        let mut outcome = Put::default();
+        let ended = put(&script.deployment(), &namespace, &documents(&[1, 2, 3]), Present::Keep, false, &mut outcome).await;
+        assert!(ended.is_err_and(|cause| cause.has_code(codes::UNAUTHORIZED)));
+        assert_eq!(outcome, Put { inserted: 1, ..Put::default() });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_document_that_is_gone_after_a_lost_reply_may_have_been_replaced() {
+        let lost = || ScriptedReply::Error(ServerError::new(crate::server::error::FailureStage::Network, "reset".into()));
+        let mut outcome = Put::default();
+        for (n, is_uncertain) in [(1, false), (0, true)] {
+            let there = [ScriptedReply::Batch(vec![doc! { "_id": 1, "other": true }]), ScriptedReply::End];
+            let script = Script::new(there.into_iter().chain([lost(), reply(n, vec![])]));
+            let namespace = Namespace { database: "app".into(), collection: "c".into() };
+            outcome = Put::default();
+            put(&script.deployment(), &namespace, &documents(&[1]), Present::Replace, false, &mut outcome).await.unwrap();
+            assert_eq!((outcome.replaced, outcome.is_uncertain), (u64::try_from(n).unwrap(), is_uncertain));
+        }
+        assert_eq!(outcome, Put { is_uncertain: true, ..Put::default() });
     }
 
     #[tokio::test(start_paused = true)]

@@ -127,6 +127,8 @@ mod tests {
         assert_eq!(attempts(Retries::several(), stepped_down()).await, (4, Duration::from_millis(6200)));
         // microsoft/FluidFramework `mongoError`: Azure Cosmos DB reports passing trouble as InternalError too.
         assert_eq!(attempts(Retries::several(), failure(codes::INTERNAL_ERROR, "InternalError")).await.0, 4);
+        let not_resolved = ServerError::new(FailureStage::Dns, "DNS: no answer".into());
+        assert_eq!(attempts(Retries::several(), not_resolved).await, (4, Duration::from_millis(6200)));
         assert_eq!(attempts(Retries::several(), failure(codes::UNAUTHORIZED, "no")).await.0, 1);
     }
 

@@ -8,6 +8,7 @@ mod support;
 mod archive {
     mod crashes;
     mod faults;
+    mod lost_reply;
     mod races;
     mod restore;
     mod written;
@@ -57,6 +58,7 @@ mod faults {
     mod lost_reply;
     mod lost_server;
     mod replica_set;
+    mod resolver;
     mod schedules;
     mod signals;
 }

@@ -106,6 +106,9 @@ impl Sweep {
         let doubtful = unconfirmed(&report);
         assert!(deleted - doubtful <= gone && gone <= deleted || uncertain && deleted < gone, "{deleted} of {gone}: {report:?}");
         match report.ran.code {
+            Some(0) if self.uri.contains("&w=1") => {
+                assert!(left.len() > self.filled.live().len(), "nothing came back: {report:?}")
+            }
             Some(0) => assert_eq!(left, self.filled.live(), "{report:?}"),
             Some(3) => assert!(report.rule(0, "error").as_str().is_some_and(|error| error.contains("deleting: ")), "{report:?}"),
             _ => panic!("{report:?}"),
@@ -113,7 +116,7 @@ impl Sweep {
         for member in &set.members {
             heal(&member.client().await).await;
         }
-        let again = self.site.report(&self.uri, &self.filled.rule, &[]).await;
+        let again = self.site.report(&self.uri.replace("&w=1", ""), &self.filled.rule, &[]).await;
         assert_eq!(again.ran.code, Some(0), "{again:?}");
         assert_eq!(self.filled.left().await.expect("the documents left"), self.filled.live(), "{again:?}");
         report
@@ -238,20 +241,22 @@ async fn a_set_that_is_started_anew() {
     }
 }
 
-#[tokio::test]
-async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
+/// Sweeps while a fail-over takes back the deletes of this many documents, which only the primary knew of.
+async fn through_rollback(options: &str, documents: u64) -> Report {
     let (mut set, client) = set_of_three().await;
     // A new primary must not fetch missing operations from the old one.
     let catch_up = doc! { "catchUpTimeoutMillis": 0 };
     set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up)).await;
 
-    let sweep = Sweep::begin(&set, &client, Way::Index, WATCHFUL).await;
+    let sweep = Sweep::begin(&set, &client, Way::Index, &format!("{WATCHFUL}{options}")).await;
+    slow_down_all(&set, 1500).await;
     let primary = set.primary(&client).await;
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "alwaysOn" }).await;
     }
     let count = async |step| count(&set.members[(primary + step) % 3]).await;
-    until(async || count(0).await < count(1).await.min(count(2).await), "batches that only the primary knows of").await;
+    let is_ahead = async || count(0).await + documents <= count(1).await.min(count(2).await);
+    until(is_ahead, "batches that only the primary knows of").await;
     admin(&set.members[primary], doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 0, "force": true }).await;
     // While the others do not replicate, they can only elect one of themselves.
     let others = [1, 2].map(|step| &set.members[(primary + step) % 3]);
@@ -259,8 +264,23 @@ async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "off" }).await;
     }
-    let report = sweep.end(&mut set, &client, async |_| {}).await;
+    slow_down_all(&set, 250).await;
+    sweep.end(&mut set, &client, async |_| {}).await
+}
+
+#[tokio::test]
+async fn documents_that_a_fail_over_brings_back_are_not_counted_twice() {
+    let report = through_rollback("", 1).await;
     assert_went_on(&report);
     assert!(report.ran.stderr.contains("a fail-over may bring documents back"), "{report:?}");
     assert_eq!(report.rule(0, "uncertain"), true, "{report:?}");
+}
+
+#[tokio::test]
+async fn all_that_a_fail_over_may_take_back_under_a_weak_write_concern_is_unconfirmed() {
+    let report = through_rollback("&w=1", 60).await;
+    let deleted = report.rule(0, "deletedCount").as_u64().expect("a count");
+    assert_eq!((unconfirmed(&report), deleted > 0), (deleted, true), "{report:?}");
+    let warnings = report.rule(0, "warnings").to_string();
+    assert!(warnings.contains("`w=1` is less than a majority of the 3 members: a fail-over may bring them back"), "{warnings}");
 }

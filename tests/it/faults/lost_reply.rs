@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::support::faults::{dated, days, end, signal, start};
 use crate::support::proxied::Proxied;
 use crate::support::proxy::Service;
-use crate::support::proxy::fault::Fault;
+use crate::support::proxy::fault::{Fault, Gate};
 use crate::support::sweeper::{Ran, Report, id_set};
+use mongodb::bson::doc;
 use serde_json::json;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}\n";
@@ -63,4 +64,24 @@ async fn the_last_batch_is_given_up_like_any_other() {
     let rule = &json["rules"][0];
     assert_eq!((ran.code, &rule["reason"], &rule["uncertain"]), (Some(4), &"maxDuration".into(), &true.into()), "{ran:?}");
     assert_eq!(proxied.case.ids("c").await, id_set(10..13));
+}
+
+#[tokio::test]
+async fn a_delete_that_arrives_after_the_end_of_its_run_spares_what_has_moved() {
+    let mut proxied = Proxied::new(Service::Mongos, 10).await;
+    proxied.case.uri += "?socketTimeoutMS=60000";
+    let gate = Gate::new();
+    proxied.proxy.faults().next("delete", 1, Fault::Hold(gate.clone()));
+    let ran = proxied.case.run(RULE, &["sweep", "--format", "json", "--max-duration", "3s"]).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    let rule = &json["rules"][0];
+    assert_eq!((ran.code, &rule["deletedCount"], &rule["uncertain"]), (Some(4), &json!(0), &json!(true)), "{ran:?}");
+    assert_eq!(proxied.case.ids("c").await, id_set(0..10));
+    let c = proxied.case.collection("c");
+    c.update_one(doc! { "_id": 0 }, doc! { "$set": { "at": days(3) } }).await.unwrap();
+    c.delete_one(doc! { "_id": 1 }).await.unwrap();
+    proxied.case.fill("c", dated(1..2, days(3))).await;
+    let reply = gate.open().await;
+    assert_eq!(reply.get_i32("n").unwrap(), 3, "{reply}");
+    assert_eq!(proxied.case.ids("c").await, id_set([0, 1].into_iter().chain(5..10)));
 }

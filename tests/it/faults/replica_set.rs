@@ -197,7 +197,7 @@ async fn a_primary_that_dies_in_the_middle_costs_no_live_document() {
     through_a_change(&set, "dies", Trouble::Dies).await;
 }
 
-/// A fail-over may take such deletes back. Not played here: the rollback itself.
+/// A fail-over may take such deletes back, as `failover` shows.
 #[tokio::test]
 async fn deletes_that_no_majority_need_confirm_are_unconfirmed_and_the_report_says_why() {
     let set = shared();

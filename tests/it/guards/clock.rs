@@ -7,7 +7,7 @@ use mongodb::bson::{DateTime, doc};
 
 async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server(server: &Server) {
     let case = server.case().await;
-    let shim = Shim::new(&case);
+    let shim = Shim::clock(&case);
     let now = DateTime::now().timestamp_millis();
     let at = |id: i32, seconds: i64| doc! { "_id": id, "at": DateTime::from_millis(now + seconds * 1000) };
     // By the clock of the client, ten minutes ahead, the second one would have expired too.

@@ -199,7 +199,7 @@ async fn the_lease_of_a_run_that_was_killed_is_taken_over_once_it_has_expired(se
 
 async fn whose_clock_is_wrong_neither_takes_a_lease_too_early_nor_keeps_it_too_long(server: &Server) {
     let case = filled(server).await;
-    let shim = Shim::new(&case);
+    let shim = Shim::clock(&case);
     let shifted = |args: &[&str], seconds| {
         let mut command = locking(&case, RULE, args);
         shim.shift(&mut command, seconds);

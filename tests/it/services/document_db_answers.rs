@@ -23,7 +23,7 @@ async fn cluster(settings: DocumentDb) -> Proxied {
 #[tokio::test]
 async fn the_clock_of_the_service_decides_and_not_that_of_the_client() {
     let proxied = cluster(DocumentDb::default()).await;
-    let shim = Shim::new(&proxied.case);
+    let shim = Shim::clock(&proxied.case);
     let mut command = proxied.case.command(RULE, &["sweep"]);
     shim.shift(&mut command, "5184000");
     let ran = run(command).await;

@@ -1,12 +1,12 @@
-//! A wrong clock for one process.
+//! Libraries that are loaded into one process, and play what its machine does wrong.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::sweeper::Case;
 
 /// A library that shifts every reading of the time of day by `SHIFT` seconds.
-const SHIM: &str = r#"
+const CLOCK: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -19,12 +19,40 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
+/// A library in which names do not resolve for a moment while the file `DOWN` exists. Each name that was asked for then is a line in that file.
+const RESOLVER: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef int Resolve(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    int down = open(getenv("DOWN"), O_WRONLY | O_APPEND);
+    if (down < 0) return ((Resolve *) dlsym(RTLD_NEXT, "getaddrinfo"))(name, service, hints, found);
+    int written = write(down, name, strlen(name)) + write(down, "\n", 1);
+    close(down);
+    return written > 0 ? EAI_AGAIN : EAI_FAIL;
+}
+"#;
+
 pub(crate) struct Shim(PathBuf);
 
 impl Shim {
-    /// Builds the library in the directory of a case.
-    pub(crate) fn new(case: &Case) -> Self {
-        let source = case.file("shim.c", SHIM);
+    /// Builds the library of a wrong clock in the directory of a case.
+    pub(crate) fn clock(case: &Case) -> Self {
+        Self::new(case, CLOCK)
+    }
+
+    /// Builds the library of a resolver that fails in the directory of a case.
+    pub(crate) fn resolver(case: &Case) -> Self {
+        Self::new(case, RESOLVER)
+    }
+
+    fn new(case: &Case, source: &str) -> Self {
+        let source = case.file("shim.c", source);
         let shim = case.dir.path().join("shim.so");
         // Rust needs a C compiler for linking, so `cc` is installed.
         let mut cc = Command::new("cc");
@@ -36,5 +64,10 @@ impl Shim {
     /// Shifts the clock of a command by this many seconds.
     pub(crate) fn shift(&self, command: &mut Command, seconds: &str) {
         command.env("LD_PRELOAD", &self.0).env("SHIFT", seconds);
+    }
+
+    /// Lets no name resolve in a command while this file exists.
+    pub(crate) fn resolve_unless(&self, command: &mut Command, down: &Path) {
+        command.env("LD_PRELOAD", &self.0).env("DOWN", down);
     }
 }
