@@ -169,7 +169,12 @@ fn find(random: &mut Rng, namespace: &Namespace, rule: &SweepRule) -> Step {
         body.insert("batchSize", random.i32(1..6));
     }
     match random.u8(0..6) {
-        0 => drop(body.insert("projection", doc! { "_id": 0, &rule.expiry.field: 1 })),
+        0 => {
+            // A mongod reads one field from the keys of an index, which show other values than the documents, wherever it sees that an index
+            // serves the filter. The program asks for one field only in a range of it.
+            body.insert("projection", doc! { "_id": 0, &rule.expiry.field: 1 });
+            body.insert("filter", rules::bounds(random, rule));
+        }
         1 => drop(body.insert("projection", doc! { "_id": 1 })),
         2 => drop(body.insert("projection", doc! { "kind": 0 })),
         _ => {}
