@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::support::archives::{Documents, archive, archives, assert_archived, directory, into, raw, restore, restored};
 use crate::support::faults::{dated, days, end, start, until_deleted_from};
 use crate::support::sweeper::{Case, id_set};
-use mongodb::bson::{RawDocumentBuf, doc};
+use mongodb::bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 use ttl_sweeper::archive::frame;
 use ttl_sweeper::archive::seal::Seal;
 use ttl_sweeper::policy::Compression;
@@ -188,7 +188,9 @@ fn memory(process: u32) -> u64 {
 async fn large_and_deep_documents_take_little_memory() {
     let case = Case::new().await;
     for id in 0..6 {
-        let noise: String = (0..7_000_000).map(|_| rand::random_range(b'a'..=b'z') as char).collect();
+        let mut bytes = vec![0; 7_000_000];
+        rand::fill(&mut bytes[..]);
+        let noise = Binary { subtype: BinarySubtype::Generic, bytes };
         case.fill("c", [doc! { "_id": id, "at": days(-3), "noise": noise, "p": "x".repeat(7_000_000) }]).await;
     }
     let deep = (0..170).fold(doc! {}, |inner, _| doc! { "a": inner });
