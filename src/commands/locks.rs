@@ -170,7 +170,8 @@ impl HeldLeases {
         if namespaces.is_empty() {
             return;
         }
-        let why = match tokio::time::timeout(MAX_RELEASE, self.keeper.store.release(&namespaces)).await {
+        let are_new = !self.keeper.time_to_rely().is_zero();
+        let why = match tokio::time::timeout(MAX_RELEASE, self.keeper.store.release(&namespaces, are_new)).await {
             Ok(Ok(())) => return,
             Ok(Err(cause)) => cause.to_string(),
             Err(_) => format!("no answer within {} s", MAX_RELEASE.as_secs()),
@@ -221,8 +222,7 @@ impl Keeper {
     ///
     /// Errors: the run was asked to stop.
     async fn until_reliable(&self, lock: &Namespace, wait: &LockWait<'_>) -> Result<(), Failure> {
-        let created = *self.created.lock();
-        let left = created.map_or(Duration::ZERO, |created| CREATED.saturating_sub(created.elapsed()));
+        let left = self.time_to_rely();
         if left.is_zero() {
             return Ok(());
         }
@@ -236,6 +236,12 @@ impl Keeper {
             () = wait.session.stop.asked() => Err(wait.interrupted()),
             () = tokio::time::sleep(left) => Ok(()),
         }
+    }
+
+    /// Returns the time until leases whose documents had to be created can be relied on.
+    fn time_to_rely(&self) -> Duration {
+        let created = *self.created.lock();
+        created.map_or(Duration::ZERO, |created| CREATED.saturating_sub(created.elapsed()))
     }
 
     /// Returns the namespaces whose lease is not lost.
@@ -409,5 +415,20 @@ mod tests {
         };
         assert_eq!(release(ScriptedReply::Reply(doc! { "n": 1 })).await, Duration::ZERO);
         assert_eq!(release(ScriptedReply::Silence).await, MAX_RELEASE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_could_not_be_relied_on_yet_is_no_other_runs_until_it_could() {
+        let now = DateTime::from_millis(7_000);
+        let script = Script::new([ScriptedReply::Reply(doc! { "localTime": now }), ScriptedReply::Reply(doc! { "n": 1 })]);
+        let keeper = keeper(&script, &[]);
+        let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
+        keeper.enter(&namespace("a"), Taken { time, is_created: true });
+        HeldLeases { keeper, heartbeat: tokio::spawn(async {}) }.release().await;
+        let [hello, update] = &script.sent()[..] else { panic!("{:?}", script.sent()) };
+        assert_eq!(name(hello), "hello");
+        let update = update.get_array("updates").unwrap()[0].as_document().unwrap().get_document("u").unwrap().clone();
+        let end = DateTime::from_millis(12_000);
+        assert_eq!(update, doc! { "$set": { "runId": null, "expiresAt": end } });
     }
 }

@@ -23,7 +23,8 @@
 //!   is. This is all there is on services whose deletes know no `$$NOW`.
 //! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the lease is left to expire.
 //! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each holder looks at
-//!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it.
+//!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it. A run that gives the lease back earlier leaves it
+//!   taken until then.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -103,6 +104,12 @@ pub(crate) fn renewing(time: &ServerTime) -> Document {
 /// Returns the update that releases a lease. `time` may be long past.
 pub(crate) fn releasing(time: &ServerTime) -> Document {
     doc! { "$set": { "runId": null, "expiresAt": time.now } }
+}
+
+/// Returns the update that releases leases that could not be relied on yet. Until they could, no other run may take them: it would find their
+/// documents, and rely on them at once.
+pub(crate) fn releasing_new(time: &ServerTime) -> Document {
+    doc! { "$set": { "runId": null, "expiresAt": time.after(*CREATED) } }
 }
 
 /// Returns the run that holds a lease. Fields of the document that are missing or malformed are left out.
@@ -340,5 +347,6 @@ mod tests {
         let at = |millis| DateTime::from_millis(millis);
         assert_eq!(renewing(&now), doc! { "$max": { "heartbeat": at(1_000), "expiresAt": at(61_000) } });
         assert_eq!(releasing(&now), doc! { "$set": { "runId": null, "expiresAt": at(1_000) } });
+        assert_eq!(releasing_new(&now), doc! { "$set": { "runId": null, "expiresAt": at(6_000) } });
     }
 }

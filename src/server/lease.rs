@@ -120,12 +120,16 @@ impl LeaseStore {
         Ok((now, lost.cloned().collect()))
     }
 
-    /// Releases leases.
-    pub(crate) async fn release(&self, namespaces: &[Namespace]) -> Result<()> {
-        // Any time in the past will do.
-        let long_past = ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() };
+    /// Releases leases; `are_new` if they cannot be relied on yet.
+    pub(crate) async fn release(&self, namespaces: &[Namespace], are_new: bool) -> Result<()> {
+        let update = if are_new {
+            lease::releasing_new(&self.clock().await?)
+        } else {
+            // Any time in the past will do.
+            lease::releasing(&ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() })
+        };
         let mut retries = Retries::several();
-        self.update(namespaces, lease::releasing(&long_past), |cause| retries.wait_unless_silent(cause)).await.map(|_| ())
+        self.update(namespaces, update, |cause| retries.wait_unless_silent(cause)).await.map(|_| ())
     }
 
     /// Changes those of the leases that belong to this run; returns their number.
