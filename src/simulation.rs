@@ -10,6 +10,7 @@
 //! found.
 
 mod archives;
+mod contention;
 mod documents;
 mod judge;
 mod network;
@@ -104,7 +105,10 @@ fn simulate(seed: u64, is_told: bool) -> Ended {
 /// Fills a model as the seed says.
 fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let scenario = Scenario::of(&mut random);
+    let mut scenario = Scenario::of(&mut random);
+    if contention::is_contended(seed) {
+        scenario.contend(&mut random);
+    }
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, Box::new(judge.clone()));

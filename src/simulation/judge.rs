@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use bson::{Bson, DateTime, Document};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::archives::RunArchive;
 use super::oracle::Rule;
-use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
+use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario, SweptRule};
 use super::trace::{Trace, digest};
+use crate::lock::lease::CREATED;
 use crate::report::{Report, Status};
-use crate::server::model::{Deletion, Observer};
+use crate::server::model::{Deletion, Observer, View};
 
 /// The facts about all runs so far.
 pub(super) struct Judge {
@@ -24,12 +26,21 @@ pub(super) struct Judge {
 struct Facts {
     runs: BTreeMap<String, Run>,
     gone: Vec<Gone>,
+    /// What runs say is gone for good: run, namespace and number.
+    confirmed: Vec<(String, String, u64)>,
     /// The last time at which somebody else wrote a document, or a fail-over brought it back, by namespace and `_id`.
     touched: BTreeMap<(String, String), u64>,
     /// Writes of others that a fail-over may take back: number, namespace and `_id`.
     written: Vec<(u64, String, String)>,
     /// Counts every write and every fail-over.
     time: u64,
+    dropped: Option<DroppedLeases>,
+}
+
+/// The leases that were dropped together with their collection.
+struct DroppedLeases {
+    at: Instant,
+    leases: Vec<Document>,
 }
 
 /// One run of a sweeper.
@@ -103,9 +114,23 @@ impl Judge {
         }
     }
 
+    /// Notes that the collection of the leases was dropped, which had these documents.
+    pub(super) fn dropped(&self, leases: Vec<Document>) {
+        self.facts.lock().dropped = Some(DroppedLeases { at: Instant::now(), leases });
+    }
+
+    /// Returns the run that holds the lease of a namespace, and may rely on it.
+    fn holder(facts: &Facts, server: &View<'_>, namespace: &str) -> Option<String> {
+        let run = |lease: &Document| lease.get_str("runId").ok().map(str::to_owned);
+        // A run whose lease was dropped may go on until it finds out. Until then, no other one may rely on a new lease.
+        let before = facts.dropped.as_ref().filter(|dropped| dropped.at.elapsed() < *CREATED);
+        let before = before.and_then(|dropped| dropped.leases.iter().find(|lease| lease.get("_id") == Some(&namespace.into())));
+        before.or_else(|| server.document(LOCKS, &namespace.into())).and_then(run)
+    }
+
     /// Judges a run that has ended with a report. `documents` are those that are left in a namespace.
     pub(super) fn ended(&self, run: &str, report: &Report, documents: impl Fn(&str) -> Vec<Document>) {
-        let facts = self.facts.lock();
+        let mut facts = self.facts.lock();
         let namespaces: BTreeSet<&str> = self.scenario.rules.iter().map(|swept| swept.rule.namespace.as_str()).collect();
         for namespace in namespaces {
             let rules: Vec<_> = report.rules.iter().filter(|rule| rule.namespace == namespace).collect();
@@ -126,6 +151,7 @@ impl Judge {
             if !is_uncertain && deleted != kept && unconfirmed == 0 {
                 self.trace.violated(|| format!("counts wrongly: {}", told()));
             }
+            facts.confirmed.push((run.to_owned(), namespace.to_owned(), deleted.saturating_sub(unconfirmed)));
         }
         let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
         for gone in facts.gone.iter().filter(|gone| gone.run == run) {
@@ -148,6 +174,27 @@ impl Judge {
         }
     }
 
+    /// Judges that the last run has deleted everything that it may delete: there was no trouble. `documents` are those that are left in a namespace.
+    pub(super) fn last(&self, report: &Report, documents: impl Fn(&str) -> Vec<Document>, now: i64) {
+        let facts = self.facts.lock();
+        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
+        for (swept, share) in self.scenario.rules.iter().zip(&facts.runs[LAST].shares) {
+            let SweptRule { rule, max_deletes, max_delete_percent, .. } = swept;
+            let is_expired = |document: &Document| rule.is_expired(document, as_of);
+            let left = documents(&rule.namespace).iter().filter(|document| is_expired(document)).count();
+            let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
+            let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
+            let is_limited = max_deletes.is_some_and(|most| gone >= most)
+                || max_delete_percent.is_some_and(|most| *share > f64::from(most))
+                || swept.closes().is_some_and(|closes| now >= closes);
+            if left > 0 && !is_limited {
+                self.trace.violated(|| {
+                    format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)
+                });
+            }
+        }
+    }
+
     /// Judges the limits and the archives, once no fail-over can follow.
     pub(super) fn at_the_end(&self) {
         let facts = self.facts.lock();
@@ -155,6 +202,12 @@ impl Judge {
             let of_run = facts.gone.iter().filter(|gone| gone.run == run && !gone.is_taken_back);
             of_run.filter(|gone| namespace.is_none_or(|namespace| gone.namespace == namespace)).count() as u64
         };
+        for (run, namespace, confirmed) in &facts.confirmed {
+            let kept = kept(run, Some(namespace));
+            if *confirmed > kept {
+                self.trace.violated(|| format!("{run} says {confirmed} are gone from {namespace} for good, {kept} are"));
+            }
+        }
         for gone in &facts.gone {
             let Some(archive) = &facts.runs[&gone.run].archive else { continue };
             match archive.does_hold(&gone.namespace, &gone.document) {
@@ -212,14 +265,16 @@ impl Observer for Arc<Judge> {
                 .violated(|| format!("{run} deletes {document}, which has not expired at {}", DateTime::from_millis(latest)));
         }
         if self.scenario.has_lease {
-            let lease = deletion.server.document(LOCKS, &Bson::from(*namespace));
-            let holder = lease.and_then(|lease| lease.get_str("runId").ok().map(str::to_owned));
+            let holder = Judge::holder(&facts, &deletion.server, namespace);
             if let Some(holder) = holder.filter(|holder| holder != run) {
                 self.trace.violated(|| format!("{run} deletes {id} from {namespace}, whose lease {holder} has"));
             }
         }
         self.judge_share(run, &facts, namespace);
         facts.time += 1;
+        if run != LAST {
+            self.trace.deleted();
+        }
         let archive = facts.runs.get_mut(run).and_then(|known| {
             known.has_deleted = true;
             known.archive.clone()

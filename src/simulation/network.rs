@@ -1,5 +1,6 @@
 //! The way between a run and the server, which is cut off at times: commands then wait on it, and arrive when it is whole again.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(super) struct Link {
     run: String,
     client: Arc<Client>,
     begun: Instant,
+    /// Times for which the way is cut off, in milliseconds.
+    cuts: Range<u64>,
     state: Mutex<State>,
 }
 
@@ -37,13 +40,20 @@ struct State {
 }
 
 impl Link {
-    pub(super) fn new(world: &Arc<World>, machine: &Arc<Machine>, run: &str, random: fastrand::Rng) -> Arc<Self> {
+    pub(super) fn new(
+        world: &Arc<World>,
+        machine: &Arc<Machine>,
+        run: &str,
+        cuts: Range<u64>,
+        random: fastrand::Rng,
+    ) -> Arc<Self> {
         Arc::new(Self {
             world: world.clone(),
             machine: machine.clone(),
             run: run.to_owned(),
             client: world.model.client(run),
             begun: Instant::now(),
+            cuts,
             state: Mutex::new(State { random, cut: None, signalled: None }),
         })
     }
@@ -56,7 +66,7 @@ impl Link {
         let State { random, cut, .. } = &mut *state;
         if cut.is_none_or(|(_, until)| until <= now) {
             let from = now + Duration::from_millis(random.u64(every / 2..every * 2));
-            *cut = Some((from, from + Duration::from_millis(random.u64(..90_000))));
+            *cut = Some((from, from + Duration::from_millis(random.u64(self.cuts.clone()))));
         }
         cut.filter(|(from, _)| *from <= now).map_or(now, |(_, until)| until)
     }

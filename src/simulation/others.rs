@@ -91,6 +91,7 @@ pub(super) async fn drop_locks(world: Arc<World>, after: u64) {
         return;
     }
     world.trace.step(8, || format!("{LOCKS} is dropped"));
+    world.judge.dropped(world.model.documents(LOCKS));
     world.model.drop_collection(LOCKS);
 }
 

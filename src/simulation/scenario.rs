@@ -1,5 +1,6 @@
 //! The choices of one seed: the rules, the limits, the documents, the troubles and the writes of others.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::oracle::{Filter, Format, Rule};
@@ -82,6 +83,8 @@ pub(super) struct Sweeper {
     /// Error of its wall clock, in milliseconds.
     pub clock: i64,
     pub fate: Fate,
+    /// Times for which its way to the server is cut off, in milliseconds.
+    pub cuts: Range<u64>,
 }
 
 /// The fate of a sweeper.
@@ -310,6 +313,7 @@ impl Sweeper {
             6 if archives => Fate::DiskFull { bytes: random.usize(..20_000) },
             _ => Fate::Nothing,
         };
-        Self { begins: if number == 0 { 0 } else { random.u64(..20_000) }, clock: random.i64(-200_000..200_000), fate }
+        let begins = if number == 0 { 0 } else { random.u64(..20_000) };
+        Self { begins, clock: random.i64(-200_000..200_000), fate, cuts: 0..90_000 }
     }
 }

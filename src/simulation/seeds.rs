@@ -12,9 +12,13 @@ use super::trace::{Ended, Violation};
 /// Seeds of each of the tests that `cargo test` runs.
 const SEEDS: u64 = 250;
 
-/// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has.
+/// Smallest part of the seeds, in percent, in which runs have to delete while there is trouble. Else a simulation may say nothing because
+/// nothing happens in it.
+const MIN_DELETING: u64 = 60;
+
+/// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has, or if too few had deletes.
 fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
-    let next = AtomicU64::new(seeds.start);
+    let (next, deleting) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let broken = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -24,15 +28,21 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
                     if seed >= seeds.end || broken.lock().len() >= enough {
                         return;
                     }
-                    if let Some(violation) = simulate(seed, false).violation {
+                    let Ended { violation, deleted, .. } = simulate(seed, false);
+                    if let Some(violation) = violation {
                         broken.lock().insert(seed, violation);
                     }
+                    deleting.fetch_add(u64::from(deleted > 0), Ordering::Relaxed);
                 }
             });
         }
     });
     let broken = broken.into_inner();
-    let Some(first) = broken.keys().next() else { return };
+    let Some(first) = broken.keys().next() else {
+        let (deleting, all) = (deleting.into_inner(), seeds.end - seeds.start);
+        assert!(deleting * 100 >= all * MIN_DELETING, "runs deleted in only {deleting} of {all} seeds while there was trouble");
+        return;
+    };
     let all: String =
         broken.iter().map(|(seed, Violation { step, what })| format!("seed {seed}, step {step}: {what}\n")).collect();
     panic!("{}\n{all}", told(*first));

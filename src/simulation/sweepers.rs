@@ -47,7 +47,7 @@ pub(super) async fn sweep(world: &Arc<World>, number: usize, mut random: fastran
 
 /// Sweeps once all troubles are over.
 pub(super) async fn last(world: &Arc<World>, random: fastrand::Rng) {
-    let sweeper = Sweeper { begins: 0, clock: 0, fate: Fate::Nothing };
+    let sweeper = Sweeper { begins: 0, clock: 0, fate: Fate::Nothing, cuts: 0..1 };
     let lock_wait = world.scenario.has_lease.then_some(Duration::from_secs(600));
     let args = SweepArgs { lock_wait, as_of: world.scenario.as_of.map(bson::DateTime::from_millis), ..args() };
     let report = run(world, LAST, &sweeper, &SweeperDisk::new(), &args, random).await.flatten();
@@ -66,6 +66,7 @@ pub(super) async fn last(world: &Arc<World>, random: fastrand::Rng) {
             world.trace.violated(|| format!("the last run ends with {:?} without any trouble: {why}", rule.status));
         }
     }
+    world.judge.last(&report, |namespace| world.model.documents(namespace), world.now());
 }
 
 /// Carries out one run; `None` if it was killed, and `Some(None)` if it ended without a report.
@@ -79,7 +80,7 @@ async fn run(
 ) -> Option<Option<Report>> {
     let clock = world.now() + sweeper.clock;
     let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(clock.unsigned_abs()));
-    let link = Link::new(world, &machine, id, random.fork());
+    let link = Link::new(world, &machine, id, sweeper.cuts.clone(), random.fork());
     let (signals, receiver) = watch::channel(None);
     let policy = parse("sweeper.yaml", &world.scenario.policy(), &|_| None, true).expect("a valid policy");
     let surroundings = Surroundings {

@@ -13,6 +13,7 @@ struct State {
     begun: Instant,
     steps: u64,
     digest: u64,
+    deleted: u64,
     lines: Option<Vec<String>>,
     violation: Option<Violation>,
 }
@@ -31,6 +32,8 @@ pub(super) struct Ended {
     pub steps: u64,
     /// A digest of all steps: two simulations of one seed have the same.
     pub digest: u64,
+    /// Documents that runs deleted while there was trouble.
+    pub deleted: u64,
     pub lines: Vec<String>,
     pub violation: Option<Violation>,
 }
@@ -39,7 +42,7 @@ impl Trace {
     /// Begins a trace, in words if `is_told`.
     pub(super) fn new(is_told: bool) -> Self {
         let lines = is_told.then(Vec::new);
-        Self(Arc::new(Mutex::new(State { begun: Instant::now(), steps: 0, digest: 0, lines, violation: None })))
+        Self(Arc::new(Mutex::new(State { begun: Instant::now(), steps: 0, digest: 0, deleted: 0, lines, violation: None })))
     }
 
     /// Notes a step: by a number that tells it from others, and in words.
@@ -56,6 +59,11 @@ impl Trace {
             let line = format!("{step:>5} {:>10.3} {}", millis as f64 / 1000.0, words());
             lines.push(line);
         }
+    }
+
+    /// Counts a document that a run deleted while there was trouble.
+    pub(super) fn deleted(&self) {
+        self.0.lock().deleted += 1;
     }
 
     /// Notes that a promise was broken; the first one counts.
@@ -75,6 +83,7 @@ impl Trace {
         Ended {
             steps: state.steps,
             digest: state.digest,
+            deleted: state.deleted,
             lines: state.lines.clone().unwrap_or_default(),
             violation: state.violation.clone(),
         }
