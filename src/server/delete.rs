@@ -206,6 +206,7 @@ mod tests {
     use bson::{DateTime, doc};
 
     use super::*;
+    use crate::facts::ServerFacts;
     use crate::flavor::Flavor;
     use crate::report::made_up::planned;
     use crate::server::grant::Consent;
@@ -262,6 +263,29 @@ mod tests {
         for reply in [Reply::given_up(Duration::from_secs(10)), Reply::out_of_lease()] {
             let error = reply.error.unwrap();
             assert!(error.unanswered && error.given_up && error.reply_lost && !error.retryable, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_statement_has_the_collation_of_its_rule_and_the_hint_that_the_service_takes() {
+        let mut rule = planned("", 3).decision.countable().unwrap().clone();
+        rule.selection.collation = Some(doc! { "locale": "en", "strength": 2 });
+        let restriction = Restriction::Ids([1, 2].map(|id| RawValue::of(id).unwrap()).into());
+        for (flavor, statements, has_hint) in
+            [(Flavor::MongoDb, 1, true), (Flavor::CosmosRu, 1, false), (Flavor::DocumentDb, 2, false)]
+        {
+            let deployment = Deployment { facts: ServerFacts::made_up(flavor, "7.0.0", 21), ..Script::new([]).deployment() };
+            let command = command(&deployment, &rule.selection, &restriction, &doc! { "w": "majority" }, None).unwrap();
+            let command = Document::try_from(&*command).unwrap();
+            let deletes: Vec<_> = command.get_array("deletes").unwrap().iter().map(|one| one.as_document().unwrap()).collect();
+            assert_eq!(deletes.len(), statements, "{flavor:?}");
+            for delete in deletes {
+                assert_eq!(delete.get_document("collation").ok(), rule.selection.collation.as_ref(), "{flavor:?}");
+                assert_eq!((delete.contains_key("hint"), delete.get_i32("limit").unwrap()), (has_hint, 0), "{flavor:?}");
+            }
+            // One that fails keeps the others from being carried out only where there are no others.
+            assert_eq!(command.get_bool("ordered").unwrap(), statements == 1, "{flavor:?}");
+            assert_eq!(command.get_document("writeConcern").unwrap(), &doc! { "w": "majority" });
         }
     }
 

@@ -221,3 +221,29 @@ fn exactly(id: &RawValue) -> Option<RawValue> {
 fn size(id: &RawValue) -> usize {
     id.as_bytes().len() + AROUND_ID
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_string_is_matched_byte_by_byte_from_its_first_to_its_last_and_other_types_as_they_are() {
+        let exactly = |id: Bson| exactly(&RawValue::of(id).unwrap()).map(|condition| condition.decoded().unwrap());
+        for (id, expected) in
+            [("aZ09", "\\AaZ09\\z"), ("a.b*\n_\\", "\\Aa\\.b\\*\\\n\\_\\\\\\z"), ("é ß", "\\Aé\\ ß\\z"), ("", "\\A\\z")]
+        {
+            let pattern = CString::try_from(expected.to_owned()).unwrap();
+            let options = bson::raw::cstr!("").to_owned();
+            assert_eq!(exactly(id.into()), Some(Bson::RegularExpression(Regex { pattern, options })), "{id:?}");
+        }
+        for id in [Bson::Int32(5), Bson::Double(0.5), ObjectId::from_bytes([7; 12]).into(), Bson::Null] {
+            assert_eq!(exactly(id.clone()), Some(id));
+        }
+        let long = "x".repeat(MAX_REGEX_BYTES + 1);
+        for id in ["a\0b".into(), long.into(), doc! { "k": "a" }.into(), Bson::Symbol("a".into())] {
+            assert_eq!(exactly(id), None);
+        }
+    }
+}
