@@ -391,6 +391,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_renewed_goes_on_by_the_new_reading_and_one_that_is_lost_does_not() {
+        use ScriptedReply::{Batch, End, Reply};
+        let hello = |millis| Reply(doc! { "localTime": DateTime::from_millis(millis) });
+        let mine = || vec![Batch(vec![doc! { "_id": "app.a", "runId": "me" }]), End];
+        let script = Script::new([hello(40_000), Reply(doc! { "n": 1 })].into_iter().chain(mine()));
+        let keeper = keeper(&script, &["a", "b"]);
+        let [a, b] = ["a", "b"].map(|name| keeper.leases.lock()[&namespace(name)].lease());
+        tokio::time::advance(*HEARTBEAT * 2).await;
+        keeper.renew().await.unwrap();
+        assert!(!a.is_over() && b.is_over());
+        tokio::time::advance(*HEARTBEAT).await;
+        let fence = a.fence().unwrap();
+        let end = fence.begins_before.timestamp_millis() + i64::try_from(fence.max_time.as_millis()).unwrap();
+        // 50 of the 60 seconds that follow the reading.
+        assert_eq!(end, 90_000);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_look_without_an_answer_delays_no_renewal() {
         // The first look never ends; after its time limit it would be repeated.
         let script = Script::new([ScriptedReply::Silence]);
