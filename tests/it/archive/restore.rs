@@ -8,6 +8,7 @@ use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
+use ttl_sweeper::archive::seal::Seal;
 use ttl_sweeper::archive::writer::Archive;
 use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::policy::namespace::Namespace;
@@ -186,20 +187,31 @@ async fn an_archive_that_speaks_of_the_servers_own_collections_is_refused() {
     let (case, run, _) = swept(&Server::mongod()).await;
     std::fs::remove_file(run.join("manifest.json")).unwrap();
     let journal = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
-    let database = format!("\"database\":\"{}\"", case.db.name());
-    assert!(journal.contains(&database) && journal.contains("\"collection\":\"c\""), "{journal}");
-    for (from, to) in [
-        (database.as_str(), "\"database\":\"admin\""),
-        (&database, "\"database\":\"config\""),
-        (&database, "\"database\":\"local\""),
-        ("\"collection\":\"c\"", "\"collection\":\"system.js\""),
-    ] {
-        std::fs::write(run.join("journal.jsonl"), journal.replace(from, to)).unwrap();
+    let own = case.db.name();
+    for (database, collection) in [("admin", "c"), ("config", "c"), ("local", "c"), (own, "system.js"), (own, "e")] {
+        // Each line says so in its checksum, and the files have the names.
+        let forged = journal.split_inclusive('\n').flat_map(|line| {
+            let mut opened = String::from_utf8(Seal::LINE.open(line.as_bytes()).unwrap()).unwrap();
+            if opened.contains(&format!("{own}/c.")) {
+                opened = opened.replace(&format!("{own}/c."), &format!("{database}/{collection}."));
+                opened = opened.replace(&format!("\"database\":\"{own}\""), &format!("\"database\":\"{database}\""));
+                opened = opened.replace("\"collection\":\"c\"", &format!("\"collection\":\"{collection}\""));
+            }
+            Seal::LINE.close(&opened)
+        });
+        std::fs::write(run.join("journal.jsonl"), forged.collect::<Vec<u8>>()).unwrap();
+        std::fs::create_dir_all(run.join(database)).unwrap();
+        let file = |database: &str, collection: &str, end: &str| run.join(database).join(format!("{collection}.{end}"));
+        let ends = ["bson.zst", "metadata.json"];
+        ends.iter().for_each(|end| std::fs::rename(file(own, "c", end), file(database, collection, end)).unwrap());
         let ran = restore(&case, &run, &["--yes"]).await;
-        assert_eq!(ran.code, Some(1), "{to}: {ran:?}");
-        assert!(ran.stderr.contains("nothing was inserted"), "{ran:?}");
+        ends.iter().for_each(|end| std::fs::rename(file(database, collection, end), file(own, "c", end)).unwrap());
+        // The last name is one that a sweep may have archived.
+        assert_eq!(ran.code, Some(if collection == "e" { 0 } else { 1 }), "{database}.{collection}: {ran:?}");
+        assert_eq!(ran.stderr.contains("nothing was inserted"), collection != "e", "{ran:?}");
+        assert_eq!(case.ids("d").await.len(), if collection == "e" { 10 } else { 0 });
     }
-    assert!(case.ids("c").await.is_empty() && case.ids("d").await.is_empty());
+    assert_eq!((case.ids("c").await, case.ids("e").await), (id_set::<i32>([]), id_set(0..10)));
 }
 
 #[tokio::test]
