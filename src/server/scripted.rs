@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
@@ -16,6 +17,8 @@ use crate::flavor::Flavor;
 /// The answer to one request.
 pub(crate) enum ScriptedReply {
     Reply(Document),
+    /// A reply after this time.
+    Late(Duration, Document),
     /// One batch of a cursor.
     Batch(Vec<Document>),
     End,
@@ -66,6 +69,10 @@ impl Transport for Arc<Script> {
             self.sent.lock().push(command);
             match self.answer() {
                 ScriptedReply::Reply(reply) => Ok(reply),
+                ScriptedReply::Late(time, reply) => {
+                    tokio::time::sleep(time).await;
+                    Ok(reply)
+                }
                 ScriptedReply::Error(cause) => Err(cause),
                 ScriptedReply::Silence => std::future::pending().await,
                 ScriptedReply::Batch(_) | ScriptedReply::End => panic!("the script has a batch where a command is sent"),
@@ -91,7 +98,7 @@ impl Batches for Arc<Script> {
                 ScriptedReply::End => Ok(None),
                 ScriptedReply::Error(cause) => Err(cause),
                 ScriptedReply::Silence => std::future::pending().await,
-                ScriptedReply::Reply(_) => panic!("the script has a reply where a batch is fetched"),
+                ScriptedReply::Reply(_) | ScriptedReply::Late(..) => panic!("the script has a reply where a batch is fetched"),
             }
         })
     }

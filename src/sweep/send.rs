@@ -38,13 +38,16 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     let begun = Instant::now();
     let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
     let mut unconfirmed = None;
-    let (mut is_sent, mut out_of_lease) = (false, false);
+    let (mut is_sent, mut is_cut_short, mut out_of_lease) = (false, false, false);
     let mut held_back = Duration::ZERO;
     loop {
         // Once the sweep has ended, nothing is sent, even if it could be.
         tokio::select! {
             biased;
-            () = sweep.ended() => break,
+            () = sweep.ended() => {
+                is_cut_short = true;
+                break;
+            }
             waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
         }
         // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
@@ -108,7 +111,7 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     result.throttled += held_back;
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
-    Sent { is_sent, is_cut_short: !is_sent && !out_of_lease, out_of_lease, latency, result }
+    Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
 /// Resolves this long after the sweep has ended.
@@ -139,6 +142,7 @@ mod tests {
     use crate::lock::lease::{Leases, Renewals};
     use crate::lock::moment::{Moment, ServerTime};
     use crate::policy::namespace::Namespace;
+    use crate::server::codes;
     use crate::server::error::ServerError;
     use crate::server::scripted::ScriptedReply::{Error, Reply, Silence};
     use crate::server::scripted::{Script, ScriptedReply};
@@ -241,5 +245,22 @@ mod tests {
         let sent = case.send_and(|case| case.sweep.end()).await;
         assert!(sent.result.uncertain && sent.result.error.unwrap().given_up && case.renewals.is_unanswered());
         assert_eq!((case.deletes(), begun.elapsed().as_secs()), (1, MAX_LAST_WAIT.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_whose_second_half_is_not_sent_is_cut_short() {
+        let too_long = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+        let late = ScriptedReply::Late(Duration::from_secs(5), doc! { "n": 1, "ok": 1.0 });
+        let case = Case::new(vec![Error(too_long), late, deleted()]);
+        let batch = Restriction::Ids(vec![RawValue::of(1).unwrap(), RawValue::of(2).unwrap()]);
+        let ends = async {
+            while case.deletes() < 2 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            case.sweep.end();
+        };
+        let (sent, ()) = tokio::join!(send(&case.sweep, Box::new(batch)), ends);
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.result.deleted), (2, true, true, 1));
+        assert_eq!(sent.result.error, None);
     }
 }
