@@ -17,6 +17,7 @@ mod interview;
 mod load;
 mod locks;
 mod native;
+mod orders;
 mod outputs;
 mod prepare;
 mod record;

@@ -93,6 +93,7 @@ impl Flavor {
                 sample_rate: wire_version >= 9,
                 own_counts: true,
                 cursors: true,
+                record_order: true,
                 member_status: true,
                 parameters: true,
                 indexes_literal_names: false,
@@ -123,6 +124,7 @@ impl Flavor {
                 sample_rate: false,
                 own_counts: true,
                 cursors: false,
+                record_order: false,
                 member_status: false,
                 parameters: false,
                 indexes_literal_names: false,
@@ -156,6 +158,7 @@ impl Flavor {
                 // `coll_stats.c`: the estimate of Postgres, which deletes change only later.
                 own_counts: false,
                 cursors: true,
+                record_order: false,
                 member_status: false,
                 parameters: false,
                 // Seen at version 0.108: a find along the index finds them, one without it does not.
@@ -189,6 +192,7 @@ impl Flavor {
                 sample_rate: false,
                 own_counts: false,
                 cursors: false,
+                record_order: false,
                 member_status: false,
                 parameters: false,
                 request_charge: false,
@@ -236,6 +240,8 @@ pub struct Capabilities {
     pub own_counts: bool,
     /// A cursor stays open between batches. Without it the collection is paged by `_id`.
     pub cursors: bool,
+    /// `showRecordId` shows the place of a document in the storage, `$sample` draws documents at random, and `$natural` follows the storage.
+    pub record_order: bool,
     /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
     /// `getParameter` shows the state of the TTL monitor.

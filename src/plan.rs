@@ -7,6 +7,7 @@ mod collection;
 pub mod guard;
 pub mod index;
 mod native;
+pub mod order;
 pub mod reason;
 #[cfg(test)]
 mod tests;
@@ -179,6 +180,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Returns the size of the documents in bytes; `None` if it is unknown.
+    pub fn data_bytes(&self) -> Option<f64> {
+        Some(self.average_bytes? * self.document_count as f64)
+    }
+
     /// Whether the documents are the buckets of a time-series collection.
     pub fn is_buckets(&self) -> bool {
         matches!(self.storage, Storage::Buckets { .. })

@@ -109,6 +109,7 @@ pub struct Rule {
     /// `None` is `date`; on `_id` it depends on whether the collection is clustered.
     pub date_format: Option<DateFormat>,
     pub hint: Option<String>,
+    pub order: Order,
     pub enabled: bool,
     /// Documents per delete command at most.
     pub batch_size: Option<u32>,
@@ -153,6 +154,17 @@ pub enum DateFormat {
     EpochMillis,
     /// The creation time inside an ObjectId, in whole seconds.
     ObjectId,
+}
+
+/// Order in which a rule's documents are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Whichever of the two costs the server less.
+    Auto,
+    /// By date, along the index on it.
+    OldestFirst,
+    /// As they are stored, so that each page of the storage is changed once.
+    Storage,
 }
 
 /// Place and format in which a rule writes out the documents that it deletes.

@@ -34,7 +34,7 @@ use crate::facts::ServerFacts;
 use crate::instant::Instant;
 use crate::plan::{Guard, Reason};
 use crate::policy::Policy;
-pub use rule::{PausedMs, RuleReport, Strategy, predicate_json};
+pub use rule::{DeleteOrder, PausedMs, RuleReport, Strategy, predicate_json};
 pub use verdict::{Verdict, not_begun};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.

@@ -1,6 +1,7 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
 pub(crate) mod audit;
+pub(crate) mod cache;
 pub(crate) mod catalog;
 pub(crate) mod codes;
 pub(crate) mod connect;
@@ -34,6 +35,7 @@ pub(crate) mod sample;
 pub(crate) mod scripted;
 pub(crate) mod shard_key;
 pub(crate) mod statement;
+pub(crate) mod storage_sample;
 pub(crate) mod stretches;
 pub(crate) mod timeout;
 pub(crate) mod transport;

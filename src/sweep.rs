@@ -58,7 +58,9 @@ use lag_gate::LagGate;
 
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
+use crate::plan::order::OrderChoice;
 use crate::plan::{StopReason, SweepRule};
+use crate::policy::Order;
 use crate::progress::RuleProgress;
 use crate::report::outcome::Outcome;
 use crate::server::Deployment;
@@ -71,6 +73,8 @@ use crate::stop::Stop;
 pub(crate) struct RuleSweep {
     deployment: Deployment,
     rule: SweepRule,
+    /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
+    ids_follow: Option<bool>,
     grant: Arc<DeleteGrant>,
     write_concern: Document,
     /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
@@ -89,19 +93,28 @@ impl RuleSweep {
     pub(crate) fn new(
         deployment: &Deployment,
         rule: &SweepRule,
+        order: Option<&OrderChoice>,
         grant: &Arc<DeleteGrant>,
         lag: &LagSource,
         leases: &Leases,
         archive: Option<Arc<RuleArchive>>,
     ) -> Self {
+        let lease = leases.of(&rule.namespace).cloned();
         let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
+        let mut rule = rule.clone();
+        let storage = order.filter(|choice| choice.order == Order::Storage);
+        if storage.is_some() {
+            // Without an index the documents are found as they are stored.
+            rule.selection.index = None;
+        }
         Self {
-            deployment: deployment.of_rule(rule),
-            rule: rule.clone(),
+            deployment: deployment.of_rule(&rule),
+            ids_follow: storage.and_then(|choice| choice.ids_follow),
+            rule,
             grant: grant.clone(),
             write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
             lag: gate,
-            lease: leases.of(&rule.namespace).cloned(),
+            lease,
             archive,
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),

@@ -8,6 +8,7 @@ use crate::server::error::{Result, ServerError};
 use super::counts::{for_search_guard, for_share_guard, misspelt_ttl};
 use super::outputs;
 use super::prepare::{self, PlanOptions};
+use super::orders;
 use super::session::Session;
 use super::sweep::{not_swept, show};
 use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble};
@@ -179,6 +180,7 @@ impl One<'_> {
             self.count(counts).await?;
         }
         self.count_documents(counts).await?;
+        counts.order = Some(orders::choose(deployment, self.planned, rule, None).await);
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();

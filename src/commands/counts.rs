@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
+use super::orders;
 use super::session::Session;
 use crate::instant::millis;
 use crate::native::own_ttl;
@@ -26,16 +27,24 @@ pub(super) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 /// Time limit of all counts after a sweep, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
-/// Counts the documents of the rules, in the order of the plan: with `count_all` of every rule that can be counted, otherwise only of rules
-/// with a guard that compares counts.
-pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Plan, count_all: bool) -> Vec<Counts> {
+/// The counts that a run needs before it deletes.
+#[derive(Clone, Copy)]
+pub(super) struct CountScope<'a> {
+    /// Every rule that can be counted is; otherwise only those with a guard that compares counts.
+    pub count_all: bool,
+    /// Name of a limit of the whole run under which the oldest documents go first.
+    pub run_limit: Option<&'a str>,
+}
+
+/// Counts the documents of the rules, in the order of the plan, and chooses the order of their deletes.
+pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Plan, scope: CountScope<'_>) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
     let gone = &gone;
     stream::iter(&plan.rules)
         .map(|planned| async move {
             let rule = match &planned.decision {
                 Decision::Sweep(rule) => Some(rule),
-                decision => decision.countable().filter(|_| count_all),
+                decision => decision.countable().filter(|_| scope.count_all),
             };
             let Some(rule) = rule else { return Counts::default() };
             let known = gone.borrow().clone();
@@ -46,7 +55,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
                 biased;
-                counted = count(&deployment, planned, rule, count_all) => counted,
+                counted = count(&deployment, planned, rule, scope) => counted,
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
@@ -62,7 +71,13 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         .await
 }
 
-async fn count(deployment: &Deployment, planned: &PlannedRule, rule: &SweepRule, count_all: bool) -> Result<Counts, ServerError> {
+async fn count(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    rule: &SweepRule,
+    scope: CountScope<'_>,
+) -> Result<Counts, ServerError> {
+    let CountScope { count_all, run_limit } = scope;
     let documents = for_search_guard(deployment, planned, rule).await?;
     let mut counts = Counts { documents, ..Counts::default() };
     if !count_all && Verdict::before(planned, &counts).is_some() {
@@ -84,6 +99,7 @@ async fn count(deployment: &Deployment, planned: &PlannedRule, rule: &SweepRule,
         counts.never_expires = count::never_expires(deployment, rule).await?;
     }
     counts.warnings.extend(misspelt_ttl(deployment, rule).await);
+    counts.order = Some(orders::choose(deployment, planned, rule, run_limit).await);
     Ok(counts)
 }
 

@@ -68,6 +68,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         outcome,
         lease_lost: None,
         archive,
+        written_bytes: None,
         never_expires: None,
         field_seen: None,
         warnings: vec![in_flight.to_owned()],

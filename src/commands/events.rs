@@ -59,6 +59,9 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         native_ttl: _,
         strategy: _,
         index: _,
+        order: _,
+        order_reason: _,
+        written_bytes_per_document: _,
         warnings: _,
         audit: _,
     } = rule;

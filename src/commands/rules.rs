@@ -12,6 +12,7 @@ use super::counts::MAX_COUNT_TIME;
 use super::events;
 use super::session::Session;
 use crate::instant::millis;
+use crate::plan::order::SMALL_BYTES;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
 use crate::report::counts::{Counts, Remaining};
@@ -19,7 +20,7 @@ use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
-use crate::server::{Deployment, count, document_match};
+use crate::server::{Deployment, cache, count, document_match};
 use crate::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
 use crate::text::plural;
 
@@ -146,12 +147,16 @@ impl Sweeping<'_> {
         let archive = self.archives.of(rule);
         let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
-        let rule_sweep = RuleSweep::new(deployment, rule, grant, lag, budget.leases(), archive);
+        let shows_storage = deployment.facts.capabilities.record_order;
+        let is_large = shows_storage && rule.selection.data_bytes().is_some_and(|size| size > SMALL_BYTES);
+        let written_before = if is_large { self.written(rule).await } else { None };
+        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, lag, budget.leases(), archive);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
             self.gone.replace(gone);
         }
+        let written_after = if written_before.is_some() { self.written(rule).await } else { None };
         let lease_lost = match outcome.end {
             End::Partial(reason) => self.lease_lost(rule, reason),
             End::Complete | End::Failed(_) => None,
@@ -161,6 +166,7 @@ impl Sweeping<'_> {
             archive: directory,
             never_expires: self.never_expires(ready, &outcome).await,
             field_seen: self.field_seen(ready, &outcome).await,
+            written_bytes: written_after.zip(written_before).and_then(|(after, before)| after.checked_sub(before)),
             warnings: self.warnings(rule, &outcome),
             outcome,
             duration_ms: millis(begun.elapsed()),
@@ -179,6 +185,12 @@ impl Sweeping<'_> {
         let deployment = self.deployment.of_rule(ready.rule);
         // The sweep is over: a count that fails is not worth an error.
         self.unless_stopped(ready.rule, count::never_expires(&deployment, ready.rule)).await?.ok()?
+    }
+
+    /// Returns the bytes that the server has written from its cache so far; `None` if it does not tell.
+    async fn written(&self, rule: &SweepRule) -> Option<u64> {
+        let figures = self.unless_stopped(rule, cache::figures(self.deployment)).await??;
+        Some(figures.written)
     }
 
     /// Looks for the rule's field if nothing was deleted: the field may not exist.

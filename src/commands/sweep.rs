@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use super::counts::CountScope;
 use super::locks::{self, HeldLeases, LockWait};
 use super::outputs::{self, Output};
 use super::prepare::{self, PlanOptions};
@@ -156,7 +157,11 @@ async fn sweep_plan(
     leases: Leases,
 ) -> anyhow::Result<(Vec<Counts>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let counts = counts::before(session, deployment, plan, args.dry_run || asks).await;
+    let of_policy = &session.policy.run;
+    let rate = args.rate.or(of_policy.rate);
+    let run_limit = args.max_deletes.map(|_| "--max-deletes").or(rate.map(|_| "rate"));
+    let scope = CountScope { count_all: args.dry_run || asks, run_limit };
+    let counts = counts::before(session, deployment, plan, scope).await;
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
@@ -169,9 +174,7 @@ async fn sweep_plan(
     reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
     let consent = if asks { confirm::ask_to_delete(&session.stop, &reports).await? } else { Consent::NotAsked };
     let Some(grant) = DeleteGrant::new(args.dry_run, consent) else { return Ok((counts, not_swept)) };
-    let of_policy = &session.policy.run;
-    let limits =
-        Limits { max_deletes: args.max_deletes, rate: args.rate.or(of_policy.rate), concurrency: of_policy.concurrency, leases };
+    let limits = Limits { max_deletes: args.max_deletes, rate, concurrency: of_policy.concurrency, leases };
     let outcomes = rules::sweep(session, deployment, grant, limits, show(&session.options), plan, &counts).await;
     Ok((counts, outcomes))
 }

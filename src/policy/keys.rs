@@ -14,7 +14,7 @@ use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
 use super::nested::{Any, Collation, Filter, Nested, Rules};
 use super::window::{self, Window};
-use super::{ArchiveTo, Compression, Connection, DateFormat, Expect, RunLimits, duration, strings};
+use super::{ArchiveTo, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
 use crate::flavor::Flavor;
 
 /// Declares keys and the list that holds all of them.
@@ -189,6 +189,12 @@ keys! {
 
     HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),
         "Name of the index to use; without it sweeper chooses one.").examples(&["lastModified_1"]);
+
+    ORDER: Defaulted<Words<Order>> = Key::new("order",
+        Words(&[("auto", Order::Auto), ("oldestFirst", Order::OldestFirst), ("storage", Order::Storage)]),
+        "Order of the deletes. oldestFirst: along the index on the date. storage: as the documents are stored, which writes far less where \
+         dates and storage are in different orders and the data is larger than the cache. auto: what costs the server less.")
+        .default(Order::Auto);
 
     ENABLED: Defaulted<Boolean> = Key::new("enabled", Boolean, "false: the rule is reported as skipped.").default(true);
 

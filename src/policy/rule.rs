@@ -46,6 +46,7 @@ pub(super) fn read_rule<'a>(
             .collect(),
         date_format: map.optional(&keys::DATE_FORMAT),
         hint: map.optional(&keys::HINT),
+        order: map.value(&keys::ORDER),
         enabled: map.value(&keys::ENABLED),
         batch_size: map.optional(&keys::BATCH_SIZE),
         rate: map.optional(&keys::RATE),

@@ -9,6 +9,7 @@ use super::outcome::RuleOutcome;
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::plan::StopReason;
+use crate::plan::order::OrderChoice;
 use crate::units::UnitForecast;
 
 /// Expired documents of a rule.
@@ -41,6 +42,8 @@ pub struct Counts {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
     pub field_seen: Option<bool>,
+    /// The order of the deletes, if it was chosen.
+    pub order: Option<OrderChoice>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.
     pub forecast: Option<UnitForecast>,
     /// Findings that only an audit looks for.

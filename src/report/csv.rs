@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 40] = [
+const COLUMNS: [&str; 43] = [
     "runId",
     "command",
     "dryRun",
@@ -45,6 +45,9 @@ const COLUMNS: [&str; 40] = [
     "nativeTtl",
     "strategy",
     "index",
+    "order",
+    "orderReason",
+    "writtenBytesPerDocument",
     "warnings",
     "error",
 ];
@@ -111,6 +114,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         native_ttl,
         strategy,
         index,
+        order,
+        order_reason,
+        written_bytes_per_document,
         warnings,
         error,
         audit: _,
@@ -155,6 +161,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         list(native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds))),
         known(*strategy),
         known(index.as_ref()),
+        known(*order),
+        known(order_reason.as_ref()),
+        known(*written_bytes_per_document),
         warnings.join("; "),
         known(error.as_ref()),
     ]

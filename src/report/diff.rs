@@ -145,6 +145,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         error,
         strategy,
         index,
+        order,
         document_count,
         expired_count,
         expired_percent,
@@ -163,6 +164,8 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         // Compared one by one.
         warnings: _,
         // These differ from run to run anyway.
+        order_reason: _,
+        written_bytes_per_document: _,
         threshold: _,
         predicate: _,
         remaining_count: _,
@@ -186,6 +189,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         ("error", json!(error)),
         ("strategy", json!(strategy)),
         ("index", json!(index)),
+        ("order", json!(order)),
         ("documentCount", json!(document_count)),
         ("expiredCount", json!(expired_count)),
         ("expiredPercent", json!(expired_percent)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{PausedMs, Report, ReportCommand, RuleReport, Status, Strategy};
+use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, Status, Strategy};
 use crate::plan::Reason;
 use crate::text::{bytes, count, duration, plural};
 
@@ -152,6 +152,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         estimated_seconds,
         strategy,
         index,
+        order,
+        order_reason,
+        written_bytes_per_document,
         // In the row of the rule, or in notes and sections of their own.
         name: _,
         status: _,
@@ -197,8 +200,14 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
         (None, _) => "collection scan".to_owned(),
     });
+    if let (Some(DeleteOrder::Storage), Some(_), Some(why)) = (order, index, order_reason) {
+        facts.push(format!("deleted as stored ({why})"));
+    }
     if *batches > 0 {
         facts.push(plural(*batches, "delete command"));
+    }
+    if let Some(written) = *written_bytes_per_document {
+        facts.push(format!("{} written per deleted document", bytes(written as u64)));
     }
     match (archive, *archived_count) {
         (Some(path), Some(number)) => facts.push(format!("{} archived in {path}", plural(number, "document"))),

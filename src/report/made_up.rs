@@ -99,6 +99,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
         archive: None,
         never_expires: None,
         field_seen: None,
+        written_bytes: None,
         warnings: Vec::new(),
         duration_ms: 5,
     }

@@ -50,6 +50,8 @@ pub struct Swept {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Whether one of the first documents has the rule's field.
     pub field_seen: Option<bool>,
+    /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
+    pub written_bytes: Option<u64>,
     pub warnings: Vec<String>,
     pub duration_ms: u64,
 }

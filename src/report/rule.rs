@@ -15,12 +15,12 @@ use serde_json::Value;
 use super::Status;
 use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use super::outcome::{End, FixedLatency, Paused, RuleOutcome};
+use super::outcome::{End, FixedLatency, Paused, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
 use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason, Storage};
-use crate::policy::{Rule, Variable};
+use crate::policy::{Order, Rule, Variable};
 use crate::text::{percent, plural, sha256};
 
 /// One rule in one namespace. A value that was not measured is null.
@@ -98,6 +98,14 @@ pub struct RuleReport {
     pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<Strategy>,
     pub index: Option<String>,
+    /// Order of the deletes; null if none was chosen, as in a check.
+    pub order: Option<DeleteOrder>,
+    /// Reason for the order.
+    pub order_reason: Option<String>,
+    /// Bytes that the server wrote from its cache during the sweep, for whomever, per deleted document. Null if it does not tell, or the collection is
+    /// small.
+    #[schemars(range(min = 0))]
+    pub written_bytes_per_document: Option<f64>,
     pub warnings: Vec<String>,
     pub error: Option<String>,
     /// Figures of an audit, among the other keys of the rule.
@@ -130,6 +138,32 @@ impl Strategy {
             (Storage::Buckets { .. }, _) => Self::Buckets,
             (_, Some(_)) => Self::Index,
             (_, None) => Self::CollectionScan,
+        }
+    }
+}
+
+/// Order in which documents are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "order")]
+pub enum DeleteOrder {
+    /// By date, along the index on it.
+    OldestFirst,
+    /// As the documents are stored.
+    Storage,
+}
+
+impl fmt::Display for DeleteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl DeleteOrder {
+    fn of(order: Order) -> Self {
+        match order {
+            Order::Storage => Self::Storage,
+            Order::Auto | Order::OldestFirst => Self::OldestFirst,
         }
     }
 }
@@ -212,6 +246,9 @@ impl RuleReport {
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
             index: selection.and_then(|selection| selection.index.as_ref()).map(|index| index.name.clone()),
+            order: counts.order.as_ref().map(|choice| DeleteOrder::of(choice.order)),
+            order_reason: counts.order.as_ref().map(|choice| choice.reason.clone()),
+            written_bytes_per_document: swept.and_then(written_bytes_per_document),
             warnings: warnings(planned, counts, outcome, status),
             error,
             audit: counts.audit.clone(),
@@ -253,6 +290,9 @@ impl RuleReport {
             native_ttl: None,
             strategy: None,
             index: None,
+            order: None,
+            order_reason: None,
+            written_bytes_per_document: None,
             warnings,
             error: None,
             audit: None,
@@ -289,6 +329,11 @@ fn withhold(value: &mut Bson, variables: &[Variable]) {
             }
         }
     }
+}
+
+fn written_bytes_per_document(swept: &Swept) -> Option<f64> {
+    let deleted = swept.outcome.deleted;
+    swept.written_bytes.filter(|_| deleted > 0).map(|written| two_decimals(written as f64 / deleted as f64))
 }
 
 fn expire_after_seconds(rule: &Rule) -> i64 {

@@ -118,6 +118,11 @@ impl Query {
         }
     }
 
+    /// Adds the RecordId of each document, its place in the storage, as `$recordId`.
+    pub(crate) fn record_ids(self) -> Self {
+        self.option("showRecordId", true)
+    }
+
     fn option(mut self, name: &str, value: impl Into<Bson>) -> Self {
         self.options.insert(name, value);
         self

@@ -9,6 +9,7 @@ use crate::plan::Storage;
 use crate::server::error::Result;
 use crate::server::find::Query;
 use crate::server::restriction::Restriction;
+use crate::values::float;
 use crate::values::raw::RawValue;
 
 /// One pass over the `_id`s of a collection.
@@ -30,6 +31,9 @@ impl<'a> IdSlices<'a> {
         if rule.selection.storage == Storage::Clustered || deployment.facts.topology == Topology::Sharded {
             return Ok(None);
         }
+        if sweep.ids_follow == Some(false) {
+            return Ok(None);
+        }
         let mut ends = Vec::new();
         for direction in [1, -1] {
             // The dates of buckets are in the order of the `_id`: there is nothing to do before the first expired one, nor after
@@ -37,12 +41,13 @@ impl<'a> IdSlices<'a> {
             let filter = if rule.selection.is_buckets() { rule.selection.predicate.clone() } else { Document::new() };
             ends.extend(first_id(sweep, ids(sweep, filter, direction)).await?);
         }
-        match ends.as_slice() {
-            [begin @ Bson::ObjectId(_), last @ Bson::ObjectId(_)] => {
-                Ok(Some(Self { sweep, begin: begin.clone(), last: last.clone(), exhausted: false }))
-            }
-            _ => Ok(None),
-        }
+        let [begin, last] = ends.as_slice() else { return Ok(None) };
+        let is_range = match (begin, last) {
+            (Bson::ObjectId(_), Bson::ObjectId(_)) => true,
+            // All between two numbers are numbers. NaN comes first among them, and compares only with itself.
+            (begin, last) => sweep.ids_follow == Some(true) && is_finite(begin) && is_finite(last),
+        };
+        Ok(is_range.then(|| Self { sweep, begin: begin.clone(), last: last.clone(), exhausted: false }))
     }
 
     /// Returns the next range, of at most `max` documents.
@@ -67,6 +72,11 @@ impl<'a> IdSlices<'a> {
             Box::new(Restriction::Range { bounds: doc! { "_id": bounds }, hint: Bson::Document(doc! { "_id": 1 }) });
         Ok(NextBatch::Batch { restriction, documents: max })
     }
+}
+
+/// Whether a value is a number that can bound a range.
+fn is_finite(value: &Bson) -> bool {
+    float(value).is_some_and(f64::is_finite)
 }
 
 /// Returns a query for `_id`s, ascending if `direction` is 1 and descending if it is -1.

@@ -79,6 +79,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         duration_ms,
         native_ttl,
         audit,
+        order,
+        order_reason,
+        written_bytes_per_document,
         // In other parts of the article.
         name: _,
         reason: _,
@@ -119,6 +122,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 (fact("next 30 days", measured(next_days(audit))))
             }
             @if looked_at { (fact("found by", found_by(rule))) }
+            @if let (Some(order), Some(why)) = (order, order_reason) { (fact("order of the deletes", html! { (order) ": " (why) })) }
+            @if let Some(written) = *written_bytes_per_document { (fact("written per deleted document", html! { (bytes(written as u64)) })) }
             @if let Some(examined) = audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
                 (fact("examined", html! {
                     (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "

@@ -1,0 +1,28 @@
+//! The order in which a rule's documents are deleted, by a look at the storage where that is needed.
+
+use crate::plan::order::{self, FirstChoice, OrderChoice};
+use crate::plan::{PlannedRule, SweepRule};
+use crate::policy::Order;
+use crate::server::{Deployment, cache, storage_sample};
+
+/// Chooses the order of a rule. `run_limit` names a limit of the whole run under which the oldest documents go first.
+pub(super) async fn choose(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    rule: &SweepRule,
+    run_limit: Option<&str>,
+) -> OrderChoice {
+    let of_policy = &planned.rule;
+    if let FirstChoice::Made(choice) = order::first_choice(of_policy, rule, &deployment.facts, run_limit) {
+        return choice;
+    }
+    let cache = cache::figures(deployment).await.map(|cache| cache.size);
+    if let Some(choice) = order::by_cache(of_policy, rule, cache) {
+        return choice;
+    }
+    match storage_sample::of(deployment, rule, cache).await {
+        Ok(sample) => order::by_sample(of_policy, &sample),
+        Err(_) if of_policy.order == Order::Storage => OrderChoice::new(Order::Storage, "the policy says so"),
+        Err(cause) => OrderChoice::new(Order::OldestFirst, &format!("the look at the storage failed: {cause}")),
+    }
+}

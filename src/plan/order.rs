@@ -1,0 +1,275 @@
+//! The choice of the order in which a sweep goes through the documents of a rule.
+//!
+//! Along the index on the date each delete changes the page that its document is stored on. Where dates and storage are in the same order, the next
+//! deletes are on the same page. Where they are not, a page is read, changed, written and evicted once for almost every document on it, as soon
+//! as the collection is larger than the part of the cache that may hold changed pages. In the order of the storage it is changed once,
+//! but every page is read, those without an expired document too.
+
+use std::ops::AddAssign;
+
+use super::{Storage, SweepRule};
+use crate::facts::{ServerFacts, Topology};
+use crate::policy::{Order, Rule};
+use crate::text::bytes;
+
+/// Share of the cache up to which all pages of a collection can be changed before the server writes any: half of `eviction_dirty_target`, which is
+/// 5 % (WiredTiger, "Cache and eviction tuning"; MongoDB keeps the default).
+const UNWRITTEN_SHARE: f64 = 0.025;
+
+/// Size up to which a collection is not worth a look at its storage.
+pub const SMALL_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+
+/// Share of the collection's documents that must be expired, and stored apart from those with the next date, for the order of the storage to
+/// cost less.
+const WORTHWHILE_SHARE: f64 = 0.08;
+
+/// Distance in the storage up to which two documents count as close to each other, as a share of the cache.
+const CLOSE_SHARE: f64 = 0.01;
+
+/// Distance in bytes up to which two documents count as close to each other where the size of the cache is unknown.
+const CLOSE_BYTES: f64 = 1024.0 * 1024.0;
+
+/// Share of the neighbours by `_id` that are stored apart, from which on the `_id`s do not follow the storage.
+const MIXED: f64 = 0.25;
+
+/// The order of a rule's deletes, and the reason for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrderChoice {
+    /// Never `Auto`.
+    pub order: Order,
+    /// Whether the `_id`s of the documents are in the order of the storage, so that a range of them is a part of it; `None` if that is unknown.
+    pub ids_follow: Option<bool>,
+    pub reason: String,
+}
+
+impl OrderChoice {
+    /// Creates a choice that was made without a look at the `_id`s.
+    pub fn new(order: Order, reason: &str) -> Self {
+        Self { order, ids_follow: None, reason: reason.to_owned() }
+    }
+}
+
+/// The first step of the choice.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FirstChoice {
+    Made(OrderChoice),
+    /// A sample decides.
+    BySample,
+}
+
+/// Documents drawn from a collection, and what is next to them along the indexes on the date and on the `_id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageSample {
+    /// Documents that were drawn from the whole collection.
+    pub drawn: u64,
+    /// Documents among them that have expired.
+    pub expired: u64,
+    /// Pairs of neighbours along the index on the date.
+    pub dates: Neighbours,
+    /// Pairs of neighbours along the index on the `_id`.
+    pub ids: Neighbours,
+}
+
+/// Pairs of documents that are next to each other along an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Neighbours {
+    pub pairs: u64,
+    /// Pairs whose documents are stored far from each other.
+    pub apart: u64,
+}
+
+impl AddAssign for Neighbours {
+    fn add_assign(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.apart += other.apart;
+    }
+}
+
+impl Neighbours {
+    /// Returns the share of the pairs that are stored far from each other, 0 to 1; 0 if there are none.
+    fn apart_share(self) -> f64 {
+        if self.pairs == 0 { 0.0 } else { self.apart as f64 / self.pairs as f64 }
+    }
+}
+
+/// Decides what can be decided without a look at the storage. `run_limit` names a limit of the whole run under which the oldest documents go first.
+pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_limit: Option<&str>) -> FirstChoice {
+    let made = |order, reason: &str| FirstChoice::Made(OrderChoice::new(order, reason));
+    let selection = &planned.selection;
+    let limits = &planned.limits;
+    let limit = run_limit.or(limits.max_deletes.map(|_| "maxDeletes")).or(limits.rate.map(|_| "rate"));
+    if selection.storage != Storage::Plain {
+        return made(Order::Storage, "the documents are stored in the order of the _id");
+    }
+    if selection.index.is_none() {
+        return made(Order::Storage, "no index has the order of the dates");
+    }
+    if !server.capabilities.record_order || server.topology == Topology::Sharded {
+        return made(Order::OldestFirst, "the server does not show the order of the storage");
+    }
+    match (rule.order, &rule.hint, limit) {
+        (Order::OldestFirst, ..) => return made(Order::OldestFirst, "the policy says so"),
+        // The sample tells by what the storage is gone through.
+        (Order::Storage, ..) => return FirstChoice::BySample,
+        (Order::Auto, Some(_), _) => return made(Order::OldestFirst, "the policy has a hint"),
+        (Order::Auto, None, Some(limit)) => return made(Order::OldestFirst, &format!("under {limit} the oldest go first")),
+        (Order::Auto, None, None) => {}
+    }
+    match selection.data_bytes() {
+        None => made(Order::OldestFirst, "the size of the collection is unknown"),
+        Some(size) if size <= SMALL_BYTES => made(Order::OldestFirst, "the collection is small"),
+        Some(_) => FirstChoice::BySample,
+    }
+}
+
+/// Chooses by the size of the server's cache, if that is enough.
+pub fn by_cache(rule: &Rule, planned: &SweepRule, cache: Option<u64>) -> Option<OrderChoice> {
+    let (cache, size) = (cache?, planned.selection.data_bytes()?);
+    let fits = rule.order == Order::Auto && size <= cache as f64 * UNWRITTEN_SHARE;
+    fits.then(|| {
+        OrderChoice::new(
+            Order::OldestFirst,
+            &format!("{} can be changed within the cache of {}", bytes(size as u64), bytes(cache)),
+        )
+    })
+}
+
+/// Returns the difference of two RecordIds up to which documents count as close to each other.
+pub fn close(cache: Option<u64>, average_bytes: Option<f64>) -> i64 {
+    let close = cache.map_or(CLOSE_BYTES, |cache| cache as f64 * CLOSE_SHARE);
+    // A cast from float saturates.
+    (close / average_bytes.unwrap_or(1024.0).max(1.0)) as i64
+}
+
+/// Chooses by a sample.
+pub fn by_sample(rule: &Rule, sample: &StorageSample) -> OrderChoice {
+    let expired = if sample.drawn == 0 { 0.0 } else { sample.expired as f64 / sample.drawn as f64 };
+    let apart = sample.dates.apart_share();
+    let ids_follow = (sample.ids.pairs > 0).then(|| sample.ids.apart_share() < MIXED);
+    let found = format!(
+        "about {:.0} % have expired, and {:.0} % of the neighbours in date are stored far from each other",
+        expired * 100.0,
+        apart * 100.0
+    );
+    let (order, reason) = match rule.order {
+        Order::Storage => (Order::Storage, "the policy says so".to_owned()),
+        Order::Auto | Order::OldestFirst if expired * apart >= WORTHWHILE_SHARE => (Order::Storage, found),
+        Order::Auto | Order::OldestFirst => (Order::OldestFirst, found),
+    };
+    OrderChoice { order, ids_follow, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flavor::Flavor;
+    use crate::plan::Decision;
+    use crate::plan::index::IndexChoice;
+    use crate::report::made_up::planned;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Makes up a rule with an index on its date, for a collection of a size.
+    fn indexed(keys: &str, size: u64) -> (Rule, SweepRule) {
+        let planned = planned(keys, size / 100);
+        let Decision::Sweep(mut sweep) = planned.decision else { panic!("to be swept") };
+        sweep.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        sweep.limits.rate = planned.rule.rate;
+        (planned.rule, sweep)
+    }
+
+    fn first(keys: &str, size: u64) -> Option<Order> {
+        let (rule, planned) = indexed(keys, size);
+        match first_choice(&rule, &planned, &ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17), None) {
+            FirstChoice::Made(choice) => Some(choice.order),
+            FirstChoice::BySample => None,
+        }
+    }
+
+    fn sample(expired: u64, dates: (u64, u64), ids: (u64, u64)) -> StorageSample {
+        let neighbours = |(pairs, apart)| Neighbours { pairs, apart };
+        StorageSample { drawn: 400, expired, dates: neighbours(dates), ids: neighbours(ids) }
+    }
+
+    #[test]
+    fn the_policy_a_limit_a_hint_and_a_small_collection_need_no_look_at_the_storage() {
+        for (keys, size, order) in [
+            ("", 64 * MIB, Some(Order::OldestFirst)),
+            ("", 65 * MIB, None),
+            ("    order: oldestFirst\n", 999 * MIB, Some(Order::OldestFirst)),
+            // By what the storage is gone through, the sample tells.
+            ("    order: storage\n", MIB, None),
+            ("    order: storage\n    maxDeletes: 5\n", MIB, None),
+            ("    maxDeletes: 5\n", 999 * MIB, Some(Order::OldestFirst)),
+            ("    rate: 5\n", 999 * MIB, Some(Order::OldestFirst)),
+            ("    hint: at_1\n", 999 * MIB, Some(Order::OldestFirst)),
+        ] {
+            assert_eq!(first(keys, size), order, "{keys} {size}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_the_run_a_missing_index_and_an_unseen_storage_decide_as_well() {
+        let (rule, mut planned) = indexed("", 999 * MIB);
+        let server = |flavor| ServerFacts::made_up(flavor, "6.0.5", 17);
+        let order = |planned: &SweepRule, server: &ServerFacts, limit| match first_choice(&rule, planned, server, limit) {
+            FirstChoice::Made(choice) => Some((choice.order, choice.reason)),
+            FirstChoice::BySample => None,
+        };
+        let mongod = server(Flavor::MongoDb);
+        let (chosen, why) = order(&planned, &mongod, Some("--max-deletes")).unwrap();
+        assert_eq!((chosen, why.as_str()), (Order::OldestFirst, "under --max-deletes the oldest go first"));
+        let sharded = ServerFacts { topology: Topology::Sharded, ..server(Flavor::MongoDb) };
+        for facts in [sharded, server(Flavor::CosmosRu), server(Flavor::DocumentDb)] {
+            assert_eq!(order(&planned, &facts, None).unwrap().0, Order::OldestFirst);
+        }
+        planned.selection.average_bytes = None;
+        assert_eq!(order(&planned, &mongod, None).unwrap().0, Order::OldestFirst);
+        planned.selection.index = None;
+        assert_eq!(order(&planned, &mongod, None).unwrap().0, Order::Storage);
+    }
+
+    #[test]
+    fn a_collection_that_can_be_changed_within_the_cache_goes_by_date() {
+        let (rule, planned) = indexed("", 100 * MIB);
+        let fits = |cache| by_cache(&rule, &planned, cache).is_some();
+        assert_eq!([None, Some(3_999 * MIB), Some(4_001 * MIB)].map(fits), [false, false, true]);
+        let (forced, planned) = indexed("    order: storage\n", 100 * MIB);
+        assert_eq!(by_cache(&forced, &planned, Some(9_999 * MIB)), None);
+    }
+
+    #[test]
+    fn the_order_of_the_storage_needs_expired_documents_that_are_far_apart() {
+        let (rule, _) = indexed("", MIB);
+        for (expired, dates, order) in [
+            (200, (100, 99), Order::Storage),
+            (80, (100, 99), Order::Storage),
+            (33, (100, 100), Order::Storage),
+            (31, (100, 100), Order::OldestFirst),
+            (200, (100, 0), Order::OldestFirst),
+            (200, (100, 15), Order::OldestFirst),
+            (400, (100, 9), Order::Storage),
+            (400, (0, 0), Order::OldestFirst),
+            (0, (0, 0), Order::OldestFirst),
+        ] {
+            let choice = by_sample(&rule, &sample(expired, dates, (100, 0)));
+            assert_eq!(choice.order, order, "{expired} {dates:?}");
+        }
+        let (forced, _) = indexed("    order: storage\n", MIB);
+        assert_eq!(by_sample(&forced, &sample(0, (0, 0), (0, 0))).order, Order::Storage);
+    }
+
+    #[test]
+    fn ids_follow_the_storage_unless_many_neighbours_are_apart() {
+        let (rule, _) = indexed("", MIB);
+        let follow = |ids| by_sample(&rule, &sample(200, (100, 99), ids)).ids_follow;
+        assert_eq!([(0, 0), (100, 24), (100, 25)].map(follow), [None, Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn documents_are_close_within_a_hundredth_of_the_cache() {
+        assert_eq!(close(Some(256 * MIB), Some(1024.0)), 2621);
+        assert_eq!(close(None, Some(1024.0)), 1024);
+        assert_eq!(close(None, Some(0.0)), 1024 * 1024);
+    }
+}

@@ -1,0 +1,83 @@
+//! A look at how a collection is stored: whether documents that are next to each other along an index are stored close to each other. It reads
+//! a few hundred documents, and keys of indexes.
+
+use std::time::Duration;
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+
+use super::Deployment;
+use super::error::Result;
+use super::find::Query;
+use crate::plan::SweepRule;
+use crate::plan::order::{Neighbours, StorageSample, close};
+use crate::values::integer_in;
+use crate::values::raw::RawValue;
+
+/// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB manual, "$sample").
+const DRAWN: i32 = 400;
+
+/// Expired documents whose neighbours are looked at.
+const PLACES: usize = 32;
+
+/// Neighbours along an index that are looked at from each place.
+const AROUND: u64 = 5;
+
+/// Time after which a read of the sample is given up.
+const MAX_TIME: Duration = Duration::from_secs(5);
+
+/// Draws documents of the rule's collection and looks at what is next to the expired ones. `cache` is the size of the server's cache, if it is known.
+///
+/// Errors: the collection cannot be read in time.
+pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<u64>) -> Result<StorageSample> {
+    let selection = &rule.selection;
+    let field = &rule.expiry.field;
+    let stages = vec![
+        doc! { "$sample": { "size": DRAWN } },
+        doc! { "$match": selection.predicate.clone() },
+        doc! { "$project": { "_id": 1, "date": format!("${field}") } },
+    ];
+    let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
+    let drawn = drawn.all_raw(deployment).await?;
+    let mut sample = StorageSample { drawn: DRAWN as u64, expired: drawn.len() as u64, ..StorageSample::default() };
+    let close = close(cache, selection.average_bytes);
+    let (name, ascending) = selection.index.as_ref().map_or(("_id_", true), |index| (&index.name, index.oldest_first));
+    let step = if ascending { "$gte" } else { "$lte" };
+    for document in drawn.iter().take(PLACES) {
+        if let Some(date) = RawValue::at(document, "date").and_then(|date| one(date.decoded()?)) {
+            sample.dates += neighbours(deployment, rule, doc! { field: { step: date } }, name, close).await?;
+        }
+        if let Some(id) = RawValue::at(document, "_id").and_then(|id| id.decoded()) {
+            sample.ids += neighbours(deployment, rule, doc! { "_id": { "$gte": id } }, "_id_", close).await?;
+        }
+    }
+    Ok(sample)
+}
+
+/// Returns a value, or the first of a list: by either the document is found along the index.
+fn one(value: Bson) -> Option<Bson> {
+    match value {
+        Bson::Array(values) => values.into_iter().next(),
+        value => Some(value),
+    }
+}
+
+/// Looks at the documents that come first along an index under a condition.
+async fn neighbours(deployment: &Deployment, rule: &SweepRule, from: Document, index: &str, close: i64) -> Result<Neighbours> {
+    let field = from.keys().next().cloned().unwrap_or_default();
+    let mut projection = doc! { field: 1 };
+    if !projection.contains_key("_id") {
+        // Without the `_id` the server reads only the index.
+        projection.insert("_id", 0);
+    }
+    let query = Query::find(&rule.selection.namespace, from).projection(projection).hint(Some(index)).limit(AROUND);
+    let found = query.record_ids().max_time(Some(MAX_TIME)).first_batch(deployment).await?;
+    let places: Vec<i64> = found.iter().filter_map(record_id).collect();
+    let pairs = places.windows(2);
+    let apart = pairs.clone().filter(|pair| pair[1].abs_diff(pair[0]) > close.unsigned_abs()).count();
+    Ok(Neighbours { pairs: pairs.count() as u64, apart: apart as u64 })
+}
+
+/// Returns the place of a document in the storage.
+fn record_id(document: &RawDocumentBuf) -> Option<i64> {
+    integer_in(&doc! { "id": RawValue::at(document, "$recordId")?.decoded()? }, "id")
+}
