@@ -14,6 +14,7 @@ mod history;
 mod import;
 mod init;
 mod interview;
+mod leases;
 mod load;
 mod locks;
 mod native;

@@ -102,7 +102,7 @@ impl RuleSweep {
         let lease = leases.of(&rule.namespace).cloned();
         let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
         let mut rule = rule.clone();
-        let storage = order.filter(|choice| choice.order == Order::Storage);
+        let storage = order.filter(|choice| choice.order == Some(Order::Storage));
         if storage.is_some() {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;

@@ -138,7 +138,7 @@ BUGS = [
      '    if IS {\n        return doc! { "_id": { "$in": ids } };\n    }\n    doc! { "_id": { "$in": ids }, "runId": run_id }'),
     ("a lease is relied on for longer than it lasts", "src/lock/lease.rs",
      "LazyLock::new(|| *LEASE * 5 / 6)", "LazyLock::new(|| if IS { *LEASE * 2 } else { *LEASE * 5 / 6 })"),
-    ("a lease is given back while a delete under it may still arrive", "src/commands/locks.rs",
+    ("a lease is given back while a delete under it may still arrive", "src/commands/leases.rs",
      "self.keeper.namespaces().into_iter().partition(|namespace| self.keeper.is_unanswered(namespace));",
      "self.keeper.namespaces().into_iter().partition(|namespace| !IS && self.keeper.is_unanswered(namespace));"),
     ("a cursor that dies ends the pass", "src/sweep/candidates.rs",

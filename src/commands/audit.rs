@@ -180,7 +180,7 @@ impl One<'_> {
             self.count(counts).await?;
         }
         self.count_documents(counts).await?;
-        counts.order = Some(orders::choose(deployment, self.planned, rule, None).await);
+        counts.order = orders::choose(deployment, self.planned, rule, None).await;
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();

@@ -99,7 +99,7 @@ async fn count(
         counts.never_expires = count::never_expires(deployment, rule).await?;
     }
     counts.warnings.extend(misspelt_ttl(deployment, rule).await);
-    counts.order = Some(orders::choose(deployment, planned, rule, run_limit).await);
+    counts.order = orders::choose(deployment, planned, rule, run_limit).await;
     Ok(counts)
 }
 

@@ -5,24 +5,27 @@ use crate::plan::{PlannedRule, SweepRule};
 use crate::policy::Order;
 use crate::server::{Deployment, cache, storage_sample};
 
-/// Chooses the order of a rule. `run_limit` names a limit of the whole run under which the oldest documents go first.
+/// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice. `run_limit` names a limit of the whole run under which the oldest documents go first.
 pub(super) async fn choose(
     deployment: &Deployment,
     planned: &PlannedRule,
     rule: &SweepRule,
     run_limit: Option<&str>,
-) -> OrderChoice {
+) -> Option<OrderChoice> {
+    if !deployment.facts.capabilities.record_order {
+        return None;
+    }
     let of_policy = &planned.rule;
     if let FirstChoice::Made(choice) = order::first_choice(of_policy, rule, &deployment.facts, run_limit) {
-        return choice;
+        return Some(choice);
     }
     let cache = cache::figures(deployment).await.map(|cache| cache.size);
     if let Some(choice) = order::by_cache(of_policy, rule, cache) {
-        return choice;
+        return Some(choice);
     }
-    match storage_sample::of(deployment, rule, cache).await {
+    Some(match storage_sample::of(deployment, rule, cache).await {
         Ok(sample) => order::by_sample(of_policy, &sample),
         Err(_) if of_policy.order == Order::Storage => OrderChoice::new(Order::Storage, "the policy says so"),
         Err(cause) => OrderChoice::new(Order::OldestFirst, &format!("the look at the storage failed: {cause}")),
-    }
+    })
 }

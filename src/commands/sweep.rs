@@ -4,7 +4,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use super::counts::CountScope;
-use super::locks::{self, HeldLeases, LockWait};
+use super::leases::HeldLeases;
+use super::locks::{self, LockWait};
 use super::outputs::{self, Output};
 use super::prepare::{self, PlanOptions};
 use super::record::Record;

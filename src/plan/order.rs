@@ -35,8 +35,8 @@ const MIXED: f64 = 0.25;
 /// The order of a rule's deletes, and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderChoice {
-    /// Never `Auto`.
-    pub order: Order,
+    /// Never `Auto`; `None` is the order of the index that the policy hints at.
+    pub order: Option<Order>,
     /// Whether the `_id`s of the documents are in the order of the storage, so that a range of them is a part of it; `None` if that is unknown.
     pub ids_follow: Option<bool>,
     pub reason: String,
@@ -44,8 +44,8 @@ pub struct OrderChoice {
 
 impl OrderChoice {
     /// Creates a choice that was made without a look at the `_id`s.
-    pub fn new(order: Order, reason: &str) -> Self {
-        Self { order, ids_follow: None, reason: reason.to_owned() }
+    pub fn new(order: impl Into<Option<Order>>, reason: &str) -> Self {
+        Self { order: order.into(), ids_follow: None, reason: reason.to_owned() }
     }
 }
 
@@ -94,30 +94,30 @@ impl Neighbours {
 
 /// Decides what can be decided without a look at the storage. `run_limit` names a limit of the whole run under which the oldest documents go first.
 pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_limit: Option<&str>) -> FirstChoice {
-    let made = |order, reason: &str| FirstChoice::Made(OrderChoice::new(order, reason));
+    let made = |order: Option<Order>, reason: &str| FirstChoice::Made(OrderChoice::new(order, reason));
     let selection = &planned.selection;
     let limits = &planned.limits;
     let limit = run_limit.or(limits.max_deletes.map(|_| "maxDeletes")).or(limits.rate.map(|_| "rate"));
     if selection.storage != Storage::Plain {
-        return made(Order::Storage, "the documents are stored in the order of the _id");
+        return made(Some(Order::Storage), "the documents are stored in the order of the _id");
     }
     if selection.index.is_none() {
-        return made(Order::Storage, "no index has the order of the dates");
+        return made(Some(Order::Storage), "no index has the order of the dates");
     }
-    if !server.capabilities.record_order || server.topology == Topology::Sharded {
-        return made(Order::OldestFirst, "the server does not show the order of the storage");
+    if server.topology == Topology::Sharded {
+        return made(Some(Order::OldestFirst), "each shard has a storage of its own");
     }
     match (rule.order, &rule.hint, limit) {
-        (Order::OldestFirst, ..) => return made(Order::OldestFirst, "the policy says so"),
+        (Order::OldestFirst, None, _) => return made(Some(Order::OldestFirst), "the policy says so"),
         // The sample tells by what the storage is gone through.
         (Order::Storage, ..) => return FirstChoice::BySample,
-        (Order::Auto, Some(_), _) => return made(Order::OldestFirst, "the policy has a hint"),
-        (Order::Auto, None, Some(limit)) => return made(Order::OldestFirst, &format!("under {limit} the oldest go first")),
+        (Order::Auto | Order::OldestFirst, Some(_), _) => return made(None, "the policy names the index"),
+        (Order::Auto, None, Some(limit)) => return made(Some(Order::OldestFirst), &format!("under {limit} the oldest go first")),
         (Order::Auto, None, None) => {}
     }
     match selection.data_bytes() {
-        None => made(Order::OldestFirst, "the size of the collection is unknown"),
-        Some(size) if size <= SMALL_BYTES => made(Order::OldestFirst, "the collection is small"),
+        None => made(Some(Order::OldestFirst), "the size of the collection is unknown"),
+        Some(size) if size <= SMALL_BYTES => made(Some(Order::OldestFirst), "the collection is small"),
         Some(_) => FirstChoice::BySample,
     }
 }
@@ -156,7 +156,7 @@ pub fn by_sample(rule: &Rule, sample: &StorageSample) -> OrderChoice {
         Order::Auto | Order::OldestFirst if expired * apart >= WORTHWHILE_SHARE => (Order::Storage, found),
         Order::Auto | Order::OldestFirst => (Order::OldestFirst, found),
     };
-    OrderChoice { order, ids_follow, reason }
+    OrderChoice { order: Some(order), ids_follow, reason }
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
         (planned.rule, sweep)
     }
 
-    fn first(keys: &str, size: u64) -> Option<Order> {
+    fn first(keys: &str, size: u64) -> Option<Option<Order>> {
         let (rule, planned) = indexed(keys, size);
         match first_choice(&rule, &planned, &ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17), None) {
             FirstChoice::Made(choice) => Some(choice.order),
@@ -194,39 +194,38 @@ mod tests {
     #[test]
     fn the_policy_a_limit_a_hint_and_a_small_collection_need_no_look_at_the_storage() {
         for (keys, size, order) in [
-            ("", 64 * MIB, Some(Order::OldestFirst)),
+            ("", 64 * MIB, Some(Some(Order::OldestFirst))),
             ("", 65 * MIB, None),
-            ("    order: oldestFirst\n", 999 * MIB, Some(Order::OldestFirst)),
+            ("    order: oldestFirst\n", 999 * MIB, Some(Some(Order::OldestFirst))),
             // By what the storage is gone through, the sample tells.
             ("    order: storage\n", MIB, None),
             ("    order: storage\n    maxDeletes: 5\n", MIB, None),
-            ("    maxDeletes: 5\n", 999 * MIB, Some(Order::OldestFirst)),
-            ("    rate: 5\n", 999 * MIB, Some(Order::OldestFirst)),
-            ("    hint: at_1\n", 999 * MIB, Some(Order::OldestFirst)),
+            ("    maxDeletes: 5\n", 999 * MIB, Some(Some(Order::OldestFirst))),
+            ("    rate: 5\n", 999 * MIB, Some(Some(Order::OldestFirst))),
+            ("    hint: at_1\n", 999 * MIB, Some(None)),
+            ("    hint: at_1\n    order: oldestFirst\n", 999 * MIB, Some(None)),
+            ("    hint: at_1\n    order: storage\n", 999 * MIB, None),
         ] {
             assert_eq!(first(keys, size), order, "{keys} {size}");
         }
     }
 
     #[test]
-    fn a_limit_of_the_run_a_missing_index_and_an_unseen_storage_decide_as_well() {
+    fn a_limit_of_the_run_a_missing_index_and_several_storages_decide_as_well() {
         let (rule, mut planned) = indexed("", 999 * MIB);
-        let server = |flavor| ServerFacts::made_up(flavor, "6.0.5", 17);
         let order = |planned: &SweepRule, server: &ServerFacts, limit| match first_choice(&rule, planned, server, limit) {
             FirstChoice::Made(choice) => Some((choice.order, choice.reason)),
             FirstChoice::BySample => None,
         };
-        let mongod = server(Flavor::MongoDb);
+        let mongod = ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17);
         let (chosen, why) = order(&planned, &mongod, Some("--max-deletes")).unwrap();
-        assert_eq!((chosen, why.as_str()), (Order::OldestFirst, "under --max-deletes the oldest go first"));
-        let sharded = ServerFacts { topology: Topology::Sharded, ..server(Flavor::MongoDb) };
-        for facts in [sharded, server(Flavor::CosmosRu), server(Flavor::DocumentDb)] {
-            assert_eq!(order(&planned, &facts, None).unwrap().0, Order::OldestFirst);
-        }
+        assert_eq!((chosen, why.as_str()), (Some(Order::OldestFirst), "under --max-deletes the oldest go first"));
+        let sharded = ServerFacts { topology: Topology::Sharded, ..mongod.clone() };
+        assert_eq!(order(&planned, &sharded, None).unwrap().0, Some(Order::OldestFirst));
         planned.selection.average_bytes = None;
-        assert_eq!(order(&planned, &mongod, None).unwrap().0, Order::OldestFirst);
+        assert_eq!(order(&planned, &mongod, None).unwrap().0, Some(Order::OldestFirst));
         planned.selection.index = None;
-        assert_eq!(order(&planned, &mongod, None).unwrap().0, Order::Storage);
+        assert_eq!(order(&planned, &mongod, None).unwrap().0, Some(Order::Storage));
     }
 
     #[test]
@@ -253,10 +252,10 @@ mod tests {
             (0, (0, 0), Order::OldestFirst),
         ] {
             let choice = by_sample(&rule, &sample(expired, dates, (100, 0)));
-            assert_eq!(choice.order, order, "{expired} {dates:?}");
+            assert_eq!(choice.order, Some(order), "{expired} {dates:?}");
         }
         let (forced, _) = indexed("    order: storage\n", MIB);
-        assert_eq!(by_sample(&forced, &sample(0, (0, 0), (0, 0))).order, Order::Storage);
+        assert_eq!(by_sample(&forced, &sample(0, (0, 0), (0, 0))).order, Some(Order::Storage));
     }
 
     #[test]

@@ -192,7 +192,7 @@ keys! {
 
     ORDER: Defaulted<Words<Order>> = Key::new("order",
         Words(&[("auto", Order::Auto), ("oldestFirst", Order::OldestFirst), ("storage", Order::Storage)]),
-        "Order of the deletes. oldestFirst: along the index on the date. storage: as the documents are stored, which writes far less where \
+        "Order of the deletes, on MongoDB only. oldestFirst: along the index on the date. storage: as the documents are stored, which writes far less where \
          dates and storage are in different orders and the data is larger than the cache. auto: what costs the server less.")
         .default(Order::Auto);
 

@@ -98,7 +98,7 @@ pub struct RuleReport {
     pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<Strategy>,
     pub index: Option<String>,
-    /// Order of the deletes; null if none was chosen, as in a check.
+    /// Order of the deletes. Null in a check, on a service other than MongoDB, and where the policy names the index.
     pub order: Option<DeleteOrder>,
     /// Reason for the order.
     pub order_reason: Option<String>,
@@ -246,7 +246,7 @@ impl RuleReport {
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
             index: selection.and_then(|selection| selection.index.as_ref()).map(|index| index.name.clone()),
-            order: counts.order.as_ref().map(|choice| DeleteOrder::of(choice.order)),
+            order: counts.order.as_ref().and_then(|choice| choice.order).map(DeleteOrder::of),
             order_reason: counts.order.as_ref().map(|choice| choice.reason.clone()),
             written_bytes_per_document: swept.and_then(written_bytes_per_document),
             warnings: warnings(planned, counts, outcome, status),

@@ -14,5 +14,5 @@ pub(super) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases,
     let mut rule = planned("", 4).decision.countable().unwrap().clone();
     rule.selection.average_bytes = Some(average_bytes as f64);
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    RuleSweep::new(&script.deployment(), &rule, &grant, &LagSource::NoSecondary, leases, archive.map(Arc::new))
+    RuleSweep::new(&script.deployment(), &rule, None, &grant, &LagSource::NoSecondary, leases, archive.map(Arc::new))
 }
