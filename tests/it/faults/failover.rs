@@ -54,7 +54,17 @@ async fn slow_down_all(set: &ReplicaSet, millis: i32) {
 /// Returns the number of documents on one member.
 async fn count(member: &Mongod) -> u64 {
     let collection = member.client().await.database("app").collection::<Document>("c");
-    collection.count_documents(doc! {}).await.expect("a count on one member")
+    let mut count = None;
+    // A member that recovers answers no reads.
+    until(
+        async || {
+            count = collection.count_documents(doc! {}).await.ok();
+            count.is_some()
+        },
+        "a member answers",
+    )
+    .await;
+    count.expect("a count")
 }
 
 async fn until(mut is: impl AsyncFnMut() -> bool, what: &str) {

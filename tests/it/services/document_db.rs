@@ -144,7 +144,7 @@ async fn every_fault_ends_with_the_same_survivors() {
     // In parallel, since a sweep waits after most of them.
     let swept = faults.map(async |(name, fault)| {
         let proxied = cluster(DocumentDb::default()).await;
-        proxied.proxy.faults().every("delete", 2, fault);
+        proxied.proxy.faults().every("delete", 3, fault);
         let report = proxied.case.report(ONE_BY_ONE, &[]).await;
         assert_eq!(report.ran.code, Some(0), "{name}: {report:?}");
         assert_eq!(proxied.case.ids("c").await, id_set(1300..1310), "{name}");
