@@ -6,9 +6,9 @@ use std::time::Instant;
 use crate::server::error::{Result, ServerError};
 
 use super::counts::{for_search_guard, for_share_guard, misspelt_ttl};
+use super::orders;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
-use super::orders;
 use super::session::Session;
 use super::sweep::{not_swept, show};
 use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble};

@@ -186,7 +186,10 @@ mod tests {
     async fn all_rules_share_the_rate_of_the_run() {
         const MS: fn(u64) -> Duration = Duration::from_millis;
         let budget = budget(Limits { rate: Some(1000), ..Limits::default() });
-        assert_eq!([None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)), [Some(1000), Some(999), Some(1000)]);
+        assert_eq!(
+            [None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)),
+            [Some(1000), Some(999), Some(1000)]
+        );
         assert_eq!((budget.rate_limit(), budget.rate_wait()), (Some(100), MS(0)));
         budget.take_rate(400);
         budget.settle_rate(400, 300);
