@@ -29,7 +29,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 use futures_util::future::join_all;
 
-use crate::server::model::Model;
+use crate::server::model::{Model, Pace};
 use documents::Documents;
 use judge::Judge;
 use scenario::Scenario;
@@ -154,6 +154,8 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     }
     world.is_calm.store(true, Ordering::Relaxed);
     world.model.heal();
+    // A server that takes seconds for each document is a trouble as well.
+    world.model.set_pace(Pace::default());
     if tokio::time::timeout(MAX_TIME, sweepers::last(world, random.fork())).await.is_err() {
         return world.trace.violated(|| format!("the last run goes on after {} s, without any trouble", MAX_TIME.as_secs()));
     }

@@ -184,8 +184,11 @@ impl Judge {
             let left = documents(&rule.namespace).iter().filter(|document| is_expired(document)).count();
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
             let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
+            // Others may have changed the collection since the run began.
+            let all = documents(&rule.namespace).len() as u64 + gone;
+            let share = share.max((left as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
             let is_limited = max_deletes.is_some_and(|most| gone >= most)
-                || max_delete_percent.is_some_and(|most| *share > f64::from(most))
+                || max_delete_percent.is_some_and(|most| share > f64::from(most))
                 || swept.closes().is_some_and(|closes| now >= closes);
             if left > 0 && !is_limited {
                 self.trace.violated(|| {
