@@ -255,6 +255,7 @@ impl Accumulator {
         let value = values.pop().flatten();
         match self {
             Self::Sum => arithmetic::sum(value.iter()),
+            Self::Min | Self::Max if is_nothing(value.as_ref()) => Bson::Null,
             _ => or_null(value.map(Cow::Owned)),
         }
     }
