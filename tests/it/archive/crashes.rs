@@ -1,10 +1,12 @@
 //! Archives as a crash or a damaged disk leaves them: what was deleted is restored, and what is not there is said.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::support::archives::{Documents, archive, archives, assert_archived, directory, into, raw, restore, restored};
 use crate::support::faults::{dated, days, end, start, until_deleted_from};
-use crate::support::sweeper::{Case, id_set};
+use crate::support::shim::Shim;
+use crate::support::sweeper::{Case, id_set, run};
 use mongodb::bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 use ttl_sweeper::archive::frame;
 use ttl_sweeper::archive::seal::Seal;
@@ -64,6 +66,31 @@ async fn a_copy_in_mid_run_has_everything_that_was_deleted_before_it() {
         assert_restored(&case, &copy, &before, &after).await;
         std::fs::remove_file(copy.join("journal.jsonl")).unwrap();
         assert_restored(&case, &copy, &before, &after).await;
+    }
+}
+
+/// Returns the paths of a directory and of everything in it.
+fn everything(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let within = entries.flat_map(|path| if path.is_dir() { everything(&path) } else { vec![path] });
+    [directory.to_owned()].into_iter().chain(within).collect()
+}
+
+#[tokio::test]
+async fn every_file_and_directory_of_an_archive_is_brought_to_the_disk() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..10, days(-3))).await;
+    let synced = case.dir.path().join("synced");
+    let mut command = case.command(&rules(&case, ""), &["sweep"]);
+    Shim::syncs(&case).record_syncs(&mut command, &synced);
+    let ran = run(command).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let synced = std::fs::read_to_string(synced).unwrap();
+    let synced: BTreeSet<&Path> = synced.lines().map(Path::new).collect();
+    for path in everything(&directory(&case)) {
+        // It is written under another name first.
+        let path = if path.ends_with("manifest.json") { path.with_extension("json.new") } else { path };
+        assert!(synced.contains(path.canonicalize().unwrap_or(path.clone()).as_path()), "{path:?} is not in {synced:?}");
     }
 }
 

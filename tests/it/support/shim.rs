@@ -38,6 +38,29 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 }
 "#;
 
+/// A library that adds the path of each file and directory whose changes it brings to the disk to the file `SYNCED`.
+const SYNCS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fsync(int file) {
+    char link[64], path[4097];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    int result = (int) syscall(SYS_fsync, file);
+    if (result == 0 && length > 0) {
+        int synced = open(getenv("SYNCED"), O_WRONLY | O_APPEND | O_CREAT, 0600);
+        path[length] = '\n';
+        if (write(synced, path, length + 1) != length + 1) abort();
+        close(synced);
+    }
+    return result;
+}
+"#;
+
 pub(crate) struct Shim(PathBuf);
 
 impl Shim {
@@ -49,6 +72,11 @@ impl Shim {
     /// Builds the library of a resolver that fails in the directory of a case.
     pub(crate) fn resolver(case: &Case) -> Self {
         Self::new(case, RESOLVER)
+    }
+
+    /// Builds the library that records what is brought to the disk in the directory of a case.
+    pub(crate) fn syncs(case: &Case) -> Self {
+        Self::new(case, SYNCS)
     }
 
     fn new(case: &Case, source: &str) -> Self {
@@ -64,6 +92,11 @@ impl Shim {
     /// Shifts the clock of a command by this many seconds.
     pub(crate) fn shift(&self, command: &mut Command, seconds: &str) {
         command.env("LD_PRELOAD", &self.0).env("SHIFT", seconds);
+    }
+
+    /// Records what a command brings to the disk in a file.
+    pub(crate) fn record_syncs(&self, command: &mut Command, synced: &Path) {
+        command.env("LD_PRELOAD", &self.0).env("SYNCED", synced);
     }
 
     /// Lets no name resolve in a command while this file exists.
