@@ -24,7 +24,7 @@ pub(super) async fn choose(
         return Some(choice);
     }
     Some(match storage_sample::of(deployment, rule, cache).await {
-        Ok(sample) => order::by_sample(of_policy, &sample),
+        Ok(sample) => order::by_sample(of_policy, rule.selection.average_bytes, &sample),
         Err(_) if of_policy.order == Order::Storage => OrderChoice::new(Order::Storage, "the policy says so"),
         Err(cause) => OrderChoice::new(Order::OldestFirst, &format!("the look at the storage failed: {cause}")),
     })

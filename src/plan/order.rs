@@ -19,9 +19,14 @@ const UNWRITTEN_SHARE: f64 = 0.025;
 /// Size up to which a collection is not worth a look at its storage.
 pub const SMALL_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// Share of the collection's documents that must be expired, and stored apart from those with the next date, for the order of the storage to
-/// cost less.
-const WORTHWHILE_SHARE: f64 = 0.08;
+/// Size of a page of documents in the storage (WiredTiger, `leaf_page_max`; MongoDB sets 32 kB).
+const PAGE_BYTES: f64 = 32.0 * 1024.0;
+
+/// Scattered expired documents on each page from which on the order of the storage costs less: along the index such a page is changed so many times.
+const WORTHWHILE_PER_PAGE: f64 = 3.0;
+
+/// Share of the documents that must be expired and scattered as well. Below it most pages are read for nothing.
+const WORTHWHILE_SHARE: f64 = 0.05;
 
 /// Distance in the storage up to which two documents count as close to each other, as a share of the cache.
 const CLOSE_SHARE: f64 = 0.01;
@@ -141,11 +146,14 @@ pub fn close(cache: Option<u64>, average_bytes: Option<f64>) -> i64 {
     (close / average_bytes.unwrap_or(1024.0).max(1.0)) as i64
 }
 
-/// Chooses by a sample.
-pub fn by_sample(rule: &Rule, sample: &StorageSample) -> OrderChoice {
+/// Chooses by a sample of documents that have this size on average.
+pub fn by_sample(rule: &Rule, average_bytes: Option<f64>, sample: &StorageSample) -> OrderChoice {
     let expired = if sample.drawn == 0 { 0.0 } else { sample.expired as f64 / sample.drawn as f64 };
     let apart = sample.dates.apart_share();
     let ids_follow = (sample.ids.pairs > 0).then(|| sample.ids.apart_share() < MIXED);
+    let scattered = expired * apart;
+    let per_page = scattered * PAGE_BYTES / average_bytes.unwrap_or(PAGE_BYTES).max(1.0);
+    let is_worthwhile = scattered >= WORTHWHILE_SHARE && per_page >= WORTHWHILE_PER_PAGE;
     let found = format!(
         "about {:.0} % have expired, and {:.0} % of the neighbours in date are stored far from each other",
         expired * 100.0,
@@ -153,7 +161,7 @@ pub fn by_sample(rule: &Rule, sample: &StorageSample) -> OrderChoice {
     );
     let (order, reason) = match rule.order {
         Order::Storage => (Order::Storage, "the policy says so".to_owned()),
-        Order::Auto | Order::OldestFirst if expired * apart >= WORTHWHILE_SHARE => (Order::Storage, found),
+        Order::Auto | Order::OldestFirst if is_worthwhile => (Order::Storage, found),
         Order::Auto | Order::OldestFirst => (Order::OldestFirst, found),
     };
     OrderChoice { order: Some(order), ids_follow, reason }
@@ -238,30 +246,36 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_storage_needs_expired_documents_that_are_far_apart() {
+    fn the_order_of_the_storage_needs_pages_with_several_scattered_documents() {
         let (rule, _) = indexed("", MIB);
-        for (expired, dates, order) in [
-            (200, (100, 99), Order::Storage),
-            (80, (100, 99), Order::Storage),
-            (33, (100, 100), Order::Storage),
-            (31, (100, 100), Order::OldestFirst),
-            (200, (100, 0), Order::OldestFirst),
-            (200, (100, 15), Order::OldestFirst),
-            (400, (100, 9), Order::Storage),
-            (400, (0, 0), Order::OldestFirst),
-            (0, (0, 0), Order::OldestFirst),
+        for (bytes, expired, dates, order) in [
+            // 32 documents on a page.
+            (1024.0, 200, (100, 99), Order::Storage),
+            (1024.0, 38, (100, 100), Order::Storage),
+            (1024.0, 37, (100, 100), Order::OldestFirst),
+            (1024.0, 200, (100, 0), Order::OldestFirst),
+            (1024.0, 400, (100, 10), Order::Storage),
+            (1024.0, 400, (100, 9), Order::OldestFirst),
+            (1024.0, 400, (0, 0), Order::OldestFirst),
+            (1024.0, 0, (0, 0), Order::OldestFirst),
+            // Most pages have no expired document, however small the documents are.
+            (100.0, 20, (100, 100), Order::Storage),
+            (100.0, 19, (100, 100), Order::OldestFirst),
+            // One document on a page.
+            (32_768.0, 400, (100, 100), Order::OldestFirst),
+            (10_000.0, 400, (100, 100), Order::Storage),
         ] {
-            let choice = by_sample(&rule, &sample(expired, dates, (100, 0)));
-            assert_eq!(choice.order, Some(order), "{expired} {dates:?}");
+            let choice = by_sample(&rule, Some(bytes), &sample(expired, dates, (100, 0)));
+            assert_eq!(choice.order, Some(order), "{bytes} {expired} {dates:?}");
         }
         let (forced, _) = indexed("    order: storage\n", MIB);
-        assert_eq!(by_sample(&forced, &sample(0, (0, 0), (0, 0))).order, Some(Order::Storage));
+        assert_eq!(by_sample(&forced, None, &sample(0, (0, 0), (0, 0))).order, Some(Order::Storage));
     }
 
     #[test]
     fn ids_follow_the_storage_unless_many_neighbours_are_apart() {
         let (rule, _) = indexed("", MIB);
-        let follow = |ids| by_sample(&rule, &sample(200, (100, 99), ids)).ids_follow;
+        let follow = |ids| by_sample(&rule, None, &sample(200, (100, 99), ids)).ids_follow;
         assert_eq!([(0, 0), (100, 24), (100, 25)].map(follow), [None, Some(true), Some(false)]);
     }
 

@@ -72,11 +72,13 @@ pub(crate) async fn until_deleted_from(case: &Case, collection: &str, full: usiz
 pub(crate) async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
     let mut data = data;
     data.insert("appName", "sweeper");
-    client
-        .database("admin")
-        .run_command(doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data })
-        .await
-        .expect("a fail point");
+    let command = doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data };
+    let begun = Instant::now();
+    // A member that changes its role closes its connections.
+    while let Err(cause) = client.database("admin").run_command(command.clone()).await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "a fail point: {cause}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Makes the server wait for `millis` before it runs each `command` of `sweeper`.
