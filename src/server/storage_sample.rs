@@ -44,10 +44,10 @@ pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<
     let step = if ascending { "$gte" } else { "$lte" };
     for document in drawn.iter().take(PLACES) {
         if let Some(date) = RawValue::at(document, "date").and_then(|date| one(date.decoded()?)) {
-            sample.dates += neighbours(deployment, rule, doc! { field: { step: date } }, name, close).await?;
+            sample.dates += neighbours(deployment, rule, (field, doc! { step: date }), name, close).await?;
         }
         if let Some(id) = RawValue::at(document, "_id").and_then(|id| id.decoded()) {
-            sample.ids += neighbours(deployment, rule, doc! { "_id": { "$gte": id } }, "_id_", close).await?;
+            sample.ids += neighbours(deployment, rule, ("_id", doc! { "$gte": id }), "_id_", close).await?;
         }
     }
     Ok(sample)
@@ -61,15 +61,21 @@ fn one(value: Bson) -> Option<Bson> {
     }
 }
 
-/// Looks at the documents that come first along an index under a condition.
-async fn neighbours(deployment: &Deployment, rule: &SweepRule, from: Document, index: &str, close: i64) -> Result<Neighbours> {
-    let field = from.keys().next().cloned().unwrap_or_default();
-    let mut projection = doc! { field: 1 };
-    if !projection.contains_key("_id") {
-        // Without the `_id` the server reads only the index.
-        projection.insert("_id", 0);
-    }
-    let query = Query::find(&rule.selection.namespace, from).projection(projection).hint(Some(index)).limit(AROUND);
+/// Looks at the documents that come first along the index on a field, from a bound on.
+async fn neighbours(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    (field, from): (&str, Document),
+    index: &str,
+    close: i64,
+) -> Result<Neighbours> {
+    // Without the `_id` the server reads only the index.
+    let projection = match field.split('.').next() {
+        Some("_id") => doc! { "_id": 1 },
+        _ => doc! { "_id": 0, field: 1 },
+    };
+    let query =
+        Query::find(&rule.selection.namespace, doc! { field: from }).projection(projection).hint(Some(index)).limit(AROUND);
     let found = query.record_ids().max_time(Some(MAX_TIME)).first_batch(deployment).await?;
     let places: Vec<i64> = found.iter().filter_map(record_id).collect();
     let pairs = places.windows(2);
