@@ -201,7 +201,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         (None, _) => "collection scan".to_owned(),
     });
     if let (Some(DeleteOrder::Storage), Some(_), Some(why)) = (order, index, order_reason) {
-        facts.push(format!("deleted as stored ({why})"));
+        facts.push(format!("in the order of the storage ({why})"));
     }
     if *batches > 0 {
         facts.push(plural(*batches, "delete command"));
