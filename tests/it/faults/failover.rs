@@ -87,9 +87,14 @@ struct Sweep {
 impl Sweep {
     /// Starts a sweep that takes some seconds, and waits until it deletes.
     async fn begin(set: &ReplicaSet, client: &Client, way: Way, options: &str) -> Self {
+        Self::begin_with(set, client, way, options, 250).await
+    }
+
+    /// Does the same with deletes that take this many milliseconds.
+    async fn begin_with(set: &ReplicaSet, client: &Client, way: Way, options: &str, millis: i32) -> Self {
         until_whole(set, client).await;
         let filled = Filled::new(client, way, EXPIRED).await.expect("an insert");
-        slow_down_all(set, 250).await;
+        slow_down_all(set, millis).await;
         let (site, uri) = (Site::new(), format!("{}{options}", set.uri()));
         let mut command = sweeper(&["sweep", "--format", "json", "--uri", &uri, "--policy"]);
         command.arg(site.policy("", &filled.rule));
@@ -258,8 +263,8 @@ async fn through_rollback(options: &str, documents: u64) -> Report {
     let catch_up = doc! { "catchUpTimeoutMillis": 0 };
     set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up)).await;
 
-    let sweep = Sweep::begin(&set, &client, Way::Index, &format!("{WATCHFUL}{options}")).await;
-    slow_down_all(&set, 1500).await;
+    // So slow that most of the documents are still there when the others stop to replicate.
+    let sweep = Sweep::begin_with(&set, &client, Way::Index, &format!("{WATCHFUL}{options}"), 1500).await;
     let primary = set.primary(&client).await;
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "alwaysOn" }).await;
