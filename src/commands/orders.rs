@@ -1,11 +1,12 @@
 //! The order in which a rule's documents are deleted, by a look at the storage where that is needed.
 
-use crate::plan::order::{self, FirstChoice, OrderChoice};
+use crate::plan::order::{self, OrderChoice};
 use crate::plan::{PlannedRule, SweepRule};
 use crate::policy::Order;
 use crate::server::{Deployment, cache, storage_sample};
 
-/// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice. `run_limit` names a limit of the whole run under which the oldest documents go first.
+/// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice. `run_limit` names
+/// a limit of the whole run under which the oldest documents go first.
 pub(super) async fn choose(
     deployment: &Deployment,
     planned: &PlannedRule,
@@ -16,12 +17,14 @@ pub(super) async fn choose(
         return None;
     }
     let of_policy = &planned.rule;
-    if let FirstChoice::Made(choice) = order::first_choice(of_policy, rule, &deployment.facts, run_limit) {
-        return Some(choice);
+    let choice = order::first_choice(of_policy, rule, &deployment.facts, run_limit);
+    if choice.is_some() {
+        return choice;
     }
     let cache = cache::figures(deployment).await.map(|cache| cache.size);
-    if let Some(choice) = order::by_cache(of_policy, rule, cache) {
-        return Some(choice);
+    let choice = order::by_cache(of_policy, rule, cache);
+    if choice.is_some() {
+        return choice;
     }
     Some(match storage_sample::of(deployment, rule, cache).await {
         Ok(sample) => order::by_sample(of_policy, rule.selection.average_bytes, &sample),

@@ -12,7 +12,7 @@ use super::counts::MAX_COUNT_TIME;
 use super::events;
 use super::session::Session;
 use crate::instant::millis;
-use crate::plan::order::SMALL_BYTES;
+use crate::plan::order;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
 use crate::report::counts::{Counts, Remaining};
@@ -148,8 +148,7 @@ impl Sweeping<'_> {
         let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
-        let is_large = shows_storage && rule.selection.data_bytes().is_some_and(|size| size > SMALL_BYTES);
-        let written_before = if is_large { self.written(rule).await } else { None };
+        let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let rule_sweep = RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, lag, budget.leases(), archive);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {

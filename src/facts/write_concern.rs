@@ -6,7 +6,7 @@ use super::{ServerFacts, Topology};
 use crate::flavor::Flavor;
 
 impl ServerFacts {
-    /// Returns the reason why a fail-over may take back a write that was acknowledged under a write concern; `None` if none can, or if there is none.
+    /// Returns the reason why a fail-over may take back a write that was acknowledged under a write concern; `None` if it cannot.
     ///
     /// Only MongoDB: the services replicate every write themselves, whatever the write concern says. A standalone server has no other to fail over to.
     pub fn weakness_of(&self, concern: &Document) -> Option<String> {

@@ -7,7 +7,7 @@
 
 use std::ops::AddAssign;
 
-use super::{Storage, SweepRule};
+use super::{Selection, Storage, SweepRule};
 use crate::facts::{ServerFacts, Topology};
 use crate::policy::{Order, Rule};
 use crate::text::bytes;
@@ -17,7 +17,7 @@ use crate::text::bytes;
 const UNWRITTEN_SHARE: f64 = 0.025;
 
 /// Size up to which a collection is not worth a look at its storage.
-pub const SMALL_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+const SMALL_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// Size of a page of documents in the storage (WiredTiger, `leaf_page_max`; MongoDB sets 32 kB).
 const PAGE_BYTES: f64 = 32.0 * 1024.0;
@@ -52,14 +52,6 @@ impl OrderChoice {
     pub fn new(order: impl Into<Option<Order>>, reason: &str) -> Self {
         Self { order: order.into(), ids_follow: None, reason: reason.to_owned() }
     }
-}
-
-/// The first step of the choice.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FirstChoice {
-    Made(OrderChoice),
-    /// A sample decides.
-    BySample,
 }
 
 /// Documents drawn from a collection, and what is next to them along the indexes on the date and on the `_id`.
@@ -97,9 +89,9 @@ impl Neighbours {
     }
 }
 
-/// Decides what can be decided without a look at the storage. `run_limit` names a limit of the whole run under which the oldest documents go first.
-pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_limit: Option<&str>) -> FirstChoice {
-    let made = |order: Option<Order>, reason: &str| FirstChoice::Made(OrderChoice::new(order, reason));
+/// Chooses without a look at the server, if that is possible. `run_limit` names a limit of the whole run under which the oldest documents go first.
+pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_limit: Option<&str>) -> Option<OrderChoice> {
+    let made = |order: Option<Order>, reason: &str| Some(OrderChoice::new(order, reason));
     let selection = &planned.selection;
     let limits = &planned.limits;
     let limit = run_limit.or(limits.max_deletes.map(|_| "maxDeletes")).or(limits.rate.map(|_| "rate"));
@@ -115,16 +107,21 @@ pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_
     match (rule.order, &rule.hint, limit) {
         (Order::OldestFirst, None, _) => return made(Some(Order::OldestFirst), "the policy says so"),
         // The sample tells by what the storage is gone through.
-        (Order::Storage, ..) => return FirstChoice::BySample,
+        (Order::Storage, ..) => return None,
         (Order::Auto | Order::OldestFirst, Some(_), _) => return made(None, "the policy names the index"),
         (Order::Auto, None, Some(limit)) => return made(Some(Order::OldestFirst), &format!("under {limit} the oldest go first")),
         (Order::Auto, None, None) => {}
     }
     match selection.data_bytes() {
         None => made(Some(Order::OldestFirst), "the size of the collection is unknown"),
-        Some(size) if size <= SMALL_BYTES => made(Some(Order::OldestFirst), "the collection is small"),
-        Some(_) => FirstChoice::BySample,
+        Some(_) if !is_large(selection) => made(Some(Order::OldestFirst), "the collection is small"),
+        Some(_) => None,
     }
+}
+
+/// Whether a collection is known to be large enough for a look at its storage.
+pub fn is_large(selection: &Selection) -> bool {
+    selection.data_bytes().is_some_and(|size| size > SMALL_BYTES)
 }
 
 /// Chooses by the size of the server's cache, if that is enough.
@@ -188,10 +185,7 @@ mod tests {
 
     fn first(keys: &str, size: u64) -> Option<Option<Order>> {
         let (rule, planned) = indexed(keys, size);
-        match first_choice(&rule, &planned, &ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17), None) {
-            FirstChoice::Made(choice) => Some(choice.order),
-            FirstChoice::BySample => None,
-        }
+        first_choice(&rule, &planned, &ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17), None).map(|choice| choice.order)
     }
 
     fn sample(expired: u64, dates: (u64, u64), ids: (u64, u64)) -> StorageSample {
@@ -221,9 +215,8 @@ mod tests {
     #[test]
     fn a_limit_of_the_run_a_missing_index_and_several_storages_decide_as_well() {
         let (rule, mut planned) = indexed("", 999 * MIB);
-        let order = |planned: &SweepRule, server: &ServerFacts, limit| match first_choice(&rule, planned, server, limit) {
-            FirstChoice::Made(choice) => Some((choice.order, choice.reason)),
-            FirstChoice::BySample => None,
+        let order = |planned: &SweepRule, server: &ServerFacts, limit| {
+            first_choice(&rule, planned, server, limit).map(|choice| (choice.order, choice.reason))
         };
         let mongod = ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17);
         let (chosen, why) = order(&planned, &mongod, Some("--max-deletes")).unwrap();

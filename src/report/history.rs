@@ -104,7 +104,7 @@ impl RecordedRun {
             pid: count_in(document, "pid"),
         };
         if is_running {
-            // Which rules it has swept is not known, so it is shown for all of them.
+            // Its rules are unknown, so it is shown for all of them.
             return Some(run);
         }
         let (duration_ms, _, _) = (run.duration_ms?, run.exit_code?, run.deleted_count?);

@@ -26,7 +26,7 @@ pub(super) struct Judge {
 struct Facts {
     runs: BTreeMap<String, Run>,
     gone: Vec<Gone>,
-    /// What runs say is gone for good: run, namespace and number.
+    /// Numbers of documents that are gone for good, by what the runs say: run, namespace and number.
     confirmed: Vec<(String, String, u64)>,
     /// The last time at which somebody else wrote a document, or a fail-over brought it back, by namespace and `_id`.
     touched: BTreeMap<(String, String), u64>,

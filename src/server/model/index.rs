@@ -209,7 +209,7 @@ impl Index {
         let types = |from| vec![Part::Types { from, is_descending }];
         let before = |value: &Bson| vec![part(value)];
         let after = |value: &Bson| vec![part(value), Part::Last];
-        // Where the values descend, the entries after a value are those below it.
+        // In a descending order, smaller values come later.
         let edge = |(value, is_in): (&Bson, bool), is_first: bool| if is_in == is_first { before(value) } else { after(value) };
         let least = upper.map(|(value, _)| rank(value)).or(lower.map(|(value, _)| rank(value))).unwrap_or(0);
         let (first, last, none_first, none_last) = match is_descending {

@@ -247,7 +247,7 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
             }
             let troubled = stage.outcome(subcommand, &context).await;
             let mut wrong = troubled.differences(&plain);
-            // How a run ends its sessions and cursors, and how many connections it opens, is the driver's affair. A lease under which a delete had no
+            // The driver decides how many connections it opens, and when sessions and cursors end. A lease under which a delete had no
             // answer is not given back.
             let is_left = troubled.ran.stderr.contains("is left to expire");
             let may_be_missing = |kind: &str| {

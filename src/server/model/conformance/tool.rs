@@ -160,7 +160,7 @@ impl Call {
                 Outcome::of(found.map(|(found, drawn)| (with_comparable_samples(found, rule.selection.filter.is_some()), drawn)))
             }
             What::Samples => {
-                // Which ten of many they are depends on the plan.
+                // The plan decides which ten of many are shown.
                 let found = audit::samples(deployment, &rule).await;
                 if found.as_ref().is_ok_and(|found| found.len() == 10) {
                     Outcome::of("many")
@@ -286,7 +286,7 @@ impl Call {
 fn with_comparable_samples(mut found: Distribution, has_filter: bool) -> Distribution {
     for samples in found.never_samples.values_mut() {
         if has_filter {
-            // Which documents are the first and the last of a group depends on the index that serves the filter.
+            // The index that serves the filter decides which documents come first and last in a group.
             samples.truncate(1);
             samples.iter_mut().for_each(|sample| *sample = "any".into());
         } else if samples.len() == MAX_SAMPLES {
