@@ -25,8 +25,8 @@ const SPEED: Goal = Goal::AtLeast(0.7);
 
 const KILOBYTE: Layout = Layout {
     name: "random dates, 1 kB",
-    document: |n, of, random| {
-        let mut document = (SMALL.document)(n, of, random);
+    document: |layout, n, of, random| {
+        let mut document = (SMALL.document)(layout, n, of, random);
         // Half of it does not compress.
         let noise: String = (0..110).map(|_| format!("{:08x}", random.random::<u32>())).collect();
         document.insert("noise", noise);
@@ -36,7 +36,7 @@ const KILOBYTE: Layout = Layout {
 };
 
 pub(crate) async fn run(args: &Args) {
-    let server = Server::start(args.cache).await;
+    let server = Server::start(args.ample_cache()).await;
     let mut dumps = Vec::new();
     let mut sweeps = Vec::new();
     for round in 0..args.rounds {
@@ -79,14 +79,15 @@ async fn dump(server: &Server) -> Deletion {
     }
     out.finish().expect("space").sync_all().expect("an fsync");
     delete_many(&server.collection(), KILOBYTE.expired()).await;
-    Deletion { begun, ended: Instant::now(), usage: None }
+    Deletion::since(begun)
 }
 
 async fn sweep(server: &Server, expected: &Expected) -> Deletion {
     let to = server.file("archives");
     std::fs::create_dir_all(&to).expect("a directory");
     let rule = format!("{}, archive: {{directory: {}}}", KILOBYTE.rule(), to.display());
-    let (deletion, report) = sweeper::sweep(server, &rule, &[]).await;
+    let deletion = sweeper::sweep(server, &rule, &[]).await;
+    let report = &deletion.report;
     assert_eq!(report["rules"][0]["deletedCount"], report["rules"][0]["archivedCount"], "{report}");
     assert!(report["rules"][0]["deletedCount"].as_u64().is_some_and(|deleted| deleted > 0), "{report}");
     expected.assert_left(&KILOBYTE, &server.collection()).await;

@@ -27,14 +27,14 @@ pub(crate) async fn run(args: &Args) {
         ("tenant_*.sessions", |n| (format!("tenant_{n}"), "sessions".to_owned())),
     ];
     for (glob, place) in places {
-        let server = Server::start(args.cache).await;
+        let server = Server::start(args.ample_cache()).await;
         create(&server, place).await;
         let (mut seconds, mut peaks) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
             let rule = format!("namespace: \"{glob}\", field: at, expireAfterSeconds: 0");
-            let (ran, report) = sweeper::sweep(&server, &rule, &["--dry-run"]).await;
-            let counted = report["rules"].as_array().into_iter().flatten().filter(|rule| rule["expiredCount"] == 0).count();
-            assert_eq!(counted, COLLECTIONS, "{report}");
+            let ran = sweeper::sweep(&server, &rule, &["--dry-run"]).await;
+            let counted = ran.report["rules"].as_array().into_iter().flatten().filter(|rule| rule["expiredCount"] == 0).count();
+            assert_eq!(counted, COLLECTIONS, "{}", ran.report);
             seconds.push(ran.wall().as_secs_f64());
             peaks.extend(ran.usage.map(|usage| usage.megabytes()));
         }

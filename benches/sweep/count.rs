@@ -22,7 +22,7 @@ enum Way {
 }
 
 pub(crate) async fn run(args: &Args) {
-    let server = Server::start(args.cache).await;
+    let server = Server::start(args.ample_cache()).await;
     let table = Table::begin(
         "count: milliseconds of wall time of `sweeper sweep --dry-run` compared with one countDocuments on the index",
         &[("documents", 24), ("expired", 9), ("countDocuments", 14), ("dry run", 7), ("/ countDocuments", 16), ("peak MB", 14)],
@@ -42,10 +42,10 @@ pub(crate) async fn run(args: &Args) {
                         assert_eq!(count, expected.expired);
                     }
                     Way::DryRun => {
-                        let (ran, report) = sweeper::sweep(&server, &SMALL.rule(), &["--dry-run"]).await;
+                        let ran = sweeper::sweep(&server, &SMALL.rule(), &["--dry-run"]).await;
                         dry_runs.push(ran.wall().as_secs_f64() * 1000.0);
                         peaks.extend(ran.usage.map(|usage| usage.megabytes()));
-                        assert_eq!(report["rules"][0]["expiredCount"], expected.expired, "{report}");
+                        assert_eq!(ran.report["rules"][0]["expiredCount"], expected.expired, "{}", ran.report);
                     }
                 }
             }

@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// One run of a peer.
 pub(crate) struct Deletion {
     pub begun: Instant,
     pub ended: Instant,
     /// `None` for a peer without a process of its own.
     pub usage: Option<Usage>,
+    /// Sweeper's report; null for the other peers.
+    pub report: Value,
 }
 
 /// Resources that the process of a peer used.
@@ -32,6 +36,11 @@ impl Usage {
 }
 
 impl Deletion {
+    /// Makes what is known of a deletion without a process of its own that ends now.
+    pub(crate) fn since(begun: Instant) -> Self {
+        Self { begun, ended: Instant::now(), usage: None, report: Value::Null }
+    }
+
     pub(crate) fn wall(&self) -> Duration {
         self.ended - self.begun
     }

@@ -12,15 +12,31 @@ use crate::server::Server;
 /// Documents of one insert.
 const BATCH: i64 = 10_000;
 
-/// Drops the collection and fills it again, with the same documents in the same order each time.
-pub(crate) async fn fill(server: &Server, layout: &'static Layout, documents: i64) -> Collection<Document> {
+/// Drops the collection and fills it again, with the same documents in the same order each time. The indexes come last, which takes the least time.
+pub(crate) async fn fill(server: &Server, layout: &Layout, documents: i64) -> Collection<Document> {
     let c = server.collection();
     c.drop().await.expect("a drop");
+    insert(&c, layout, documents).await;
+    index(server, layout).await;
+    server.checkpoint().await;
+    c
+}
+
+/// Drops the collection and fills it again. The indexes come first, so that they have the pages that documents leave which come one by one.
+pub(crate) async fn grow(server: &Server, layout: &Layout, documents: i64) {
+    let c = server.collection();
+    c.drop().await.expect("a drop");
+    index(server, layout).await;
+    insert(&c, layout, documents).await;
+    server.checkpoint().await;
+}
+
+async fn insert(c: &Collection<Document>, layout: &Layout, documents: i64) {
     let mut random = StdRng::seed_from_u64(1);
     let mut going_in = tokio::spawn(async {});
     for begin in (0..documents).step_by(BATCH as usize) {
         let batch: Vec<Document> =
-            (begin..documents.min(begin + BATCH)).map(|n| (layout.document)(n, documents, &mut random)).collect();
+            (begin..documents.min(begin + BATCH)).map(|n| (layout.document)(layout, n, documents, &mut random)).collect();
         // One batch is inserted while the next is made. Two at a time would mix, and the order would differ from run to run.
         going_in.await.expect("documents go in");
         let c = c.clone();
@@ -29,12 +45,13 @@ pub(crate) async fn fill(server: &Server, layout: &'static Layout, documents: i6
         });
     }
     going_in.await.expect("documents go in");
+}
+
+async fn index(server: &Server, layout: &Layout) {
     let indexes: Vec<Document> = layout.indexes.iter().map(|field| doc! { "key": { *field: 1 }, "name": *field }).collect();
     if !indexes.is_empty() {
         server.database().run_command(doc! { "createIndexes": "c", "indexes": indexes }).await.expect("indexes");
     }
-    server.checkpoint().await;
-    c
 }
 
 /// The documents that a run must delete, and those it must leave.

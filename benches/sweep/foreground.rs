@@ -1,26 +1,14 @@
 //! The cost to other clients: the latency of a client that works on live documents of the collection while the expired ones are deleted.
 
-use std::time::{Duration, Instant};
-
-use mongodb::bson::Document;
-use mongodb::options::ClientOptions;
-use mongodb::{Client, Collection};
-
 use crate::Args;
-use crate::deletion::Deletion;
-use crate::fill::{Expected, fill};
+use crate::deletion::Usage;
+use crate::felt::{Felt, feel};
+use crate::fill::fill;
 use crate::layout::NUMBERED;
-use crate::load::Load;
 use crate::peer::Peer;
-use crate::runs::{median, most, percentile, rotated};
+use crate::runs::{median, most, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
-
-/// Time in a round during which the foreground has the server to itself.
-const IDLE: Duration = Duration::from_secs(10);
-
-/// Time that the foreground runs before the deletes begin, so that its connections are open by then.
-const WARM_UP: Duration = Duration::from_secs(2);
 
 /// Sweeper's p99 divided by that of the TTL monitor.
 const BESIDE_MONITOR: Goal = Goal::AtMost(1.0);
@@ -52,18 +40,8 @@ const BESIDE: [(&str, Beside); 5] = [
     ("sweeper, half the rate", Beside::HalfRate),
 ];
 
-/// The figures of one run.
-struct Felt {
-    /// Documents deleted per second; `None` if nothing was deleted.
-    rate: Option<f64>,
-    /// Milliseconds, in the order of [`SHARES`].
-    latency: [Option<f64>; 4],
-    peak: Option<f64>,
-    client_cpu: Option<f64>,
-}
-
 pub(crate) async fn run(args: &Args) {
-    let server = Server::start(args.cache).await;
+    let server = Server::start(args.ample_cache()).await;
     let mut felt: [Vec<Felt>; BESIDE.len()] = Default::default();
     let mut half_rate = None;
     for round in 0..args.rounds {
@@ -73,53 +51,16 @@ pub(crate) async fn run(args: &Args) {
                 Beside::Peer(peer) => Some(peer),
                 Beside::HalfRate => Some(Peer::PacedSweeper(half_rate.expect("the monitor's rate"))),
             };
-            let one = feel(&server, args, peer).await;
+            let documents = args.foreground_documents * 2;
+            fill(&server, &NUMBERED, documents).await;
+            let one = feel(&server, &NUMBERED, documents, args.foreground_rate, peer).await;
             if peer == Some(Peer::TtlMonitor) && half_rate.is_none() {
-                half_rate = one.rate.map(|rate| (rate / 2.0).clamp(1.0, 1e9) as u32);
+                half_rate = one.rate().map(|rate| (rate / 2.0).clamp(1.0, 1e9) as u32);
             }
             felt[n].push(one);
         }
     }
     show(args, &felt);
-}
-
-/// Runs the foreground while a peer deletes, or while nothing else happens.
-async fn feel(server: &Server, args: &Args, peer: Option<Peer>) -> Felt {
-    let documents = args.foreground_documents * 2;
-    let c = fill(server, &NUMBERED, documents).await;
-    let expected = Expected::count(&NUMBERED, &c).await;
-    let load = Load::start(foreground(server).await, documents, args.foreground_rate);
-    tokio::time::sleep(WARM_UP).await;
-    let begun = Instant::now();
-    let deletion = match peer {
-        Some(peer) => peer.delete(server, &NUMBERED, &expected).await,
-        None => {
-            tokio::time::sleep(IDLE).await;
-            Deletion { begun, ended: Instant::now(), usage: None }
-        }
-    };
-    let samples = load.stop().await;
-    if peer.is_some() {
-        expected.assert_left(&NUMBERED, &c).await;
-    }
-    let during = samples.iter().filter(|sample| (deletion.begun..=deletion.ended).contains(&sample.scheduled));
-    let mut latencies: Vec<Duration> = during.map(|sample| sample.latency).collect();
-    latencies.sort();
-    Felt {
-        rate: peer.map(|_| expected.expired as f64 / deletion.wall().as_secs_f64()),
-        latency: SHARES.map(|share| percentile(&latencies, share).map(|latency| latency.as_secs_f64() * 1000.0)),
-        peak: deletion.usage.as_ref().map(|usage| usage.megabytes()),
-        client_cpu: deletion.usage.as_ref().map(|usage| usage.client_percent()),
-    }
-}
-
-/// Returns the same collection over connections of its own, as many as a stall may need: the server is not to blame for a wait for a
-/// connection.
-async fn foreground(server: &Server) -> Collection<Document> {
-    let mut options = ClientOptions::parse(server.uri()).await.expect("options");
-    options.max_pool_size = Some(100);
-    let c = server.collection().namespace();
-    Client::with_options(options).expect("a client").database(&c.db).collection(&c.coll)
 }
 
 fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
@@ -145,9 +86,12 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
             ("client CPU %", 12),
         ],
     );
-    let rate = |runs: &[Felt]| median(runs.iter().filter_map(|one| one.rate));
-    let latency = |runs: &[Felt], n: usize| median(runs.iter().filter_map(|one| one.latency[n]));
+    let rate = |runs: &[Felt]| median(runs.iter().filter_map(Felt::rate));
+    let latency = |runs: &[Felt], n: usize| median(runs.iter().filter_map(|one| one.latency(SHARES[n])));
     let ratio = |value: Option<f64>, base: Option<f64>| value.zip(base).map(|(value, base)| value / base);
+    let usage = |runs: &[Felt], of: fn(&Usage) -> f64| {
+        runs.iter().filter_map(|one| one.deletion.as_ref()?.usage.as_ref()).map(of).collect::<Vec<_>>()
+    };
     let [nothing, monitor, ..] = felt;
     for ((name, beside), runs) in BESIDE.iter().zip(felt) {
         let sweeper = *beside == Beside::Peer(Peer::Sweeper);
@@ -163,8 +107,8 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
             figure(latency(runs, 3), 1),
             maybe_against(ratio(p99, latency(monitor, 2)), sweeper.then_some(BESIDE_MONITOR), 2),
             maybe_against(ratio(p99, latency(nothing, 2)), half_rate.then_some(BESIDE_IDLE), 2),
-            against(most(runs.iter().filter_map(|one| one.peak)), MEMORY, 1),
-            figure(median(runs.iter().filter_map(|one| one.client_cpu)), 1),
+            against(most(usage(runs, Usage::megabytes)), MEMORY, 1),
+            figure(median(usage(runs, Usage::client_percent)), 1),
         ]);
     }
 }

@@ -69,7 +69,7 @@ static CASES: [Case; 12] = [
 ];
 
 pub(crate) async fn run(args: &Args) {
-    let server = Server::start(args.cache).await;
+    let server = Server::start(args.ample_cache()).await;
     let table = Table::begin(
         "layouts: seconds of wall time, and sweeper's as a ratio; client CPU is sweeper's processor time over the server's",
         &[

@@ -11,19 +11,27 @@ mod mongod;
 mod replica_set;
 
 mod archive;
+mod beyond;
 mod collections;
 mod count;
 mod deletion;
+mod felt;
 mod fill;
 mod foreground;
+mod head;
+mod latency;
 mod layout;
 mod layouts;
 mod load;
+mod nice;
 mod peer;
+mod pressure;
 mod process;
 mod runs;
 mod scale;
 mod server;
+mod spread;
+mod storage;
 mod sweeper;
 mod table;
 
@@ -37,7 +45,7 @@ struct Args {
     /// Only layouts whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
-    /// Documents in a collection of the sections layouts and count; in most layouts about half of them have expired
+    /// Documents in a collection of the sections layouts, count and beyond-cache; in most layouts about half of them have expired
     #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(i64).range(1..))]
     documents: i64,
     /// Rounds of which the median is taken
@@ -52,16 +60,43 @@ struct Args {
     /// Operations of the foreground per second
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     foreground_rate: u32,
-    /// The server's cache in megabytes. It moves times and ratios: compare only runs with the same. By default it holds every collection, as a
-    /// server's own default does; with less, eviction is what is measured
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(256..))]
-    cache: u32,
+    /// The server's cache in megabytes. It moves times and ratios: compare only runs with the same [default: 10000, which holds every collection,
+    /// as a server's own default does; 256, where eviction is what is measured, in the sections beyond-cache and pressure]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..))]
+    cache: Option<u32>,
     /// Documents of 1 kB to archive and delete in the section archive, of twice as many
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(i64).range(1..))]
     archive_documents: i64,
+    /// Sizes of the documents in bytes in the section beyond-cache, whose cases are all combinations
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "400", value_parser = clap::value_parser!(u32).range(100..))]
+    bytes: Vec<u32>,
+    /// Numbers of indexes in the section beyond-cache, besides that on the `_id`
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u8).range(1..=3))]
+    indexes: Vec<u8>,
+    /// Percentages of expired documents in the section beyond-cache
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "20,50", value_parser = clap::value_parser!(u8).range(1..=99))]
+    percent: Vec<u8>,
+    /// Documents of 1 kB to delete in the section pressure, of twice as many
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(i64).range(1..))]
+    pressure_documents: i64,
+    /// Documents to delete in the section latency, of twice as many
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..))]
+    latency_documents: i64,
     /// Accepted because `cargo bench` passes it to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Args {
+    /// Returns the size of the cache in megabytes for the sections whose collections it is to hold.
+    fn ample_cache(&self) -> u32 {
+        self.cache.unwrap_or(10_000)
+    }
+
+    /// Returns the size of the cache in megabytes for the sections whose collections it is not to hold.
+    fn small_cache(&self) -> u32 {
+        self.cache.unwrap_or(256)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -78,14 +113,19 @@ enum Section {
     Foreground,
     /// Archiving and deleting compared with a dump and one delete
     Archive,
+    /// Wall time and written pages in collections that the cache does not hold
+    BeyondCache,
+    /// The latency of others in a collection that the cache does not hold
+    Pressure,
+    /// Deletes with a fixed latency, and the latency of the oldest document for others
+    Latency,
 }
 
 #[tokio::main]
 async fn main() {
     let args = Args::parse();
     println!(
-        "One-node replica set with {} MB of cache, write concern majority, server and clients on {} cores; medians of {} rounds.",
-        args.cache,
+        "One-node replica set, write concern majority, server and clients on {} cores; medians of {} rounds.",
         std::thread::available_parallelism().map_or(0, usize::from),
         args.rounds
     );
@@ -102,6 +142,12 @@ async fn main() {
             Section::Collections => collections::run(&args).await,
             Section::Foreground => foreground::run(&args).await,
             Section::Archive => archive::run(&args).await,
+            Section::BeyondCache => beyond::run(&args).await,
+            Section::Pressure => pressure::run(&args).await,
+            Section::Latency => {
+                latency::run(&args).await;
+                head::run(&args).await;
+            }
         }
     }
 }

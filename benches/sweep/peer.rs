@@ -10,6 +10,7 @@ use mongodb::options::WriteConcern;
 use crate::deletion::Deletion;
 use crate::fill::{Expected, fill};
 use crate::layout::Layout;
+use crate::nice;
 use crate::server::{Server, date};
 use crate::sweeper;
 
@@ -23,11 +24,14 @@ pub(crate) enum Peer {
     Sweeper,
     /// Sweeper, limited to this many documents per second.
     PacedSweeper(u32),
+    /// Sweeper, with these keys of its rule as well.
+    SweeperWith(&'static str),
+    NiceDeleteMany,
 }
 
 impl Peer {
     /// Deletes the expired documents of a freshly filled collection, and asserts that exactly the others are left.
-    pub(crate) async fn measure(self, server: &Server, layout: &'static Layout, documents: i64) -> Deletion {
+    pub(crate) async fn measure(self, server: &Server, layout: &Layout, documents: i64) -> Deletion {
         let c = fill(server, layout, documents).await;
         let expected = Expected::count(layout, &c).await;
         let deletion = self.delete(server, layout, &expected).await;
@@ -44,9 +48,11 @@ impl Peer {
             Peer::TtlMonitor => return ttl_monitor(server, expected).await,
             Peer::Script => script(&c, layout).await,
             Peer::Sweeper => return sweep(server, &layout.rule(), expected).await,
+            Peer::NiceDeleteMany => nice::delete(&c, server, layout).await,
+            Peer::SweeperWith(keys) => return sweep(server, &format!("{}, {keys}", layout.rule()), expected).await,
             Peer::PacedSweeper(rate) => return sweep(server, &format!("{}, rate: {rate}", layout.rule()), expected).await,
         }
-        Deletion { begun, ended: Instant::now(), usage: None }
+        Deletion::since(begun)
     }
 }
 
@@ -68,8 +74,8 @@ async fn script(c: &Collection<Document>, layout: &Layout) {
 }
 
 async fn sweep(server: &Server, rule: &str, expected: &Expected) -> Deletion {
-    let (deletion, report) = sweeper::sweep(server, rule, &[]).await;
-    assert_eq!(report["rules"][0]["deletedCount"], expected.expired, "{report}");
+    let deletion = sweeper::sweep(server, rule, &[]).await;
+    assert_eq!(deletion.report["rules"][0]["deletedCount"], expected.expired, "{}", deletion.report);
     deletion
 }
 
@@ -93,7 +99,7 @@ async fn ttl_monitor(server: &Server, expected: &Expected) -> Deletion {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let ended = Instant::now();
+    let deletion = Deletion::since(begun.unwrap_or_else(Instant::now));
     server.admin(doc! { "setParameter": 1, "ttlMonitorEnabled": false }).await;
-    Deletion { begun: begun.unwrap_or(ended), ended, usage: None }
+    deletion
 }

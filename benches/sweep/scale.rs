@@ -11,7 +11,7 @@ use crate::table::{Goal, MEMORY, Table, against, figure};
 const FOUR_TIMES: Goal = Goal::AtMost(4.4);
 
 pub(crate) async fn run(args: &Args) {
-    let server = Server::start(args.cache).await;
+    let server = Server::start(args.ample_cache()).await;
     let table = Table::begin(
         "scale: seconds of wall time on random dates, and each as a ratio to that on a quarter of the documents",
         &[("documents", 24), ("deleteMany", 10), ("/ quarter", 9), ("sweeper", 7), ("/ quarter", 15), ("peak MB", 14)],

@@ -1,5 +1,7 @@
 //! The mongod that a section works on.
 
+pub(crate) mod snapshot;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use mongodb::{Client, Collection, Database};
 
 use crate::process;
 use crate::replica_set::ReplicaSet;
+use crate::storage::Work;
 
 /// Instant that every peer takes for now, in the form of sweeper's `--as-of`.
 pub(crate) const NOW: &str = "2026-01-01T00:00:00Z";
@@ -21,6 +24,8 @@ pub(crate) fn date(seconds: i64) -> DateTime {
 /// A one-node replica set of its own, which is stopped when the value is dropped.
 pub(crate) struct Server {
     set: ReplicaSet,
+    /// Size of its cache in megabytes.
+    cache: u32,
     pub client: Client,
 }
 
@@ -31,9 +36,13 @@ impl Server {
         let start = || ReplicaSet::start(1, &["--setParameter", "ttlMonitorSleepSecs=1"]);
         let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
         let client = set.client().await;
-        let server = Self { set, client };
-        server.admin(doc! { "setParameter": 1, "wiredTigerEngineRuntimeConfig": format!("cache_size={cache}M") }).await;
+        let server = Self { set, cache, client };
+        server.limit_cache().await;
         server
+    }
+
+    async fn limit_cache(&self) {
+        self.admin(doc! { "setParameter": 1, "wiredTigerEngineRuntimeConfig": format!("cache_size={}M", self.cache) }).await;
     }
 
     pub(crate) fn uri(&self) -> String {
@@ -62,6 +71,20 @@ impl Server {
     /// Returns the processor time of the server since its start, in steps of 10 ms.
     pub(crate) fn cpu(&self) -> Duration {
         process::cpu(self.set.members[0].child.id())
+    }
+
+    /// Returns the figures that the server keeps of itself.
+    pub(crate) async fn status(&self) -> Document {
+        // The others cost most of the time.
+        self.admin(doc! { "serverStatus": 1, "metrics": 0, "repl": 0, "locks": 0, "tcmalloc": 0, "network": 0, "opLatencies": 0 })
+            .await
+    }
+
+    /// Runs something, and returns what the storage engine did meanwhile as well.
+    pub(crate) async fn working<T>(&self, on: impl Future<Output = T>) -> (T, Work) {
+        let before = Work::of(&self.status().await);
+        let made = on.await;
+        (made, Work::of(&self.status().await) - before)
     }
 
     /// Writes all data to the disk, so that the first peer that deletes does not pay for the writes that filling left to do.

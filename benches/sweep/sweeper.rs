@@ -2,16 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
 use crate::deletion::{Deletion, Usage};
 use crate::process;
 use crate::server::{NOW, Server};
 
-/// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping, and returns its JSON report as well.
+/// Runs `sweeper sweep` with one rule, given as keys of a YAML flow mapping.
 ///
 /// Panics if the exit code is not 0.
-pub(crate) async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Deletion, Value) {
+pub(crate) async fn sweep(server: &Server, rule: &str, options: &[&str]) -> Deletion {
     let path = server.file("bench.yaml");
     std::fs::write(&path, format!("version: 1\ncollections: [{{{rule}}}]\n")).expect("a policy");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
@@ -23,5 +21,5 @@ pub(crate) async fn sweep(server: &Server, rule: &str, options: &[&str]) -> (Del
     let output = ended.output;
     assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
-    (Deletion { begun: ended.begun, ended: ended.ended, usage: Some(usage) }, report)
+    Deletion { begun: ended.begun, ended: ended.ended, usage: Some(usage), report }
 }
