@@ -7,6 +7,7 @@ mod confirm;
 mod counts;
 mod cut_short;
 mod diff;
+mod estimates;
 mod events;
 mod every;
 mod generate;

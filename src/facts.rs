@@ -3,13 +3,15 @@
 mod collection;
 mod idle_ttl;
 mod native_ttl;
+mod oplog;
 mod write_concern;
 
 use bson::DateTime;
 
-pub use collection::{Catalog, Collection, CollectionKind, Figures, IndexFacts, TimeSeries};
+pub use collection::{Catalog, Collection, CollectionKind, Figures, FileSize, IndexFacts, TimeSeries};
 pub use idle_ttl::{IdleReason, IdleTtl, TtlMonitor};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
+pub use oplog::{Oplog, OplogLook, OplogSize};
 
 use crate::flavor::{Capabilities, Flavor};
 use crate::policy::namespace::Namespace;

@@ -4,9 +4,11 @@
 mod archive;
 pub mod buckets;
 mod collection;
+pub mod estimate;
 pub mod guard;
 pub mod index;
 mod native;
+pub mod oplog;
 pub mod order;
 pub mod reason;
 #[cfg(test)]
@@ -20,7 +22,7 @@ pub use guard::{Approved, Guard, Refusal};
 pub use reason::{Reason, SkipReason, StopReason};
 
 use crate::expiry::{self, Expiry};
-use crate::facts::{Collection, CollectionKind, Seen, ServerFacts, Target};
+use crate::facts::{Collection, CollectionKind, FileSize, Seen, ServerFacts, Target};
 use crate::flavor::Capabilities;
 use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
@@ -129,6 +131,8 @@ pub struct RuleLimits {
     pub max_request_units: Option<u32>,
     /// The replication lag above which the sweep pauses.
     pub max_lag: Option<Duration>,
+    /// The time that the oplog of the primary has to cover while the rule deletes.
+    pub min_oplog_window: Option<Duration>,
     /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
     pub max_deletes: Option<u64>,
     /// The share of the collection in percent above which the rule is refused.
@@ -146,6 +150,7 @@ impl RuleLimits {
             rate: rule.rate,
             max_request_units: rule.max_request_units,
             max_lag: rule.max_lag,
+            min_oplog_window: rule.min_oplog_window,
             max_deletes: rule.max_deletes,
             max_delete_percent: rule.max_delete_percent,
             window: rule.window.clone(),
@@ -173,6 +178,8 @@ pub struct Selection {
     pub shard_key: Vec<String>,
     pub document_count: u64,
     pub average_bytes: Option<f64>,
+    /// Size of the file with the documents.
+    pub file: Option<FileSize>,
     /// Request units per second that the collection has.
     pub throughput: Option<u32>,
     /// Number of indexes besides the one on the `_id`.
@@ -300,6 +307,9 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     }
     if rule.max_lag.is_some() && !capabilities.member_status {
         unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
+    }
+    if rule.min_oplog_window.is_some() && !capabilities.member_status {
+        unused.push("`minOplogWindow` is for replica sets and has no effect here: the service has no oplog".into());
     }
     if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
         unused.push(

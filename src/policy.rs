@@ -127,6 +127,8 @@ pub struct Rule {
     pub max_delete_percent: Option<f64>,
     /// Lag of a secondary above which the sweep pauses; it pauses as well while the lag is unknown.
     pub max_lag: Option<Duration>,
+    /// Guard: the time that the oplog of the primary covers never falls below this by the sweep.
+    pub min_oplog_window: Option<Duration>,
     /// Hours of the day in which the rule may delete.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,

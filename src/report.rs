@@ -6,6 +6,7 @@ pub mod check;
 pub mod counts;
 mod csv;
 pub mod diff;
+pub(crate) mod estimate;
 pub mod history;
 mod html;
 pub mod json;
@@ -180,6 +181,8 @@ pub struct Totals {
     pub document_count: Option<u64>,
     /// Size of the expired documents; null if it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
+    /// Bytes that the sweeps add to the oplog; null if they are unknown for a rule that has documents to delete.
+    pub oplog_bytes: Option<u64>,
     /// Cost of everything that the run asked, its history included. Null where the service bills nothing, or no server was asked.
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
@@ -204,6 +207,10 @@ impl Totals {
             estimated_bytes: counted().map(size).sum(),
             deleted_count: rules.iter().map(|rule| rule.deleted_count).sum(),
             remaining_count: rules.iter().filter(|rule| rule.status != Status::Skipped).map(|rule| rule.remaining_count).sum(),
+            oplog_bytes: counted()
+                .filter(|rule| rule.expired_count != Some(0))
+                .map(|rule| rule.estimate.as_ref()?.oplog_bytes)
+                .sum(),
             request_units: None,
             failed: count(Status::Failed),
             refused: count(Status::Refused),

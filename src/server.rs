@@ -16,6 +16,7 @@ pub(crate) mod find;
 pub(crate) mod grant;
 pub(crate) mod history;
 pub(crate) mod id_pages;
+pub(crate) mod id_sample;
 pub(crate) mod insert;
 pub(crate) mod lag;
 pub(crate) mod lease;
@@ -24,6 +25,7 @@ pub(crate) mod meter;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod native_ttl;
+pub(crate) mod oplog;
 pub(crate) mod overdue;
 pub(crate) mod overload;
 pub(crate) mod privileges;

@@ -3,7 +3,7 @@
 //! ```text
 //! open a source, which finds the documents                                           source
 //! until the source is exhausted, or a limit or a person ends the sweep:
-//!     wait for lag, latency, rate and request units, and for a permit of the run     throttle
+//!     wait for lag, oplog, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
 //!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
@@ -40,6 +40,7 @@ mod id_slices;
 mod lag_gate;
 #[cfg(test)]
 mod made_up;
+mod oplog_gate;
 mod reading;
 mod send;
 mod source;
@@ -55,6 +56,8 @@ pub(crate) use archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
 use engine::Engine;
 use lag_gate::LagGate;
+use oplog_gate::OplogGate;
+pub(crate) use oplog_gate::oplog_in_flight;
 
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
@@ -66,6 +69,7 @@ use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::oplog::OplogWatch;
 use crate::server::restriction::Restriction;
 use crate::stop::Stop;
 
@@ -79,6 +83,8 @@ pub(crate) struct RuleSweep {
     write_concern: Document,
     /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
     lag: Option<LagGate>,
+    /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
+    oplog: Option<OplogGate>,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
@@ -114,11 +120,18 @@ impl RuleSweep {
             grant: grant.clone(),
             write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
             lag: gate,
+            oplog: None,
             lease,
             archive,
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),
         }
+    }
+
+    /// Adds the oplog that the run watches, and the bytes that each deleted document adds to it.
+    pub(crate) fn writing_to(self, oplog: Option<&OplogWatch>, bytes_per_document: Option<f64>) -> Self {
+        let oplog = oplog.map(|watch| OplogGate::new(&self.deployment, &self.rule, bytes_per_document, watch));
+        Self { oplog, ..self }
     }
 
     /// Keeps the batches in flight from sending anything again.

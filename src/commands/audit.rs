@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::server::error::{Result, ServerError};
 
 use super::counts::{for_search_guard, for_share_guard, misspelt_ttl};
+use super::estimates::Estimates;
 use super::orders;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
@@ -18,7 +19,9 @@ use crate::facts::{Catalog, Collection, Scope};
 use crate::instant::millis;
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
+use crate::plan::estimate::RunCaps;
 use crate::plan::{self, Plan, PlannedRule, StopReason, SweepRule};
+use crate::policy::RunLimits;
 use crate::policy::only::Only;
 use crate::progress::AuditProgress;
 use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
@@ -43,7 +46,15 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
     let looking = AuditProgress::new(show(&session.options), plan.rules.len());
-    let auditing = Auditing { session, deployment: &deployment, exact: args.exact, looking };
+    let RunLimits { rate, max_duration, .. } = session.policy.run;
+    let caps = RunCaps { max_deletes: None, rate, max_duration };
+    // A server that does not answer is found out by the first rule.
+    let estimates = Estimates::open(session, &deployment, &plan, caps, true);
+    let estimates = tokio::select! {
+        estimates = estimates => estimates.ok().flatten(),
+        () = session.stop.asked() => None,
+    };
+    let auditing = Auditing { session, deployment: &deployment, exact: args.exact, estimates, looking };
     let counts = tokio::select! {
         counts = auditing.all(&plan) => counts,
         // Never returns. A signal ends the work on each rule, and so ends `all`.
@@ -81,6 +92,7 @@ struct Auditing<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
     exact: bool,
+    estimates: Option<Estimates>,
     looking: AuditProgress,
 }
 
@@ -181,6 +193,9 @@ impl One<'_> {
         }
         self.count_documents(counts).await?;
         counts.order = orders::choose(deployment, self.planned, rule, None).await;
+        if let Some(estimates) = &self.auditing.estimates {
+            estimates.enter(deployment, rule, counts).await;
+        }
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();

@@ -3,6 +3,7 @@
 use tracing::warn;
 
 use super::counts::misspelt_ttl;
+use super::estimates::Estimates;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -10,6 +11,7 @@ use crate::cli::{CheckArgs, Common};
 use crate::failure::Failure;
 use crate::native::own_ttl;
 use crate::plan::Decision;
+use crate::plan::estimate::RunCaps;
 use crate::policy::Rule;
 use crate::policy::only::Only;
 use crate::report::counts::{CountObstacle, Counts, Remaining};
@@ -59,6 +61,9 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         warn!("policy `{}`: `history`: {missing}", session.policy.path);
     }
     let for_leases = session.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
+    let estimates = Estimates::open(session, &deployment, &plan, RunCaps::default(), false);
+    let estimates = async { estimates.await.map_err(|cause| Failure::cannot_run(format!("looking at the oplog: {cause}"))) };
+    let estimates = session.stop.or_fail("nothing was deleted", estimates).await?;
     let mut reports = Vec::new();
     for planned in &plan.rules {
         let missing = match &planned.decision {
@@ -73,7 +78,11 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             let looked = async { Ok::<_, Failure>(misspelt_ttl(&deployment.of_rule(rule), rule).await) };
             warnings.extend(session.stop.or_fail("nothing was deleted", looked).await?);
         }
-        let counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
+        let mut counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
+        if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
+            let look = async { Ok::<_, Failure>(estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await) };
+            session.stop.or_fail("nothing was deleted", look).await?;
+        }
         let outcome = RuleOutcome::NotSwept { window_closed: false };
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
         reports.push(RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown).billed(spent));

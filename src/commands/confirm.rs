@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 use crate::report::lines::cost;
-use crate::report::{RuleReport, Status};
+use crate::report::{RuleReport, Status, estimate};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
 use crate::text::{clean, count, page, plural};
@@ -27,9 +27,10 @@ pub(super) async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::
     let lines = ready.iter().map(|rule| {
         let expired = rule.expired_count.map_or_else(|| "?".to_owned(), count);
         let whole = rule.document_count.map_or_else(|| "?".to_owned(), count);
-        let cost = rule.estimated_request_units.map(|units| format!(", {}", cost(units, rule.estimated_seconds)));
+        let units = rule.estimated_request_units.map(|units| cost(units, rule.estimated_seconds));
+        let expected = units.or_else(|| rule.estimate.as_ref().map(estimate::brief)).map(|expected| format!(", {expected}"));
         let namespace = clean(&rule.namespace);
-        format!("  {namespace:<width$}  {expired:>13} of {whole:>13} documents{}", cost.unwrap_or_default())
+        format!("  {namespace:<width$}  {expired:>13} of {whole:>13} documents{}", expected.unwrap_or_default())
     });
     let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
     let question = format!("delete {} from {}?", plural(total, "document"), plural(ready.len() as u64, "collection"));

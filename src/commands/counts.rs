@@ -6,10 +6,12 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
+use super::estimates::Estimates;
 use super::orders;
 use super::session::Session;
 use crate::instant::millis;
 use crate::native::own_ttl;
+use crate::plan::estimate::RunCaps;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
 use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
@@ -34,11 +36,22 @@ pub(super) struct CountScope<'a> {
     pub count_all: bool,
     /// Name of a limit of the whole run under which the oldest documents go first.
     pub run_limit: Option<&'a str>,
+    /// Limits of the whole run.
+    pub run: RunCaps,
 }
 
 /// Counts the documents of the rules, in the order of the plan, and chooses the order of their deletes.
 pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Plan, scope: CountScope<'_>) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
+    let estimates = &tokio::select! {
+        biased;
+        estimates = Estimates::open(session, deployment, plan, scope.run, scope.count_all) => estimates.unwrap_or_else(|cause| {
+            gone.replace(Some(cause.to_string()));
+            None
+        }),
+        // Each rule sees the request to stop by itself.
+        () = session.stop.asked() => None,
+    };
     let gone = &gone;
     stream::iter(&plan.rules)
         .map(|planned| async move {
@@ -55,7 +68,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
                 biased;
-                counted = count(&deployment, planned, rule, scope) => counted,
+                counted = count(&deployment, planned, rule, scope, estimates.as_ref()) => counted,
                 () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
             };
             let counts = counted.unwrap_or_else(|cause| {
@@ -76,8 +89,9 @@ async fn count(
     planned: &PlannedRule,
     rule: &SweepRule,
     scope: CountScope<'_>,
+    estimates: Option<&Estimates>,
 ) -> Result<Counts, ServerError> {
-    let CountScope { count_all, run_limit } = scope;
+    let CountScope { count_all, run_limit, run: _ } = scope;
     let documents = for_search_guard(deployment, planned, rule).await?;
     let mut counts = Counts { documents, ..Counts::default() };
     if !count_all && Verdict::before(planned, &counts).is_some() {
@@ -100,6 +114,9 @@ async fn count(
     }
     counts.warnings.extend(misspelt_ttl(deployment, rule).await);
     counts.order = orders::choose(deployment, planned, rule, run_limit).await;
+    if let Some(estimates) = estimates {
+        estimates.enter(deployment, rule, &mut counts).await;
+    }
     Ok(counts)
 }
 

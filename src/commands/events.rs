@@ -56,6 +56,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         paused_ms: _,
         estimated_request_units: _,
         estimated_seconds: _,
+        estimate: _,
         native_ttl: _,
         strategy: _,
         index: _,
@@ -113,6 +114,7 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         // Only in the report.
         document_count: _,
         estimated_bytes: _,
+        oplog_bytes: _,
     } = report.totals;
     info!(
         target: RUN,

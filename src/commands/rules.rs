@@ -20,6 +20,7 @@ use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::oplog::OplogWatch;
 use crate::server::{Deployment, cache, count, document_match};
 use crate::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
 use crate::text::plural;
@@ -31,6 +32,8 @@ struct Sweeping<'a> {
     grant: Arc<DeleteGrant>,
     budget: RunBudget,
     lag: LagSource,
+    /// `None` if no rule guards the oplog, or there is none.
+    oplog: Option<OplogWatch>,
     progress: Progress,
     /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection again.
     gone: RefCell<Option<String>>,
@@ -61,6 +64,15 @@ pub(super) async fn sweep(
     } else {
         LagSource::NoSecondary
     };
+    let oplog = if ready.iter().any(|rule| rule.rule.limits.min_oplog_window.is_some()) {
+        tokio::select! {
+            biased;
+            oplog = OplogWatch::open(deployment) => oplog,
+            () = session.stop.asked() => None,
+        }
+    } else {
+        None
+    };
     let expected = ready.iter().map(Ready::expired_count).sum();
     session.so_far.begin(plan, counts, ready.iter().map(|rule| rule.index));
     let sweeping = Sweeping {
@@ -69,6 +81,7 @@ pub(super) async fn sweep(
         grant: Arc::new(grant),
         budget: RunBudget::new(session.begun, &limits),
         lag,
+        oplog,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
         archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
@@ -149,7 +162,8 @@ impl Sweeping<'_> {
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
-        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, lag, budget.leases(), archive);
+        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, lag, budget.leases(), archive)
+            .writing_to(self.oplog.as_ref(), ready.counts.oplog_bytes_per_document);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::lock::lease::Leases;
 use crate::log::LogFormat;
 use crate::machine::wall_clock;
+use crate::plan::estimate::RunCaps;
 use crate::plan::{Plan, PlannedRule};
 use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
@@ -161,7 +162,8 @@ async fn sweep_plan(
     let of_policy = &session.policy.run;
     let rate = args.rate.or(of_policy.rate);
     let run_limit = args.max_deletes.map(|_| "--max-deletes").or(rate.map(|_| "rate"));
-    let scope = CountScope { count_all: args.dry_run || asks, run_limit };
+    let run = RunCaps { max_deletes: args.max_deletes, rate, max_duration: args.max_duration.or(of_policy.max_duration) };
+    let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
     let counts = counts::before(session, deployment, plan, scope).await;
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan

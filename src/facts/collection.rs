@@ -60,10 +60,21 @@ pub struct Figures {
     pub document_count: u64,
     /// Mean size of a document in bytes; `None` if the user may not see it or there is no document.
     pub average_bytes: Option<f64>,
+    /// `None` if the user may not see it or there is no document.
+    pub file: Option<FileSize>,
     /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
     pub shard_key: Vec<String>,
     /// Request units per second that the collection has; `None` if it shares those of its database, or the service bills none.
     pub throughput: Option<u32>,
+}
+
+/// Size of the file that holds the documents of a collection, in bytes; of all such files on a sharded cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSize {
+    /// Size on the disk.
+    pub size: u64,
+    /// The part of it that holds nothing, and that new documents use first.
+    pub free: u64,
 }
 
 /// One index.

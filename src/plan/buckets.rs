@@ -81,6 +81,7 @@ pub fn select(
         storage: Storage::Buckets { measurements: format!("data.{time_field}") },
         document_count: figures.document_count,
         average_bytes: figures.average_bytes,
+        file: figures.file,
         throughput: None,
         indexes: 0,
     };

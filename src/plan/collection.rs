@@ -68,6 +68,7 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         storage: if collection.kind == CollectionKind::Clustered { Storage::Clustered } else { Storage::Plain },
         document_count: figures.document_count,
         average_bytes: figures.average_bytes,
+        file: figures.file,
         throughput: figures.throughput,
         indexes: collection.indexes.len().saturating_sub(1),
     }

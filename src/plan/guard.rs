@@ -37,6 +37,8 @@ pub enum Guard {
     Lock,
     /// A larger share of the collection has expired than `maxDeletePercent` allows.
     MaxDeletePercent,
+    /// The oplog cannot keep the window that `minOplogWindow` asks for, or its window is unknown.
+    MinOplogWindow,
     /// No index serves the rule, and the collection is large.
     CollectionScan,
     /// The index that the rule names as its hint cannot be used.
@@ -249,6 +251,7 @@ mod tests {
             (Guard::Plan, "plan"),
             (Guard::Lock, "lock"),
             (Guard::MaxDeletePercent, "maxDeletePercent"),
+            (Guard::MinOplogWindow, "minOplogWindow"),
             (Guard::CollectionScan, "collectionScan"),
             (Guard::Hint, "hint"),
             (Guard::View, "view"),

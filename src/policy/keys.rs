@@ -223,6 +223,10 @@ keys! {
     MAX_LAG: Key<PositiveDuration> = Key::new("maxLag", PositiveDuration,
         "Pause while a secondary is further behind, or its lag is unknown.").examples(&["10s"]);
 
+    MIN_OPLOG_WINDOW: Key<PositiveDuration> = Key::new("minOplogWindow", PositiveDuration,
+        "Pause before the deletes leave the primary's oplog with less than this time from its first entry to its last, or while that is unknown. \
+         Refuse the rule, before its first delete, where that cannot be kept or cannot be known.").examples(&["24h"]);
+
     ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
         "true: go through more than 1,000,000 documents without an index.").default(false);
 

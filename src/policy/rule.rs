@@ -56,6 +56,7 @@ pub(super) fn read_rule<'a>(
         max_deletes: map.optional(&keys::MAX_DELETES),
         max_delete_percent: map.optional(&keys::MAX_DELETE_PERCENT),
         max_lag: map.optional(&keys::MAX_LAG),
+        min_oplog_window: map.optional(&keys::MIN_OPLOG_WINDOW),
         window: map.optional(&keys::WINDOW),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         archive: map.optional(&keys::ARCHIVE),

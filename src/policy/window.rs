@@ -1,6 +1,7 @@
 //! The hours of the day in which a rule may delete.
 
 use std::fmt;
+use std::time::Duration;
 
 use chrono::{DateTime, NaiveTime, Utc};
 use chrono_tz::{TZ_VARIANTS, Tz};
@@ -22,6 +23,12 @@ impl Window {
     /// Makes a window; `None` if it ends when it starts.
     pub fn new(start: NaiveTime, end: NaiveTime, timezone: Tz) -> Option<Self> {
         (start != end).then_some(Self { start, end, timezone })
+    }
+
+    /// Returns the length of the window on a day without a change of the clocks.
+    pub fn length(&self) -> Duration {
+        let seconds = (self.end - self.start).num_seconds().rem_euclid(86_400);
+        Duration::from_secs(seconds.unsigned_abs())
     }
 
     /// Whether the window is open at an instant.

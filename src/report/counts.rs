@@ -8,8 +8,9 @@ use super::Status;
 use super::outcome::RuleOutcome;
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
-use crate::plan::StopReason;
+use crate::plan::estimate::Estimate;
 use crate::plan::order::OrderChoice;
+use crate::plan::{Refusal, StopReason};
 use crate::units::UnitForecast;
 
 /// Expired documents of a rule.
@@ -46,6 +47,12 @@ pub struct Counts {
     pub order: Option<OrderChoice>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.
     pub forecast: Option<UnitForecast>,
+    /// The estimate of the sweep, where it is shown and all expired documents were counted.
+    pub estimate: Option<Estimate>,
+    /// Bytes that each deleted document adds to the oplog, if they were looked for.
+    pub oplog_bytes_per_document: Option<f64>,
+    /// Set if the oplog cannot keep its `minOplogWindow`.
+    pub oplog_refusal: Option<Refusal>,
     /// Findings that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,

@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use super::{Report, ReportCommand, RuleReport};
+use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 43] = [
+const COLUMNS: [&str; 44] = [
     "runId",
     "command",
     "dryRun",
@@ -41,6 +41,7 @@ const COLUMNS: [&str; 43] = [
     "requestUnits",
     "estimatedRequestUnits",
     "estimatedSeconds",
+    "estimate",
     "durationMs",
     "nativeTtl",
     "strategy",
@@ -110,6 +111,7 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         request_units,
         estimated_request_units,
         estimated_seconds,
+        estimate: expected,
         duration_ms,
         native_ttl,
         strategy,
@@ -157,6 +159,7 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         known(*request_units),
         known(*estimated_request_units),
         known(*estimated_seconds),
+        list(expected.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}")),
         duration_ms.to_string(),
         list(native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds))),
         known(*strategy),

@@ -105,6 +105,7 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
         remaining_count: _,
         document_count: _,
         estimated_bytes: _,
+        oplog_bytes: _,
         request_units: _,
         failed: _,
         refused: _,
@@ -177,6 +178,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         request_units: _,
         estimated_request_units: _,
         estimated_seconds: _,
+        estimate: _,
         duration_ms: _,
     } = rule;
     let forecast = audit.as_ref().and_then(forecast);

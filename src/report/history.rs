@@ -18,6 +18,7 @@ use crate::values::count_in;
 use document::RUNNING;
 pub use document::{document, opening};
 pub use render::render;
+pub use trend::speeds;
 
 /// The last runs of the history.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, Status, Strategy};
+use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, Status, Strategy, estimate};
 use crate::plan::Reason;
 use crate::text::{bytes, count, duration, plural};
 
@@ -95,6 +95,9 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
         if rule.strategy.is_some() {
             notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));
         }
+        if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
+            notes.push((Tone::Plain, format!("{title}: a sweep {}", estimate::clauses(expected).join("; "))));
+        }
         // An audit shows the documents that never expire in a section of its own.
         let kept = rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0 && rule.audit.is_none());
         for (reason, number) in kept {
@@ -159,6 +162,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         name: _,
         status: _,
         reason: _,
+        estimate: _,
         expired_count: _,
         deleted_count: _,
         uncertain: _,

@@ -28,6 +28,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         rate: None,
         max_request_units: None,
         max_lag: None,
+        min_oplog_window: rule.min_oplog_window,
         max_deletes: rule.max_deletes,
         max_delete_percent: rule.max_delete_percent,
         window: rule.window.clone(),
@@ -54,6 +55,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         shard_key: Vec::new(),
         document_count,
         average_bytes: Some(100.0),
+        file: None,
         throughput: None,
         indexes: 0,
     };

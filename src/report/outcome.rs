@@ -103,6 +103,8 @@ pub enum End {
 pub struct Paused {
     /// A member of the replica set was further behind than `maxLag`.
     pub lag: Duration,
+    /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
+    pub oplog: Duration,
     /// The server was slower than `targetBatchMs`.
     pub latency: Duration,
     /// The rate was used up.

@@ -19,6 +19,7 @@ use super::outcome::{End, FixedLatency, Paused, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
+use crate::plan::estimate::Estimate;
 use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason, Storage};
 use crate::policy::{Order, Rule, Variable};
 use crate::text::{percent, plural, sha256};
@@ -43,7 +44,7 @@ pub struct RuleReport {
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
-    /// lease; maxDeletePercent, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
+    /// lease; maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
@@ -93,6 +94,8 @@ pub struct RuleReport {
     /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where neither is known.
     #[schemars(range(min = 0))]
     pub estimated_seconds: Option<f64>,
+    /// What the sweep is expected to do, estimated before it. Null where the expired documents were not all counted.
+    pub estimate: Option<Estimate>,
     pub duration_ms: u64,
     /// The deployment's own TTL settings of the collection; null if they were not looked at.
     pub native_ttl: Option<Vec<NativeSetting>>,
@@ -175,6 +178,9 @@ impl DeleteOrder {
 pub struct PausedMs {
     /// A member of the replica set was further behind than `maxLag`.
     pub lag: u64,
+    /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
+    #[serde(default)]
+    pub oplog: u64,
     /// A batch took longer than `targetBatchMs`.
     pub latency: u64,
     /// The `rate` of the rule or of the run was used up.
@@ -185,16 +191,16 @@ pub struct PausedMs {
 
 impl PausedMs {
     /// Returns every reason with the milliseconds of its pauses.
-    pub fn by_reason(self) -> [(&'static str, u64); 4] {
-        let Self { lag, latency, rate, throttle } = self;
-        [("lag", lag), ("latency", latency), ("rate", rate), ("throttle", throttle)]
+    pub fn by_reason(self) -> [(&'static str, u64); 5] {
+        let Self { lag, oplog, latency, rate, throttle } = self;
+        [("lag", lag), ("oplog", oplog), ("latency", latency), ("rate", rate), ("throttle", throttle)]
     }
 }
 
 impl From<Paused> for PausedMs {
-    fn from(Paused { lag, latency, rate, throttle }: Paused) -> Self {
-        let [lag, latency, rate, throttle] = [lag, latency, rate, throttle].map(|pause: Duration| millis(pause));
-        Self { lag, latency, rate, throttle }
+    fn from(Paused { lag, oplog, latency, rate, throttle }: Paused) -> Self {
+        let [lag, oplog, latency, rate, throttle] = [lag, oplog, latency, rate, throttle].map(|pause: Duration| millis(pause));
+        Self { lag, oplog, latency, rate, throttle }
     }
 }
 
@@ -242,6 +248,7 @@ impl RuleReport {
             request_units: None,
             estimated_request_units: counts.forecast.map(|forecast| forecast.units),
             estimated_seconds: counts.forecast.and_then(|forecast| forecast.seconds),
+            estimate: counts.estimate.clone(),
             duration_ms: counts.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
@@ -286,6 +293,7 @@ impl RuleReport {
             request_units: None,
             estimated_request_units: None,
             estimated_seconds: None,
+            estimate: None,
             duration_ms: 0,
             native_ttl: None,
             strategy: None,

@@ -28,7 +28,8 @@ impl Verdict {
                 let scan = || scan(planned, rule, counts);
                 let share = || share(rule, counts);
                 let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
-                scan().or_else(share).or_else(approval).as_ref().map(Self::refused)
+                let refusal = scan().or_else(share).or_else(approval).or_else(|| counts.oplog_refusal.clone());
+                refusal.as_ref().map(Self::refused)
             }
         }
     }

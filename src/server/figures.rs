@@ -7,7 +7,7 @@ use super::count::up_to;
 use super::error::Result;
 use super::find::Query;
 use super::transport::ReadPreference;
-use crate::facts::{Collection, CollectionKind, Figures, Topology};
+use crate::facts::{Collection, CollectionKind, Figures, FileSize, Topology};
 use crate::flavor::ShardKeys;
 use crate::plan::guard::SCAN_GUARD_DOCUMENTS;
 use crate::policy::namespace::Namespace;
@@ -24,7 +24,7 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
             let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
-            Ok(Figures { document_count, average_bytes, ..Figures::default() })
+            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), ..Figures::default() })
         }
         CollectionKind::CosmosRu => {
             // One command less: there the reply has both.
@@ -35,14 +35,14 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
             };
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
             let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), shard_key, throughput })
+            Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), file: None, shard_key, throughput })
         }
         CollectionKind::Plain | CollectionKind::Clustered => {
             let document_count = count(deployment, &collection.namespace).await?;
             let stats = stats(deployment, &collection.namespace, document_count).await?;
-            let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).map(|n| n as f64);
+            let average_bytes = stats.as_ref().and_then(|stats| integer_in(stats, "avgObjSize")).map(|n| n as f64);
             let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, average_bytes, shard_key, throughput })
+            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), shard_key, throughput })
         }
     }
 }
@@ -72,6 +72,11 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
         Err(cause) if cause.is_unavailable() => Ok(None),
         Err(cause) => Err(cause),
     }
+}
+
+/// Returns the size of the file with the documents, as collStats shows it from MongoDB 4.4 on.
+fn file(stats: &Document) -> Option<FileSize> {
+    Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? })
 }
 
 /// Returns the paths of the shard key, which are empty if the collection is not sharded or the deployment does not show the key, and the request

@@ -105,8 +105,8 @@ impl<'a> Engine<'a> {
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
     fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
-        let Paused { lag, rate, throttle, latency: _ } = self.outcome.paused;
-        let latency = self.pace.decisive_fixed_latency().filter(|_| (lag + rate + throttle).is_zero())?;
+        let Paused { lag, oplog, rate, throttle, latency: _ } = self.outcome.paused;
+        let latency = self.pace.decisive_fixed_latency().filter(|_| (lag + oplog + rate + throttle).is_zero())?;
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
 
@@ -281,6 +281,9 @@ impl<'a> Engine<'a> {
         let gone = if uncertain { asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
         budget.settle(asked, gone);
+        if let Some(oplog) = &self.sweep.oplog {
+            oplog.deleted(gone);
+        }
         if let Some(rate) = &mut self.rate {
             rate.settle(asked, gone);
         }

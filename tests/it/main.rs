@@ -141,6 +141,7 @@ mod sweep {
     mod collated_ids;
     mod limits;
     mod moving;
+    mod oplog;
     mod order;
     mod races;
     mod saved_plan;

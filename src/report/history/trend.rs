@@ -1,6 +1,11 @@
 //! Comparison of runs: rates, medians, trend.
 
+use std::collections::BTreeMap;
+
+use bson::{Bson, Document};
+
 use super::{Median, RecordedRun};
+use crate::values::count_in;
 
 /// Returns documents per second, rounded to one decimal place.
 pub(super) fn rate(documents: u64, millis: u64) -> f64 {
@@ -22,6 +27,28 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
+}
+
+/// Fewest documents of a sweep whose speed counts: a shorter one says little.
+const ENOUGH_DELETED: u64 = 1_000;
+
+/// Returns the documents per second of the largest sweep of each rule in some recorded runs, without its pauses for a rate, a lag or the oplog, by the
+/// names of rule and namespace.
+pub fn speeds(runs: &[Document]) -> BTreeMap<(String, String), f64> {
+    let rules = runs.iter().filter_map(|run| run.get_array("rules").ok()).flatten().filter_map(Bson::as_document);
+    let mut largest: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
+    for rule in rules {
+        let (Ok(name), Ok(namespace)) = (rule.get_str("name"), rule.get_str("namespace")) else { continue };
+        let (Some(deleted), Some(millis)) = (count_in(rule, "deletedCount"), count_in(rule, "durationMs")) else { continue };
+        let paused = rule.get_document("pausedMs").cloned().unwrap_or_default();
+        let paused: u64 = ["rate", "lag", "oplog"].iter().filter_map(|reason| count_in(&paused, reason)).sum();
+        let Some(millis) = millis.checked_sub(paused).filter(|millis| *millis > 0) else { continue };
+        let found = largest.entry((name.to_owned(), namespace.to_owned())).or_default();
+        if deleted >= ENOUGH_DELETED && deleted > found.0 {
+            *found = (deleted, deleted as f64 * 1000.0 / millis as f64);
+        }
+    }
+    largest.into_iter().filter(|(_, (deleted, _))| *deleted > 0).map(|(rule, (_, speed))| (rule, speed)).collect()
 }
 
 /// Returns one letter for each value, in proportion to the largest value; only 0 has the lowest letter.

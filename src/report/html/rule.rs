@@ -11,7 +11,7 @@ use crate::instant::Instant;
 use crate::report::ages::age;
 use crate::report::lines::{cost, pauses};
 use crate::report::native_ttl::NativeSetting;
-use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status};
+use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate};
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
@@ -76,6 +76,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         request_units,
         estimated_request_units,
         estimated_seconds,
+        estimate: expected,
         duration_ms,
         native_ttl,
         audit,
@@ -117,6 +118,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
             }
             @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
+            @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
+                (fact("a sweep", html! { @for clause in estimate::clauses(expected) { div { (name(&clause)) } } }))
+            }
             @if looked_at && let Some(audit) = audit {
                 @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
                 (fact("next 30 days", measured(next_days(audit))))

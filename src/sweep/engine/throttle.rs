@@ -1,4 +1,4 @@
-//! Holds a rule back before a batch: for the server's latency, its members, the rates, and a permit of the run.
+//! Holds a rule back before a batch: for the server's latency, its members, its oplog, the rates, and a permit of the run.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::super::budget::Permit;
 use super::Engine;
 use crate::report::outcome::{End, Paused};
 
-/// Time between two looks at the lag of the members.
+/// Time between two looks at the lag of the members, and at the oplog.
 pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Engine<'_> {
@@ -23,7 +23,7 @@ impl Engine<'_> {
             }
             let permit = self.wait(self.run.budget.acquire()).await?;
             // Batches that finished meanwhile may have changed the pace, the lag or the charges.
-            if self.rest().is_zero() && self.behind().is_none() && self.wait_for_units().is_zero() {
+            if self.rest().is_zero() && self.behind().is_none() && self.too_short().is_none() && self.wait_for_units().is_zero() {
                 return Ok(permit);
             }
         }
@@ -44,6 +44,15 @@ impl Engine<'_> {
                 said = true;
             }
             self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.lag).await?;
+        }
+        let mut said = false;
+        while let Some(why) = self.too_short() {
+            if !said {
+                let namespace = &self.sweep.rule.namespace;
+                warn!(%namespace, "{namespace}: waiting: {why}");
+                said = true;
+            }
+            self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.oplog).await?;
         }
         let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.run.budget.elapsed()));
         if !wait.is_zero() {
@@ -83,6 +92,11 @@ impl Engine<'_> {
     /// Returns the reason to wait for the members; `None` if there is none.
     fn behind(&self) -> Option<String> {
         self.sweep.lag.as_ref()?.behind()
+    }
+
+    /// Returns the reason to wait for the oplog; `None` if there is none.
+    fn too_short(&self) -> Option<String> {
+        self.sweep.oplog.as_ref()?.too_short()
     }
 
     /// Waits for a time, and adds it to the pauses of the outcome and, with the reason, to the progress shown. The caller removes
