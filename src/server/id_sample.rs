@@ -34,11 +34,13 @@ pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<
         doc! { "$project": { "_id": 1 } },
     ];
     let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
+    let preference = deployment.read_options.preference;
+    let drawn = drawn.read_preference(preference);
     let mut found = drawn.all_raw(deployment).await?;
     if found.len() < ENOUGH {
         let first = Query::find(&selection.namespace, selection.predicate.clone()).collation(selection.collation.as_ref());
         let first = first.hint(selection.index.as_ref().map(|index| index.name.as_str())).projection(doc! { "_id": 1 });
-        found = first.limit(READ).max_time(Some(MAX_TIME)).first_batch(deployment).await?;
+        found = first.read_preference(preference).limit(READ).max_time(Some(MAX_TIME)).first_batch(deployment).await?;
     }
     Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")?.decoded()).collect())
 }
