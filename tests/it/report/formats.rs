@@ -102,7 +102,7 @@ async fn every_format_shows_the_same_values() {
             serde_json::Value::Null => String::new(),
             serde_json::Value::String(text) => text.clone(),
             serde_json::Value::Array(items) => items.iter().map(|item| item.as_str().unwrap()).collect::<Vec<_>>().join("; "),
-            serde_json::Value::Object(fields) => {
+            serde_json::Value::Object(fields) if key == "estimate" => {
                 let known = fields.iter().filter(|(_, value)| !value.is_null());
                 let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 known.map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join("; ")
