@@ -80,7 +80,10 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         }
         let mut counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
         if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
-            let look = async { Ok::<_, Failure>(estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await) };
+            let look = async {
+                estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await;
+                Ok::<_, Failure>(())
+            };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
         let outcome = RuleOutcome::NotSwept { window_closed: false };
