@@ -1,6 +1,6 @@
 //! A server's files, kept so that each run begins with the same ones and with nothing in the cache but what was read since.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Server {
         let _ = self.client.database("admin").run_command(doc! { "shutdown": 1, "force": true, "timeoutSecs": 0 }).await;
         let member = &mut self.set.members[0];
         member.child.wait().expect("the server ends");
-        let kept = TempDir::new().expect("a directory");
+        let kept = tempfile::Builder::new().prefix("sweeper-snapshot-").tempdir().expect("a directory");
         copy(member.dir.path(), kept.path());
         Snapshot(kept)
     }
@@ -56,7 +56,9 @@ fn copy(from: &Path, to: &Path) {
             fs::create_dir(&target).expect("a directory");
             copy(&entry.path(), &target);
         } else {
-            fs::copy(entry.path(), target).expect("a copy");
+            fs::copy(entry.path(), &target).expect("a copy");
+            // Otherwise it would go to the disk while deletes are measured.
+            File::open(target).and_then(|copied| copied.sync_all()).expect("a copy on the disk");
         }
     }
 }
