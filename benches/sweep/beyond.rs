@@ -94,20 +94,27 @@ pub(crate) async fn run(args: &Args) {
             ("order", 11),
         ],
     );
+    for (name, layout, goals) in cases(args) {
+        let runs = measure(&mut server, &layout, args).await;
+        show(&table, &name, &goals, &runs);
+    }
+}
+
+/// Returns the chosen layouts with their names and goals.
+fn cases(args: &Args) -> Vec<(String, Layout, Goals)> {
+    let mut cases = Vec::new();
     for layout in LAYOUTS {
         for &bytes in &args.bytes {
             for &indexes in &args.indexes {
                 for &percent in &args.percent {
                     let name = format!("{}, {bytes} bytes, indexes: {indexes}, {percent} %", layout.name);
-                    if name.contains(&args.case) {
-                        let layout = layout.sized(bytes as usize, indexes, percent);
-                        let runs = measure(&mut server, &layout, args).await;
-                        show(&table, &name, &Goals::of(&layout, percent), &runs);
-                    }
+                    cases.push((name, layout.sized(bytes as usize, indexes, percent), Goals::of(&layout, percent)));
                 }
             }
         }
     }
+    cases.retain(|(name, ..)| name.contains(&args.case));
+    cases
 }
 
 async fn measure(server: &mut Server, layout: &Layout, args: &Args) -> [Vec<Run>; PEERS.len()] {

@@ -17,6 +17,7 @@ mod count;
 mod deletion;
 mod felt;
 mod fill;
+mod forecast;
 mod foreground;
 mod head;
 mod latency;
@@ -45,7 +46,7 @@ struct Args {
     /// Only layouts whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
-    /// Documents in a collection of the sections layouts, count and beyond-cache; in most layouts about half of them have expired
+    /// Documents in a collection of the sections layouts, count, beyond-cache and forecast; in most layouts about half of them have expired
     #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(i64).range(1..))]
     documents: i64,
     /// Rounds of which the median is taken
@@ -117,6 +118,8 @@ enum Section {
     BeyondCache,
     /// The latency of others in a collection that the cache does not hold
     Pressure,
+    /// Estimates of dry runs compared with the sweeps after them
+    Forecast,
     /// Deletes with a fixed latency, and the latency of the oldest document for others
     Latency,
 }
@@ -144,6 +147,7 @@ async fn main() {
             Section::Archive => archive::run(&args).await,
             Section::BeyondCache => beyond::run(&args).await,
             Section::Pressure => pressure::run(&args).await,
+            Section::Forecast => forecast::run(&args).await,
             Section::Latency => {
                 latency::run(&args).await;
                 head::run(&args).await;

@@ -64,7 +64,8 @@ impl Layout {
     fn aged(&self, rank: i64, of: i64, random: &mut StdRng) -> Document {
         let since_now = rank - (of as f64 * self.share) as i64;
         let at = date(if since_now < 0 { since_now } else { since_now + MARGIN });
-        doc! { "at": at, "a": random.random::<f64>(), "b": random.random::<f64>(), "p": noise(self.bytes, random) }
+        let [a, b] = random.random::<[i32; 2]>();
+        doc! { "at": at, "a": a, "b": b, "p": noise(self.bytes, random) }
     }
 }
 
