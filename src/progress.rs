@@ -1,6 +1,6 @@
 //! Progress on standard error: bars on a terminal, a line every ten seconds elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,9 @@ struct Tally {
     /// Expired documents of all rules together, if each rule counted them beforehand.
     expected: Option<u64>,
     begun: Instant,
-    /// Instant of the last line, and the deletes up to then.
-    last_line: (Instant, u64),
+    /// Instant of each line in the second half of the sweep so far, and the deletes up to then; the first is before that. The time that is left is
+    /// expected from these: what begins a sweep, such as a first batch that was too large, says little.
+    lines: VecDeque<(Instant, u64)>,
     running: BTreeMap<usize, Running>,
 }
 
@@ -98,7 +99,8 @@ impl Progress {
         });
         let now = Instant::now();
         let running = BTreeMap::new();
-        let state = Tally { total, rules, ended: 0, deleted: 0, expected, begun: now, last_line: (now, 0), running };
+        let state =
+            Tally { total, rules, ended: 0, deleted: 0, expected, begun: now, lines: VecDeque::from([(now, 0)]), running };
         state.name_total();
         Self { show, bars, state: Mutex::new(state) }
     }
@@ -142,15 +144,22 @@ impl Progress {
             return;
         }
         let mut state = self.state.lock();
-        let (since, before) = state.last_line;
-        let rate = per_second(state.deleted - before, since.elapsed());
-        state.last_line = (Instant::now(), state.deleted);
+        let now = Instant::now();
+        let (since, before) = state.lines.back().copied().unwrap_or((state.begun, 0));
+        let rate = per_second(state.deleted - before, now - since);
+        let middle = state.begun + (now - state.begun) / 2;
+        while state.lines.get(1).is_some_and(|(line, _)| *line <= middle) {
+            state.lines.pop_front();
+        }
+        let (since, before) = state.lines.front().copied().unwrap_or((state.begun, 0));
+        let deleted = state.deleted;
+        state.lines.push_back((now, deleted));
         let remaining = state.expected.map(|expected| expected.saturating_sub(state.deleted));
         let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
         if let Some(remaining) = remaining {
             let _ = write!(line, ", {} remaining", count(remaining));
-            if let Some(seconds) = remaining.checked_div(per_second(state.deleted, state.begun.elapsed())) {
-                let _ = write!(line, ", eta {:#}", HumanDuration(Duration::from_secs(seconds)));
+            if let Some(left) = time_left(remaining, deleted - before, now - since) {
+                let _ = write!(line, ", eta {:#}", HumanDuration(left));
             }
         }
         if state.rules > 1 {
@@ -268,6 +277,12 @@ fn waiting(waits: &Waits) -> Option<String> {
     waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= MIN_SHOWN_WAIT).map(|(why, _)| why.clone())
 }
 
+/// Returns the time that the remaining documents take if they take as long as those that were deleted in a time; `None` if there were none.
+pub(crate) fn time_left(remaining: u64, deleted: u64, elapsed: Duration) -> Option<Duration> {
+    (deleted > 0)
+        .then(|| Duration::try_from_secs_f64(elapsed.as_secs_f64() * remaining as f64 / deleted as f64).unwrap_or(Duration::MAX))
+}
+
 fn per_second(documents: u64, time: Duration) -> u64 {
     // A cast from float saturates.
     (documents as f64 / time.as_secs_f64().max(0.001)) as u64
@@ -313,5 +328,19 @@ impl AuditProgress {
 impl Drop for AuditProgress {
     fn drop(&mut self) {
         self.spinner.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_exact_for_slow_sweeps_as_well() {
+        let left = |remaining, deleted, seconds| time_left(remaining, deleted, Duration::from_secs(seconds));
+        assert_eq!(left(100, 15, 60), Some(Duration::from_secs(400)));
+        assert_eq!(left(1_000_000, 4_000_000, 60), Some(Duration::from_secs(15)));
+        assert_eq!((left(0, 5, 10), left(5, 0, 10)), (Some(Duration::ZERO), None));
+        assert_eq!(left(u64::MAX, 1, u64::MAX), Some(Duration::MAX));
     }
 }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use crate::pace::{BatchTiming, Pace};
+use crate::progress::time_left;
 
 const TARGET: Duration = Duration::from_millis(200);
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The latency of a server, in milliseconds: `fixed + per_document * documents`, give or take `noise` (a share).
 #[derive(Clone, Copy)]
@@ -31,6 +34,8 @@ struct Sweep {
     /// The size of each batch, in the order in which they began, with the time that its documents took.
     batches: Vec<(u32, Duration)>,
     rested: Duration,
+    /// The documents that were deleted by the middle and by the end of the first minute.
+    first_minute: (u32, u32),
 }
 
 impl Sweep {
@@ -43,6 +48,7 @@ impl Sweep {
             in_flight: Vec::new(),
             batches: Vec::new(),
             rested: Duration::ZERO,
+            first_minute: (0, 0),
         }
     }
 
@@ -65,6 +71,12 @@ impl Sweep {
             let first = (0..self.in_flight.len()).min_by_key(|index| self.in_flight[*index].ends).unwrap();
             let InFlight { ends, documents, latency } = self.in_flight.swap_remove(first);
             self.now = self.now.max(ends);
+            if self.now <= MINUTE / 2 {
+                self.first_minute.0 += documents;
+            }
+            if self.now <= MINUTE {
+                self.first_minute.1 += documents;
+            }
             self.pace.record(&BatchTiming { documents: documents.into(), latency: Some(latency), overloaded_after: None });
             self.rests_until = self.rests_until.max(self.now + self.pace.rest());
         }
@@ -134,6 +146,31 @@ fn a_server_that_changes_is_followed() {
             let mean = tail.iter().map(|(size, _)| f64::from(*size)).sum::<f64>() / tail.len() as f64;
             let ratio = mean / f64::from(size);
             assert!((0.4..1.3).contains(&ratio), "{mean} and not {size} at {} ms, seed {seed}: {tail:?}", server.fixed);
+        }
+    }
+}
+
+#[test]
+fn after_a_minute_the_time_that_is_left_is_known_within_a_quarter() {
+    for seed in 0..20 {
+        // The first batches of a server that takes 40 ms for a document fill most of the minute.
+        for (fixed, per_document, documents) in [
+            (1.0, 2.0, 400_000),
+            (250.0, 2.0, 400_000),
+            (250.0, 10.0, 60_000),
+            (400.0, 0.005, 2_000_000),
+            (5.0, 20.0, 30_000),
+            (100.0, 0.5, 500_000),
+        ] {
+            for noise in [0.0, 0.1, 0.3] {
+                let mut sweep = Sweep::new(seed);
+                sweep.delete(Server { fixed, per_document, noise }, documents);
+                let (middle, end) = sweep.first_minute;
+                let expected = time_left(u64::from(documents - end), u64::from(end - middle), MINUTE / 2).unwrap();
+                let ratio = expected.as_secs_f64() / (sweep.now - MINUTE).as_secs_f64();
+                let context = format!("{per_document} ms each after {fixed} ms, noise {noise}, seed {seed}: {:?}", sweep.now);
+                assert!(sweep.now > MINUTE * 2 && (0.75..1.25).contains(&ratio), "{ratio}: {context}");
+            }
         }
     }
 }
