@@ -1,6 +1,5 @@
 //! The oplog on a real replica set: what a sweep is expected to add and adds, and `minOplogWindow`.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +10,8 @@ use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, Timestamp, doc};
 use mongodb::{Client, IndexModel};
 
+use crate::support::proxied::Proxied;
+use crate::support::proxy::Service;
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, id_set};
 
@@ -131,21 +132,20 @@ impl Drop for Writer {
     }
 }
 
-/// Returns the seconds that the oplog covers, and whether the server has removed an entry of it.
-async fn window(client: &Client) -> (u32, bool) {
+/// Returns the times of the first and the last entry of the oplog, in seconds.
+async fn times(client: &Client) -> (u32, u32) {
     let status = client.database("admin").run_command(doc! { "serverStatus": 1, "oplog": 1 }).await.expect("serverStatus");
     let oplog = status.get_document("oplog").unwrap();
-    let (first, last) = (oplog.get_timestamp("earliestOptime").unwrap(), oplog.get_timestamp("latestOptime").unwrap());
-    let removed = status.get_document("oplogTruncation").unwrap().get("truncateCount").unwrap();
-    (last.time - first.time, removed.as_i64().or(removed.as_i32().map(i64::from)).unwrap() > 0)
+    (oplog.get_timestamp("earliestOptime").unwrap().time, oplog.get_timestamp("latestOptime").unwrap().time)
 }
 
-/// Fills the oplog until the server removes entries of it. Returns the window.
-async fn fill_oplog(client: &Client) -> u32 {
+/// Waits until all entries so far have been removed from the oplog. Returns the seconds that it covers.
+async fn renew_oplog(client: &Client) -> u32 {
+    let (_, before) = times(client).await;
     loop {
-        let (window, is_full) = window(client).await;
-        if is_full {
-            return window;
+        let (first, last) = times(client).await;
+        if first > before {
+            return last - first;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -168,21 +168,22 @@ fn survivors(expired: i32) -> std::collections::BTreeSet<String> {
 
 #[tokio::test]
 async fn the_window_stays_above_its_guard_beside_a_writer_and_a_change_stream_can_be_resumed() {
-    const EXPIRED: i32 = 12_000;
+    const EXPIRED: i32 = 20_000;
     // Entries are removed only up to the last checkpoint.
     let (set, client) = set(&["--oplogSize", "10", "--syncdelay", "1"]).await;
     let case = case(&set, &client);
     fill(&case, EXPIRED).await;
     let writer = Writer::start(&client, 8_000);
-    let full = fill_oplog(&client).await;
-    // Three tenths of the oplog are for the sweep, and a tenth goes at once: the deletes take half of it.
+    let full = renew_oplog(&client).await;
+    // Three tenths of the oplog are for the sweep, as a tenth goes at once, and the deletes take eight.
     let least = full * 6 / 10;
     let (ended, observed) = (Arc::new(AtomicBool::new(false)), client.clone());
     let seen_end = ended.clone();
     let observer = tokio::spawn(async move {
         let mut shortest = u32::MAX;
         while !seen_end.load(Ordering::Relaxed) {
-            shortest = shortest.min(window(&observed).await.0);
+            let (first, last) = times(&observed).await;
+            shortest = shortest.min(last - first);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         shortest
@@ -209,7 +210,7 @@ async fn the_window_stays_above_its_guard_beside_a_writer_and_a_change_stream_ca
         }
     });
     let rule = format!("  - {{namespace: app.c, field: at, expireAfter: 1d, batchSize: 200, minOplogWindow: {least}s}}\n");
-    let swept = case.report(&rule, &["--max-duration", "120s"]).await;
+    let swept = case.report(&rule, &["--max-duration", "900s"]).await;
     ended.store(true, Ordering::Relaxed);
     let shortest = observer.await.unwrap();
     let events = consumer.await.unwrap();
@@ -227,7 +228,7 @@ async fn a_window_that_cannot_be_kept_refuses_the_rule_and_without_the_guard_is_
     let case = case(&set, &client);
     fill(&case, 500).await;
     let writer = Writer::start(&client, 100_000);
-    let full = fill_oplog(&client).await;
+    let full = renew_oplog(&client).await;
     drop(writer);
     let rule = |keys: &str| format!("  - {{namespace: app.c, field: at, expireAfter: 1d{keys}}}\n");
     let hour = rule(", minOplogWindow: 1h");
@@ -242,10 +243,75 @@ async fn a_window_that_cannot_be_kept_refuses_the_rule_and_without_the_guard_is_
         assert_eq!(refused.rule(0, "deletedCount"), 0);
     }
     assert_eq!(case.ids("c").await.len(), 505);
+    for format in ["table", "markdown", "html"] {
+        let ran = case.run(&rule(""), &["audit", "--format", format]).await;
+        let words = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in ["would delete 500 documents", "to the oplog", "the oplog covers ", " now and ", "reusable"] {
+            assert!(words.contains(part), "{part} is not in:\n{}", ran.stdout);
+        }
+    }
     // The server keeps the entries by itself.
     client.database("admin").run_command(doc! { "replSetResizeOplog": 1, "minRetentionHours": 1.0 }).await.unwrap();
     let swept = case.report(&hour, &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &500.into()), "{swept:?}");
     assert_eq!(case.ids("c").await, survivors(500));
-    assert!(Path::new(case.dir.path()).exists());
+}
+
+#[tokio::test]
+async fn an_unknown_window_refuses_only_a_rule_that_guards_it() {
+    let guarded = "  - {namespace: DB.c, field: at, expireAfter: 1d, minOplogWindow: 1s}\n";
+    let free = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
+    let (set, client) = set(&[]).await;
+    let case = case(&set, &client);
+    // The reply of the server to a user without `clusterMonitor`.
+    for command in ["serverStatus", "collStats"] {
+        fill(&case, 50).await;
+        let forbidden = doc! {
+            "configureFailPoint": "failCommand",
+            "mode": "alwaysOn",
+            "data": { "failCommands": [command], "errorCode": 13, "appName": "sweeper" },
+        };
+        client.database("admin").run_command(forbidden).await.unwrap();
+        for args in [
+            &["check", "--connect", "--format", "json"][..],
+            &["sweep", "--dry-run", "--format", "json"],
+            &["sweep", "--format", "json"],
+        ] {
+            let ran = case.run(guarded, args).await;
+            let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            let rule = &json["rules"][0];
+            assert_eq!((&rule["status"], &rule["reason"]), (&"refused".into(), &"minOplogWindow".into()), "{command}: {ran:?}");
+            assert!(rule["error"].as_str().unwrap().contains("clusterMonitor"), "{ran:?}");
+            assert_eq!(case.ids("c").await.len(), 55);
+        }
+        let dry = case.report(free, &["--dry-run"]).await;
+        let estimate = dry.rule(0, "estimate");
+        assert!(estimate["oplogBytes"].as_u64().unwrap() > 0 && estimate["oplogUnknown"].is_string(), "{dry:?}");
+        assert_eq!(estimate["oplogWindowAfterSeconds"], serde_json::Value::Null);
+        let swept = case.report(free, &[]).await;
+        assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &50.into()), "{swept:?}");
+        client.database("admin").run_command(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await.unwrap();
+        case.collection("c").drop().await.unwrap();
+    }
+
+    let sharded = Proxied::new(Service::Mongos, 30).await;
+    let refused = sharded.case.report(guarded, &[]).await;
+    assert_eq!((refused.ran.code, refused.rule(0, "reason")), (Some(5), &"minOplogWindow".into()), "{refused:?}");
+    assert!(refused.rule(0, "error").as_str().unwrap().contains("mongos does not show the oplogs"), "{refused:?}");
+    assert_eq!(refused.rule(0, "deletedCount"), 0);
+    let dry = sharded.case.report(free, &["--dry-run"]).await;
+    assert!(dry.rule(0, "estimate")["oplogUnknown"].as_str().unwrap().contains("mongos"), "{dry:?}");
+
+    // A standalone server has no oplog.
+    let case = Case::new().await;
+    fill(&case, 50).await;
+    let dry = case.report(free, &["--dry-run"]).await;
+    let estimate = dry.rule(0, "estimate");
+    assert_eq!(
+        (&estimate["oplogBytes"], &estimate["oplogUnknown"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null),
+        "{dry:?}"
+    );
+    let swept = case.report(guarded, &[]).await;
+    assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &50.into()), "{swept:?}");
 }
