@@ -77,9 +77,10 @@ impl OplogSize {
         self.max / (self.max / PART_BYTES).clamp(PARTS.0, PARTS.1)
     }
 
-    /// Returns the bytes that the oplog keeps in any case once it is full.
+    /// Returns the bytes that the oplog is taken to keep once it is full. One part may be missing at any time. Another is a reserve, because the parts
+    /// are not all of one size after a start of the server, and because others do not write evenly.
     fn kept(self) -> f64 {
-        (self.max - self.part()) as f64
+        (self.max - 2 * self.part()) as f64
     }
 }
 
