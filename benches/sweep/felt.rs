@@ -15,8 +15,9 @@ use crate::runs::percentile;
 use crate::server::Server;
 use crate::storage::Work;
 
-/// Time in a round during which the foreground has the server to itself.
-const IDLE: Duration = Duration::from_secs(30);
+/// Time in a round during which the foreground has the server to itself: that from one checkpoint to the next, because each is felt
+/// (MongoDB manual, `storage.syncPeriodSecs`).
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Time that the foreground runs before the deletes begin, so that its connections are open by then.
 const WARM_UP: Duration = Duration::from_secs(2);
