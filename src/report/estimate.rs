@@ -39,8 +39,7 @@ pub(super) fn named(estimate: &Estimate) -> Vec<(String, String)> {
 
 /// Returns the estimate in a few words, for a question: `about 12.0 s, 1.17 MiB of oplog`.
 pub(crate) fn brief(estimate: &Estimate) -> String {
-    let mut parts =
-        vec![estimate.seconds.map_or_else(|| "an unknown time".to_owned(), |time| format!("about {}", precise(time)))];
+    let mut parts = vec![time(estimate)];
     parts.extend(estimate.oplog_bytes.map(|size| {
         let after = estimate.oplog_window_after_seconds.map(|after| format!(", which then covers {}", seconds(after)));
         format!("{} of oplog{}", bytes(size), after.unwrap_or_default())
@@ -55,13 +54,16 @@ fn in_size_and_time(estimate: &Estimate) -> String {
         SpeedSource::Assumption => "an assumed speed",
     };
     let speed = format!("{source} of {} documents per second", count(estimate.documents_per_second as u64));
-    let time = estimate.seconds.map_or_else(|| "an unknown time".to_owned(), |time| format!("about {}", precise(time)));
-    format!("{size} in {time}, by {speed} and the limits")
+    format!("{size} in {}, by {speed} and the limits", time(estimate))
 }
 
-fn precise(seconds: f64) -> String {
-    // A cast from float saturates.
-    duration((seconds * 1000.0) as u64)
+fn time(estimate: &Estimate) -> String {
+    match estimate.seconds {
+        None => "an unknown time".to_owned(),
+        Some(..1.0) => "less than a second".to_owned(),
+        // A cast from float saturates.
+        Some(seconds) => format!("about {}", duration((seconds * 1000.0) as u64)),
+    }
 }
 
 fn seconds(seconds: u64) -> String {
@@ -100,6 +102,8 @@ mod tests {
             ]
         );
         assert_eq!(brief(&known), "about 12.0 s, 146.48 KiB of oplog, which then covers 22h 13m");
+        let short = Estimate { seconds: Some(0.9), oplog_bytes: None, ..known.clone() };
+        assert_eq!(brief(&short), "less than a second");
         let unknown = Estimate {
             bytes: None,
             seconds: None,

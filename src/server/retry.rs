@@ -169,8 +169,8 @@ mod tests {
             names.sort();
             names
         };
-        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag` polls.
-        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag"]);
+        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag` and `oplog` poll.
+        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag", "oplog"]);
         assert_eq!(names(".open_once("), ["find"]);
         assert_eq!(names("transport.run("), ["connect", "meter"]);
     }

@@ -75,7 +75,24 @@ pub(super) fn times(value: f64, median: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+
     use super::*;
+
+    #[test]
+    fn the_largest_sweep_of_a_rule_tells_its_speed_without_its_pauses() {
+        let rule = |name: &str, deleted: i64, millis: i64, paused: i64| {
+            let paused = doc! { "rate": paused, "lag": 0, "latency": 500 };
+            doc! { "name": name, "namespace": "app.c", "deletedCount": deleted, "durationMs": millis, "pausedMs": paused }
+        };
+        let runs = [
+            doc! { "rules": [rule("a", 5_000, 1_000, 0), rule("b", 999, 10, 0), rule("c", 2_000, 500, 500)] },
+            doc! { "rules": [rule("a", 20_000, 12_000, 2_000), { "name": "a", "namespace": "app.c", "deletedCount": 90_000 }] },
+            doc! { "status": "running" },
+        ];
+        let of_a = ("a".to_owned(), "app.c".to_owned());
+        assert_eq!(speeds(&runs), BTreeMap::from([(of_a, 2_000.0)]));
+    }
 
     #[test]
     fn the_middle_is_one_value_or_the_mean_of_two() {
