@@ -52,8 +52,9 @@ impl Estimates {
                 estimates.cache = cache::figures(deployment).await.map(|cache| cache.size);
             }
             estimates.members = oplog::members(deployment).await;
-            if let Some(namespace) = &session.policy.history {
-                // The estimate is told without a history as well.
+            // A service that does not sort is read as a whole, and may bill that. The estimate is told without a history as well.
+            let sorts = deployment.facts.capabilities.sorts;
+            if let Some(namespace) = session.policy.history.as_ref().filter(|_| sorts) {
                 let runs = server::history::newest(deployment, namespace, RUNS, true).await.unwrap_or_default().0;
                 estimates.speeds = history::speeds(&runs);
             }
