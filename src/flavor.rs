@@ -95,6 +95,7 @@ impl Flavor {
                 cursors: true,
                 record_order: true,
                 member_status: true,
+                server_load: true,
                 parameters: true,
                 indexes_literal_names: false,
                 request_charge: false,
@@ -126,6 +127,7 @@ impl Flavor {
                 cursors: false,
                 record_order: false,
                 member_status: false,
+                server_load: false,
                 parameters: false,
                 indexes_literal_names: false,
                 request_charge: true,
@@ -160,6 +162,7 @@ impl Flavor {
                 cursors: true,
                 record_order: false,
                 member_status: false,
+                server_load: false,
                 parameters: false,
                 // Seen at version 0.108: a find along the index finds them, one without it does not.
                 indexes_literal_names: true,
@@ -194,6 +197,7 @@ impl Flavor {
                 cursors: false,
                 record_order: false,
                 member_status: false,
+                server_load: false,
                 parameters: false,
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
@@ -244,6 +248,8 @@ pub struct Capabilities {
     pub record_order: bool,
     /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
+    /// `serverStatus` shows the load of the storage engine.
+    pub server_load: bool,
     /// `getParameter` shows the state of the TTL monitor.
     pub parameters: bool,
     /// `getLastRequestStatistics` shows the cost of a request.

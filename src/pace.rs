@@ -1,6 +1,7 @@
 //! Sizes batches and spaces them out in time. Arithmetic only: time comes in as values.
 
 mod latency;
+pub(crate) mod pressure;
 pub(crate) mod rate;
 
 use std::time::Duration;

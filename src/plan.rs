@@ -133,6 +133,8 @@ pub struct RuleLimits {
     pub max_lag: Option<Duration>,
     /// The time that the oplog of the primary has to cover while the rule deletes.
     pub min_oplog_window: Option<Duration>,
+    /// The share of the server's cache in percent that may wait to be written, above which the sweep pauses.
+    pub max_dirty: Option<f64>,
     /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
     pub max_deletes: Option<u64>,
     /// The share of the collection in percent above which the rule is refused.
@@ -151,6 +153,7 @@ impl RuleLimits {
             max_request_units: rule.max_request_units,
             max_lag: rule.max_lag,
             min_oplog_window: rule.min_oplog_window,
+            max_dirty: rule.max_dirty,
             max_deletes: rule.max_deletes,
             max_delete_percent: rule.max_delete_percent,
             window: rule.window.clone(),
@@ -310,6 +313,9 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     }
     if rule.min_oplog_window.is_some() && !capabilities.member_status {
         unused.push("`minOplogWindow` is for replica sets and has no effect here: the service has no oplog".into());
+    }
+    if rule.max_dirty.is_some() && !capabilities.server_load {
+        unused.push("`maxDirty` is for MongoDB and has no effect here: the service does not show the load of its storage".into());
     }
     if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
         unused.push(

@@ -129,6 +129,8 @@ pub struct Rule {
     pub max_lag: Option<Duration>,
     /// Guard: the time that the oplog of the primary covers never falls below this by the sweep.
     pub min_oplog_window: Option<Duration>,
+    /// Share of the server's cache, in percent, that may wait to be written; above it the sweep pauses.
+    pub max_dirty: Option<f64>,
     /// Hours of the day in which the rule may delete.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,

@@ -1,7 +1,6 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
 pub(crate) mod audit;
-pub(crate) mod cache;
 pub(crate) mod catalog;
 pub(crate) mod codes;
 pub(crate) mod connect;
@@ -20,6 +19,7 @@ pub(crate) mod id_sample;
 pub(crate) mod insert;
 pub(crate) mod lag;
 pub(crate) mod lease;
+pub(crate) mod load;
 pub(crate) mod metadata;
 pub(crate) mod meter;
 #[cfg(test)]
@@ -44,6 +44,7 @@ pub(crate) mod transport;
 pub(crate) mod uri;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -63,6 +64,15 @@ const MAX_PING_TIME: Duration = Duration::from_secs(60);
 
 /// Maximum number of databases or collections read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
+
+/// Commands that `serverStatus` counts in `opLatencies` as reads or writes, but for those that continue a cursor.
+const OPERATIONS: [&str; 8] = ["aggregate", "count", "delete", "distinct", "find", "findAndModify", "insert", "update"];
+
+/// Returns 1 for an operation, 0 for any other command.
+fn is_operation(command: &ServerCommand) -> u64 {
+    let name = command.body.iter().next().and_then(Result::ok).map(|(name, _)| name);
+    u64::from(name.is_some_and(|name| OPERATIONS.contains(&name.as_ref())))
+}
 
 /// Options of the counts and samples of a run.
 ///
@@ -88,6 +98,8 @@ pub(crate) struct Deployment {
     /// Time after which the reply to a command counts as lost, unless the server says that it is at work on it.
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
+    /// Number of operations that were answered, see [`OPERATIONS`].
+    answered: Arc<AtomicU64>,
     /// The connections and the bill of a service that charges each request; `transport` is one of them.
     billing: Option<Billing>,
 }
@@ -125,12 +137,23 @@ impl Deployment {
 
     /// Runs a command as it is, without a retry: for callers that decide on each error themselves. The tests in `retry.rs` list them.
     async fn send_once(&self, command: ServerCommand) -> Result<Document, ServerError> {
-        self.transport.run(command).await
+        let is_operation = is_operation(&command);
+        let reply = self.transport.run(command).await;
+        self.answered.fetch_add(is_operation, Ordering::Relaxed);
+        reply
     }
 
     /// Runs a command that opens a cursor as it is, without a retry.
     async fn open_once(&self, command: ServerCommand) -> Result<Box<dyn Batches>, ServerError> {
-        self.transport.open(command).await
+        let is_operation = is_operation(&command);
+        let reply = self.transport.open(command).await;
+        self.answered.fetch_add(is_operation, Ordering::Relaxed);
+        reply
+    }
+
+    /// Returns the number of operations of this run that were answered.
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Waits for the deployment; returns the reason why it can no longer be reached, or `None` if it can.

@@ -16,6 +16,7 @@ mod judge;
 mod network;
 mod oracle;
 mod others;
+mod pressure;
 mod scenario;
 mod seeds;
 mod sweepers;

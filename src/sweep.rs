@@ -3,7 +3,7 @@
 //! ```text
 //! open a source, which finds the documents                                           source
 //! until the source is exhausted, or a limit or a person ends the sweep:
-//!     wait for lag, oplog, latency, rate and request units, and for a permit of the run     throttle
+//!     wait for lag, oplog, pressure, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
 //!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
@@ -41,6 +41,7 @@ mod lag_gate;
 #[cfg(test)]
 mod made_up;
 mod oplog_gate;
+mod pressure_gate;
 mod reading;
 mod send;
 mod source;
@@ -58,6 +59,7 @@ use engine::Engine;
 use lag_gate::LagGate;
 use oplog_gate::OplogGate;
 pub(crate) use oplog_gate::oplog_in_flight;
+use pressure_gate::PressureGate;
 
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
@@ -69,6 +71,7 @@ use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::load::LoadSource;
 use crate::server::oplog::OplogWatch;
 use crate::server::restriction::Restriction;
 use crate::stop::Stop;
@@ -85,6 +88,8 @@ pub(crate) struct RuleSweep {
     lag: Option<LagGate>,
     /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
     oplog: Option<OplogGate>,
+    /// `None` if the load of the server is not watched.
+    pressure: Option<PressureGate>,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
@@ -101,12 +106,13 @@ impl RuleSweep {
         rule: &SweepRule,
         order: Option<&OrderChoice>,
         grant: &Arc<DeleteGrant>,
-        lag: &LagSource,
+        (lag, load): (&LagSource, &LoadSource),
         leases: &Leases,
         archive: Option<Arc<RuleArchive>>,
     ) -> Self {
         let lease = leases.of(&rule.namespace).cloned();
         let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
+        let max_dirty = rule.limits.max_dirty;
         let mut rule = rule.clone();
         let storage = order.filter(|choice| choice.order == Some(Order::Storage));
         if storage.is_some() {
@@ -121,6 +127,7 @@ impl RuleSweep {
             write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
             lag: gate,
             oplog: None,
+            pressure: PressureGate::new(max_dirty, load),
             lease,
             archive,
             last_deleted: AtomicU64::new(0),

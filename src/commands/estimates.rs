@@ -12,7 +12,7 @@ use crate::plan::{Plan, SweepRule};
 use crate::report::counts::Counts;
 use crate::report::history;
 use crate::server::error::Result;
-use crate::server::{self, Deployment, cache, id_sample, oplog};
+use crate::server::{self, Deployment, id_sample, load, oplog};
 use crate::sweep;
 
 /// Runs of the history from which the speed of a rule is taken.
@@ -49,7 +49,7 @@ impl Estimates {
         let mut estimates = Self { oplog, cache: None, members: None, speeds: BTreeMap::new(), run, shows_estimate };
         if shows_estimate {
             if deployment.facts.capabilities.record_order {
-                estimates.cache = cache::figures(deployment).await.map(|cache| cache.size);
+                estimates.cache = load::figures(deployment).await.and_then(|load| load.cache_size);
             }
             estimates.members = oplog::members(deployment).await;
             // A service that does not sort is read as a whole, and may bill that. The estimate is told without a history as well.

@@ -54,6 +54,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         estimated_bytes: _,
         never_expires: _,
         paused_ms: _,
+        pressure_unknown: _,
         estimated_request_units: _,
         estimated_seconds: _,
         estimate: _,

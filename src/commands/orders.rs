@@ -3,7 +3,7 @@
 use crate::plan::order::{self, OrderChoice};
 use crate::plan::{PlannedRule, SweepRule};
 use crate::policy::Order;
-use crate::server::{Deployment, cache, storage_sample};
+use crate::server::{Deployment, load, storage_sample};
 
 /// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice. `run_limit` names
 /// a limit of the whole run under which the oldest documents go first.
@@ -21,7 +21,7 @@ pub(super) async fn choose(
     if choice.is_some() {
         return choice;
     }
-    let cache = cache::figures(deployment).await.map(|cache| cache.size);
+    let cache = load::figures(deployment).await.and_then(|load| load.cache_size);
     let choice = order::by_cache(of_policy, rule, cache);
     if choice.is_some() {
         return choice;

@@ -12,6 +12,7 @@ use super::counts::MAX_COUNT_TIME;
 use super::events;
 use super::session::Session;
 use crate::instant::millis;
+use crate::pace::pressure::UNWATCHED;
 use crate::plan::order;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
@@ -20,8 +21,9 @@ use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
+use crate::server::load::LoadSource;
 use crate::server::oplog::OplogWatch;
-use crate::server::{Deployment, cache, count, document_match};
+use crate::server::{Deployment, count, document_match, load};
 use crate::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
 use crate::text::plural;
 
@@ -34,6 +36,7 @@ struct Sweeping<'a> {
     lag: LagSource,
     /// `None` if no rule guards the oplog, or there is none.
     oplog: Option<OplogWatch>,
+    load: LoadSource,
     progress: Progress,
     /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection again.
     gone: RefCell<Option<String>>,
@@ -73,6 +76,15 @@ pub(super) async fn sweep(
     } else {
         None
     };
+    let load = if ready.iter().any(|rule| rule.rule.limits.max_dirty != Some(UNWATCHED)) {
+        tokio::select! {
+            biased;
+            load = LoadSource::open(deployment) => load,
+            () = session.stop.asked() => LoadSource::Unknown(None),
+        }
+    } else {
+        LoadSource::Unknown(None)
+    };
     let expected = ready.iter().map(Ready::expired_count).sum();
     session.so_far.begin(plan, counts, ready.iter().map(|rule| rule.index));
     let sweeping = Sweeping {
@@ -82,6 +94,7 @@ pub(super) async fn sweep(
         budget: RunBudget::new(session.begun, &limits),
         lag,
         oplog,
+        load,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
         archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
@@ -156,14 +169,15 @@ impl Sweeping<'_> {
         }
         events::rule_begins(rule, ready.expired_count());
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
-        let Self { deployment, grant, budget, lag, .. } = self;
+        let Self { deployment, grant, budget, lag, load, .. } = self;
         let archive = self.archives.of(rule);
         let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
-        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, lag, budget.leases(), archive)
-            .writing_to(self.oplog.as_ref(), ready.counts.oplog_bytes_per_document);
+        let rule_sweep =
+            RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, (lag, load), budget.leases(), archive)
+                .writing_to(self.oplog.as_ref(), ready.counts.oplog_bytes_per_document);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
@@ -180,6 +194,7 @@ impl Sweeping<'_> {
             never_expires: self.never_expires(ready, &outcome).await,
             field_seen: self.field_seen(ready, &outcome).await,
             written_bytes: written_after.zip(written_before).and_then(|(after, before)| after.checked_sub(before)),
+            pressure_unknown: self.pressure_unknown(rule),
             warnings: self.warnings(rule, &outcome),
             outcome,
             duration_ms: millis(begun.elapsed()),
@@ -202,8 +217,8 @@ impl Sweeping<'_> {
 
     /// Returns the bytes that the server has written from its cache so far; `None` if it does not tell.
     async fn written(&self, rule: &SweepRule) -> Option<u64> {
-        let figures = self.unless_stopped(rule, cache::figures(self.deployment)).await??;
-        Some(figures.written)
+        let figures = self.unless_stopped(rule, load::figures(self.deployment)).await??;
+        figures.written
     }
 
     /// Looks for the rule's field if nothing was deleted: the field may not exist.
@@ -226,11 +241,22 @@ impl Sweeping<'_> {
         }
     }
 
+    /// Returns the figures of the server's load that were unknown; `None` if none was, or the rule does not go by them.
+    fn pressure_unknown(&self, rule: &SweepRule) -> Option<String> {
+        self.load.unknown().filter(|_| rule.limits.max_dirty != Some(UNWATCHED))
+    }
+
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {
         let lag = match (&self.lag, rule.limits.max_lag) {
             (LagSource::Majority(why), Some(_)) => {
                 Some(format!("`maxLag`: {why}; instead a majority had to confirm each batch within that time"))
             }
+            _ => None,
+        };
+        let load = match (&self.load, rule.limits.max_dirty) {
+            (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
+                "`maxDirty` had no effect, and the sweep went by the latency only: unknown of the server's load: {why}"
+            )),
             _ => None,
         };
         let incomparable = (outcome.archived.incomparable > 0).then(|| {
@@ -241,7 +267,7 @@ impl Sweeping<'_> {
                 document_match::MAX_DEPTH
             )
         });
-        lag.into_iter().chain(incomparable).collect()
+        lag.into_iter().chain(load).chain(incomparable).collect()
     }
 
     /// Returns the reason why the rule's lease was lost, if that is what stopped the rule.

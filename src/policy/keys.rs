@@ -226,6 +226,10 @@ keys! {
     MIN_OPLOG_WINDOW: Key<PositiveDuration> = Key::new("minOplogWindow", PositiveDuration,
         "Pause before the deletes leave the primary's oplog with less than this time from its first entry to its last, or while that is unknown. \
          Refuse the rule, before its first delete, where that cannot be kept or cannot be known.").examples(&["24h"]);
+    MAX_DIRTY: Key<Percent> = Key::new("maxDirty", Percent,
+        "Pause while more than this percentage of the server's cache waits to be written. By default 18 while others use the server; a small batch then \
+         goes every ten seconds all the same. 100: the load of the server is not watched.")
+        .examples(&["15", "5"]);
 
     ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
         "true: go through more than 1,000,000 documents without an index.").default(false);

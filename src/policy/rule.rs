@@ -57,6 +57,7 @@ pub(super) fn read_rule<'a>(
         max_delete_percent: map.optional(&keys::MAX_DELETE_PERCENT),
         max_lag: map.optional(&keys::MAX_LAG),
         min_oplog_window: map.optional(&keys::MIN_OPLOG_WINDOW),
+        max_dirty: map.optional(&keys::MAX_DIRTY),
         window: map.optional(&keys::WINDOW),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         archive: map.optional(&keys::ARCHIVE),

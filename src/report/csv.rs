@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 44] = [
+const COLUMNS: [&str; 45] = [
     "runId",
     "command",
     "dryRun",
@@ -38,6 +38,7 @@ const COLUMNS: [&str; 44] = [
     "neverExpires",
     "batches",
     "pausedMs",
+    "pressureUnknown",
     "requestUnits",
     "estimatedRequestUnits",
     "estimatedSeconds",
@@ -108,6 +109,7 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         never_expires,
         batches,
         paused_ms,
+        pressure_unknown,
         request_units,
         estimated_request_units,
         estimated_seconds,
@@ -156,6 +158,7 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         list(never_expires.iter().flatten(), |(reason, count)| format!("{reason}={count}")),
         batches.to_string(),
         list(paused_ms.iter().flat_map(|paused| paused.by_reason()), |(reason, ms)| format!("{reason}={ms}")),
+        known(pressure_unknown.as_ref()),
         known(*request_units),
         known(*estimated_request_units),
         known(*estimated_seconds),

@@ -175,6 +175,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         archive: _,
         batches: _,
         paused_ms: _,
+        pressure_unknown: _,
         request_units: _,
         estimated_request_units: _,
         estimated_seconds: _,

@@ -150,6 +150,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         expired_measurements,
         batches,
         paused_ms,
+        pressure_unknown,
         request_units,
         estimated_request_units,
         estimated_seconds,
@@ -223,6 +224,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     }
     if let Some(units) = request_units {
         facts.push(format!("{units:.0} request units"));
+    }
+    if let Some(what) = pressure_unknown {
+        facts.push(format!("unknown of the server's load: {what}"));
     }
     facts.extend(paused_ms.iter().copied().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")

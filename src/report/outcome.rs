@@ -52,6 +52,8 @@ pub struct Swept {
     pub field_seen: Option<bool>,
     /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
     pub written_bytes: Option<u64>,
+    /// Figures of the server's load that were unknown, and the reason; `None` if none was.
+    pub pressure_unknown: Option<String>,
     pub warnings: Vec<String>,
     pub duration_ms: u64,
 }
@@ -107,6 +109,8 @@ pub struct Paused {
     pub oplog: Duration,
     /// The server was slower than `targetBatchMs`.
     pub latency: Duration,
+    /// The server was under pressure, by its own figures.
+    pub pressure: Duration,
     /// The rate was used up.
     pub rate: Duration,
     /// The service had no room, or the request units were used up.

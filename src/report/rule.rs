@@ -84,6 +84,9 @@ pub struct RuleReport {
     pub batches: u64,
     /// Deliberate pauses by reason; null if nothing was swept.
     pub paused_ms: Option<PausedMs>,
+    /// Figures of the server's load that were unknown during the sweep, and the reason; if it was all of them, the sweep went by the latency only. Null if
+    /// nothing was unknown, or nothing was swept.
+    pub pressure_unknown: Option<String>,
     /// Cost of everything that the run asked for the rule: the look at the collection, counts, sweep. Null where the service bills nothing.
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
@@ -183,6 +186,9 @@ pub struct PausedMs {
     pub oplog: u64,
     /// A batch took longer than `targetBatchMs`.
     pub latency: u64,
+    /// By its own figures the server was under pressure: more of its cache than `maxDirty` waited to be written, its clients had to do its work, or
+    /// they queued. Short rests on the way there count as well.
+    pub pressure: u64,
     /// The `rate` of the rule or of the run was used up.
     pub rate: u64,
     /// The service had no room, or `maxRequestUnits` was used up.
@@ -191,16 +197,17 @@ pub struct PausedMs {
 
 impl PausedMs {
     /// Returns every reason with the milliseconds of its pauses.
-    pub fn by_reason(self) -> [(&'static str, u64); 5] {
-        let Self { lag, oplog, latency, rate, throttle } = self;
-        [("lag", lag), ("oplog", oplog), ("latency", latency), ("rate", rate), ("throttle", throttle)]
+    pub fn by_reason(self) -> [(&'static str, u64); 6] {
+        let Self { lag, oplog, latency, pressure, rate, throttle } = self;
+        [("lag", lag), ("oplog", oplog), ("latency", latency), ("pressure", pressure), ("rate", rate), ("throttle", throttle)]
     }
 }
 
 impl From<Paused> for PausedMs {
-    fn from(Paused { lag, oplog, latency, rate, throttle }: Paused) -> Self {
-        let [lag, oplog, latency, rate, throttle] = [lag, oplog, latency, rate, throttle].map(|pause: Duration| millis(pause));
-        Self { lag, oplog, latency, rate, throttle }
+    fn from(Paused { lag, oplog, latency, pressure, rate, throttle }: Paused) -> Self {
+        let [lag, oplog, latency, pressure, rate, throttle] =
+            [lag, oplog, latency, pressure, rate, throttle].map(|pause: Duration| millis(pause));
+        Self { lag, oplog, latency, pressure, rate, throttle }
     }
 }
 
@@ -245,6 +252,7 @@ impl RuleReport {
             never_expires: counts.never_expires.clone().or_else(|| swept?.never_expires.clone()),
             batches: sweep.map_or(0, |sweep| sweep.batches),
             paused_ms: sweep.map(|sweep| sweep.paused.into()),
+            pressure_unknown: swept.and_then(|swept| swept.pressure_unknown.clone()),
             request_units: None,
             estimated_request_units: counts.forecast.map(|forecast| forecast.units),
             estimated_seconds: counts.forecast.and_then(|forecast| forecast.seconds),
@@ -290,6 +298,7 @@ impl RuleReport {
             never_expires: None,
             batches: 0,
             paused_ms: None,
+            pressure_unknown: None,
             request_units: None,
             estimated_request_units: None,
             estimated_seconds: None,

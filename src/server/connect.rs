@@ -100,6 +100,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         read_concern,
         command_timeout,
         read_options: ReadOptions::default(),
+        answered: Arc::default(),
         billing,
     })
 }
@@ -121,6 +122,7 @@ pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Resu
         read_concern: None,
         command_timeout: timeout::MAX_COMMAND_TIME,
         read_options: ReadOptions::default(),
+        answered: Arc::default(),
         billing: None,
     })
 }

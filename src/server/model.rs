@@ -138,6 +138,11 @@ impl Model {
         self.state.lock().skew = millis;
     }
 
+    /// Sets the sections of `serverStatus` from now on, besides those about the host.
+    pub(crate) fn set_status(&self, sections: Document) {
+        self.state.lock().status = sections;
+    }
+
     /// Ends all faults, so that everything that is left must succeed.
     pub(crate) fn heal(&self) {
         let mut state = self.state.lock();

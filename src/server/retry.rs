@@ -169,8 +169,8 @@ mod tests {
             names.sort();
             names
         };
-        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag` and `oplog` poll.
-        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag", "oplog"]);
+        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag`, `load` and `oplog` poll.
+        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag", "load", "oplog"]);
         assert_eq!(names(".open_once("), ["find"]);
         assert_eq!(names("transport.run("), ["connect", "meter"]);
     }

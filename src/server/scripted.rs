@@ -58,6 +58,7 @@ impl Script {
             read_concern: None,
             command_timeout: timeout::MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
+            answered: Arc::default(),
             billing: None,
         }
     }

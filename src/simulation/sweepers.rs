@@ -153,7 +153,7 @@ async fn run(
     Some(ended.ok())
 }
 
-fn args() -> SweepArgs {
+pub(super) fn args() -> SweepArgs {
     SweepArgs {
         dry_run: false,
         as_of: None,

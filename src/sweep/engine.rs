@@ -5,6 +5,7 @@ mod simulation;
 mod throttle;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -31,8 +32,12 @@ pub(super) struct Engine<'a> {
     run: RunContext<'a>,
     concurrency: usize,
     pace: Pace,
-    /// The earliest start of the next batch.
+    /// The earliest start of the next batch, for the latency of the one before.
     rests_until: Instant,
+    /// The end of the last batch that was timed, and its latency.
+    last_timed: Option<(Instant, Duration)>,
+    /// Whether one batch may go under whatever pressure.
+    passes: bool,
     rate: Option<RateLimit>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
@@ -55,6 +60,8 @@ impl<'a> Engine<'a> {
             },
             pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
             rests_until: Instant::now(),
+            last_timed: None,
+            passes: false,
             rate: limits.rate.map(RateLimit::new),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
@@ -105,8 +112,8 @@ impl<'a> Engine<'a> {
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
     fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
-        let Paused { lag, oplog, rate, throttle, latency: _ } = self.outcome.paused;
-        let latency = self.pace.decisive_fixed_latency().filter(|_| (lag + oplog + rate + throttle).is_zero())?;
+        let Paused { lag, oplog, pressure, rate, throttle, latency: _ } = self.outcome.paused;
+        let latency = self.pace.decisive_fixed_latency().filter(|_| (lag + oplog + pressure + rate + throttle).is_zero())?;
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
 
@@ -141,6 +148,7 @@ impl<'a> Engine<'a> {
                 Some(permit) => permit,
                 None => self.acquire().await?,
             };
+            self.passes = false;
             self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
         }
     }
@@ -154,17 +162,19 @@ impl<'a> Engine<'a> {
     fn may_read_ahead(&self, rate: Option<u32>) -> bool {
         // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
         let has_cursors = self.sweep.deployment.facts.capabilities.cursors;
-        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero();
+        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero() && self.pressure().is_none();
         !self.has_delete_limit() && rate.is_none() && has_cursors && is_fast
     }
 
     /// Returns the maximum number of documents of the next batch.
     fn max_documents(&self) -> u64 {
+        let size = self.pace.batch_size();
+        let size = self.sweep.pressure.as_ref().map_or(size, |gate| gate.batch_limit(size));
         let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit()));
         let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
         let of_units = self.sweep.deployment.account().and_then(Account::batch_limit);
         let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(), self.allowance];
-        limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(self.pace.batch_size()))
+        limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(size))
     }
 
     /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
@@ -274,9 +284,13 @@ impl<'a> Engine<'a> {
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
         self.run.progress.deleted(deleted);
+        if let Some(gate) = &self.sweep.pressure {
+            gate.deleted(deleted);
+        }
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
+        self.last_timed = latency.map(|latency| (Instant::now(), latency)).or(self.last_timed);
         // After a lost reply the number of deletes is unknown, so nothing is refunded.
         let gone = if uncertain { asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));

@@ -7,6 +7,7 @@ use crate::lock::lease::Leases;
 use crate::report::made_up::planned;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::server::lag::LagSource;
+use crate::server::load::LoadSource;
 use crate::server::scripted::Script;
 
 /// Returns the sweep of a rule for `app.c`, whose documents have this average size.
@@ -14,5 +15,13 @@ pub(super) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases,
     let mut rule = planned("", 4).decision.countable().unwrap().clone();
     rule.selection.average_bytes = Some(average_bytes as f64);
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    RuleSweep::new(&script.deployment(), &rule, None, &grant, &LagSource::NoSecondary, leases, archive.map(Arc::new))
+    RuleSweep::new(
+        &script.deployment(),
+        &rule,
+        None,
+        &grant,
+        (&LagSource::NoSecondary, &LoadSource::Unknown(None)),
+        leases,
+        archive.map(Arc::new),
+    )
 }

@@ -57,6 +57,7 @@ mod faults {
     mod lag;
     mod lost_reply;
     mod lost_server;
+    mod pressure;
     mod replica_set;
     mod resolver;
     mod schedules;

@@ -73,6 +73,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         estimated_bytes,
         batches,
         paused_ms,
+        pressure_unknown,
         request_units,
         estimated_request_units,
         estimated_seconds,
@@ -153,6 +154,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 }
                 (fact("delete commands", html! { (count(*batches)) }))
                 @if let Some(millis) = paused_ms { (fact("paused", paused(millis))) }
+                @if let Some(what) = pressure_unknown { (fact("unknown of the server's load", html! { (what) })) }
             }
             @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
         }

@@ -42,7 +42,7 @@ fn a_sweep_has_what_it_did() {
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
     assert_eq!((report.expired_count, report.request_units), (None, None));
     assert_eq!(report.clone().billed(Some(1.499)).request_units, Some(1.5));
-    assert_eq!(report.paused_ms, Some(PausedMs { lag: 1000, oplog: 0, latency: 0, rate: 0, throttle: 0 }));
+    assert_eq!(report.paused_ms, Some(PausedMs { lag: 1000, oplog: 0, latency: 0, pressure: 0, rate: 0, throttle: 0 }));
     assert_eq!(
         report.warnings,
         [

@@ -38,7 +38,11 @@ pub(super) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
             true => doc! { "ttlMonitorEnabled": true },
             false => return Err(Failure::new(codes::INVALID_OPTIONS, "no option found to get")),
         },
-        "serverStatus" => doc! { "host": MEMBERS[0], "version": "6.0.5", "process": "mongod", "localTime": state.now() },
+        "serverStatus" => {
+            let mut status = doc! { "host": MEMBERS[0], "version": "6.0.5", "process": "mongod", "localTime": state.now() };
+            status.extend(state.status.clone());
+            status
+        }
         "replSetGetConfig" => {
             let members = (0_i32..).zip(MEMBERS).map(|(id, host)| doc! { "_id": id, "host": host });
             doc! { "config": { "_id": SET_NAME, "members": members.collect::<Vec<_>>() } }

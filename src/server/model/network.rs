@@ -45,6 +45,7 @@ impl Client {
             read_concern: None,
             command_timeout: MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
+            answered: Arc::default(),
             billing: None,
         }
     }

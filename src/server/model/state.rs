@@ -29,6 +29,8 @@ pub(super) struct State {
     pub term: u64,
     /// Instant from which there is a primary.
     pub primary_from: Instant,
+    /// Sections of `serverStatus`; without them no figures of the storage engine.
+    pub status: Document,
     /// Difference of the server's clock to that of the runtime, in milliseconds.
     pub skew: i64,
     begun: Instant,
@@ -66,6 +68,7 @@ impl State {
             commands: 0,
             term: 0,
             primary_from: now,
+            status: Document::new(),
             skew: 0,
             begun: now,
             written: 0,

@@ -7,23 +7,36 @@ use tracing::warn;
 
 use super::super::budget::Permit;
 use super::Engine;
+use crate::pace::pressure::Pressure;
 use crate::report::outcome::{End, Paused};
+use crate::sweep::pressure_gate::PressureGate;
 
 /// Time between two looks at the lag of the members, and at the oplog.
 pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Time between two looks at the pressure on the server.
+const PRESSURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum time for which the gate stays closed unless the policy asks for it.
+const MAX_CLOSED: Duration = Duration::from_secs(10);
 
 impl Engine<'_> {
     /// Waits until a batch may be sent.
     pub(super) async fn acquire(&mut self) -> Result<Permit, End> {
         loop {
             self.hold_back().await?;
-            if self.in_flight.len() >= self.concurrency {
+            if self.in_flight.len() >= self.concurrency_now() {
                 self.join_next().await?;
                 continue;
             }
             let permit = self.wait(self.run.budget.acquire()).await?;
             // Batches that finished meanwhile may have changed the pace, the lag or the charges.
-            if self.rest().is_zero() && self.behind().is_none() && self.too_short().is_none() && self.wait_for_units().is_zero() {
+            if self.rest().is_zero()
+                && self.behind().is_none()
+                && self.too_short().is_none()
+                && self.time_to_spare().is_zero()
+                && self.wait_for_units().is_zero()
+            {
                 return Ok(permit);
             }
         }
@@ -54,6 +67,7 @@ impl Engine<'_> {
             }
             self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.oplog).await?;
         }
+        self.wait_for_pressure().await?;
         let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.run.budget.elapsed()));
         if !wait.is_zero() {
             self.pause("rate", wait, |paused| &mut paused.rate).await?;
@@ -97,6 +111,54 @@ impl Engine<'_> {
     /// Returns the reason to wait for the oplog; `None` if there is none.
     fn too_short(&self) -> Option<String> {
         self.sweep.oplog.as_ref()?.too_short()
+    }
+
+    /// Waits while the server is at its limits, and otherwise for the rest that it needs.
+    async fn wait_for_pressure(&mut self) -> Result<(), End> {
+        let begun = Instant::now();
+        let mut said = false;
+        loop {
+            let wait = self.time_to_spare();
+            if wait.is_zero() {
+                return Ok(());
+            }
+            let pressure = self.pressure();
+            let why = pressure.as_ref().map_or("the server is under pressure", Pressure::why);
+            let is_long = begun.elapsed() >= MAX_CLOSED;
+            if is_long && !said {
+                let namespace = &self.sweep.rule.namespace;
+                warn!(%namespace, "{namespace}: waiting: {why}");
+                said = true;
+            }
+            if is_long && !self.sweep.pressure.as_ref().is_some_and(PressureGate::is_strict) {
+                self.passes = true;
+                return Ok(());
+            }
+            self.pause(why, wait, |paused| &mut paused.pressure).await?;
+        }
+    }
+
+    /// Returns the pressure on the server; `None` if there is none, or nothing is known.
+    pub(super) fn pressure(&self) -> Option<Pressure> {
+        self.sweep.pressure.as_ref()?.pressure()
+    }
+
+    /// Returns the time for which the server is to be left alone before it is looked at again.
+    fn time_to_spare(&self) -> Duration {
+        match self.pressure() {
+            Some(pressure) if pressure.is_closed() && !self.passes => PRESSURE_CHECK_INTERVAL,
+            Some(pressure) if !self.passes => {
+                // The pressure may be gone before the rest is over.
+                let rested = |(ended, latency): (Instant, Duration)| pressure.rest(latency).saturating_sub(ended.elapsed());
+                self.last_timed.map_or(Duration::ZERO, rested).min(PRESSURE_CHECK_INTERVAL)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Returns the number of batches that may be in flight at the moment.
+    fn concurrency_now(&self) -> usize {
+        if self.pressure().is_some() { 1 } else { self.concurrency }
     }
 
     /// Waits for a time, and adds it to the pauses of the outcome and, with the reason, to the progress shown. The caller removes
