@@ -235,7 +235,7 @@ impl Pressure {
         let levels = signals.into_iter().filter_map(|Signal { value, from, limit, closes, why }| {
             let value = value?;
             let level = ((value - from) / (limit - from)).clamp(0.0, if closes { 1.0 } else { MAX_OPEN });
-            (level > 0.0).then(|| (level, value, limit, why))
+            (level > 0.0).then_some((level, value, limit, why))
         });
         let (level, value, limit, why) = levels.max_by(|(one, ..), (other, ..)| one.total_cmp(other))?;
         Some(Self { level, why: why(value, limit) })
