@@ -21,6 +21,9 @@ use crate::values::{at, count_in, integer};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// Time between the first two looks; each later one takes as much longer, up to [`INTERVAL`], so that others are soon noticed.
+const FIRST_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Time until the next look after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -110,8 +113,8 @@ impl LoadSource {
         let deployment = deployment.clone();
         let task = tokio::spawn(machine::here(async move {
             loop {
-                let failed = sender.borrow().looks.is_none();
-                tokio::time::sleep(if failed { AFTER_FAILURE } else { INTERVAL }).await;
+                let wait = sender.borrow().wait();
+                tokio::time::sleep(wait).await;
                 let looked = look(&deployment).await;
                 let elapsed = last.elapsed();
                 last = Instant::now();
@@ -147,6 +150,15 @@ impl Seen {
                 self.error = Some(if cause.is_timeout() { "the server did not answer".to_owned() } else { cause.to_string() });
                 self.looks = None;
             }
+        }
+    }
+
+    /// Returns the time until the next look.
+    fn wait(&self) -> Duration {
+        match (self.looks, u32::try_from(self.succeeded)) {
+            (None, _) => AFTER_FAILURE,
+            (Some(_), Ok(looks)) if looks < 5 => FIRST_INTERVAL * looks,
+            _ => INTERVAL,
         }
     }
 
@@ -359,9 +371,9 @@ mod tests {
         let mut begun = Instant::now();
         for (looks, millis) in [
             (Some(Looks { last: known(), before: None, is_unshared: true }), 1000),
-            (None, 2250),
+            (None, 2050),
             (Some(Looks { last: known(), before: None, is_unshared: true }), 1000),
-            (Some(Looks { last: known(), before: Some((known(), INTERVAL)), is_unshared: true }), 250),
+            (Some(Looks { last: known(), before: Some((known(), FIRST_INTERVAL * 2)), is_unshared: true }), 100),
         ] {
             seen.changed().await.unwrap();
             assert_eq!((seen.borrow_and_update().looks, begun.elapsed().as_millis()), (looks, millis));
