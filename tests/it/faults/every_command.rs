@@ -186,7 +186,7 @@ impl Outcome {
 fn drop_volatile(json: &mut Value) {
     #[rustfmt::skip]
     const VOLATILE: [&str; 21] = [
-        "archive", "asOf", "batches", "behindSeconds", "deletedCount", "deletedPerSecond", "durationMs", "insertedCount", "pausedMs", "pid", "policy", "predicate",
+        "archive", "asOf", "batches", "behindSeconds", "deletedCount", "deletedPerSecond", "durationMs", "insertedCount", "pausedMs", "pid", "policy", "predicate", "pressureUnknown",
         "remainingCount", "runId", "sameCount", "server", "startedAt", "threshold", "uncertain", "unconfirmedCount", "warnings",
     ];
     // These depend on the length of a namespace, on the time and on what else the server does, but are known or not.
