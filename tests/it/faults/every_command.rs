@@ -185,7 +185,7 @@ impl Outcome {
 /// Removes the values that differ from run to run, and those that a lost reply makes a lower bound.
 fn drop_volatile(json: &mut Value) {
     #[rustfmt::skip]
-    const VOLATILE: [&str; 21] = [
+    const VOLATILE: [&str; 22] = [
         "archive", "asOf", "batches", "behindSeconds", "deletedCount", "deletedPerSecond", "durationMs", "insertedCount", "pausedMs", "pid", "policy", "predicate", "pressureUnknown",
         "remainingCount", "runId", "sameCount", "server", "startedAt", "threshold", "uncertain", "unconfirmedCount", "warnings",
     ];
