@@ -13,24 +13,29 @@ use crate::server::Server;
 use crate::spread::noise;
 use crate::table::{Goal, Table, figure, maybe_against};
 
-const BESIDE: [(&str, Option<Peer>); 5] = [
+const BESIDE: [(&str, Option<Peer>); 6] = [
     ("nothing", None),
     ("TTL monitor", Some(Peer::TtlMonitor)),
     ("deleteMany", Some(Peer::DeleteMany)),
     ("niceDeleteMany", Some(Peer::NiceDeleteMany)),
+    ("sweeper, maxDirty: 100", Some(Peer::SweeperWith("maxDirty: 100"))),
     ("sweeper", Some(Peer::Sweeper)),
 ];
 
 /// Positions in [`BESIDE`].
 const NOTHING: usize = 0;
 const NICE: usize = 3;
-const SWEEPER: usize = 4;
+const UNGATED: usize = 4;
+const SWEEPER: usize = 5;
 
 /// Sweeper's p99 divided by that of the foreground by itself.
 const BESIDE_NOTHING: Goal = Goal::AtMost(1.5);
 
 /// Pages that clients have to evict.
 const EVICTED: Goal = Goal::AtMost(0.0);
+
+/// Sweeper's time divided by its time without a look at the cache.
+const PATIENCE: Goal = Goal::AtMost(3.0);
 
 /// Sweeper's time divided by that of the rule of niceDeleteMany.
 const BESIDE_NICE: Goal = Goal::AtMost(1.0);
@@ -57,7 +62,7 @@ pub(crate) async fn run(args: &Args) {
     let filled = server.keep().await;
     let mut felt: [Vec<Felt>; BESIDE.len()] = Default::default();
     for round in 0..args.rounds {
-        for n in rotated(&[0, 1, 2, 3, 4], round) {
+        for n in rotated(&[0, 1, 2, 3, 4, 5], round) {
             server.return_to(&filled).await;
             felt[n].push(feel(&server, &KILOBYTE, documents, args.foreground_rate, BESIDE[n].1).await);
         }
@@ -78,6 +83,7 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
         &[
             ("meanwhile", 24),
             ("seconds", 7),
+            ("/ maxDirty: 100", 15),
             ("/ niceDeleteMany", 16),
             ("p50", 7),
             ("p95", 7),
@@ -98,6 +104,7 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
         table.row([
             (*name).to_owned(),
             figure(seconds(n), 1),
+            maybe_against(ratio(seconds(n), seconds(UNGATED)), sweeper.then_some(PATIENCE), 2),
             maybe_against(ratio(seconds(n), seconds(NICE)), sweeper.then_some(BESIDE_NICE), 2),
             figure(p50, 2),
             figure(p95, 2),
