@@ -109,17 +109,31 @@ impl Looks {
 
 /// Bytes of the cache that wait to be written for each deleted document. Dates in no order change a page for each, and ordered ones a small part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Growth(f64);
+pub(crate) struct Growth {
+    per_document: f64,
+    /// Bytes that have come to wait since the server last had less of them than a look before, and the documents sent to be deleted meanwhile.
+    risen: u64,
+    sent: u64,
+}
 
 impl Growth {
     /// Assumes a page of documents and one of an index for each (MongoDB lets WiredTiger write pages of 32 kB).
-    pub(crate) const ASSUMED: Self = Self(65_536.0);
+    pub(crate) const ASSUMED: Self = Self { per_document: 65_536.0, risen: 0, sent: 0 };
 
-    /// Takes in the deletes between two looks.
-    pub(crate) fn observe(&mut self, before: Option<u64>, now: Option<u64>, deleted: u64) {
-        if let (Some(before), Some(now), 1..) = (before, now, deleted) {
-            // The server writes meanwhile, so that one look may show too little.
-            self.0 = (self.0 * GROWTH_MEMORY).max(now.saturating_sub(before) as f64 / deleted as f64);
+    /// Takes in the bytes that wait at two looks, and the documents sent to be deleted between them.
+    pub(crate) fn observe(&mut self, before: Option<u64>, now: Option<u64>, sent: u64) {
+        let (Some(before), Some(now)) = (before, now) else { return };
+        if now < before {
+            // The server wrote more than was added, so that nothing can be told.
+            (self.risen, self.sent) = (0, 0);
+            return;
+        }
+        self.risen += now - before;
+        self.sent += sent;
+        // The server writes meanwhile, so that one look may show too little.
+        if self.sent > 0 {
+            let kept = if sent > 0 { GROWTH_MEMORY } else { 1.0 };
+            self.per_document = (self.per_document * kept).max(self.risen as f64 / self.sent as f64);
         }
     }
 
@@ -130,7 +144,7 @@ impl Growth {
         };
         let limit = cache as f64 * max_dirty.unwrap_or(MAX_DIRTY) / 100.0;
         // A cast from float saturates.
-        let documents = ((limit - dirty as f64) / 2.0 / self.0.max(1.0)) as u32;
+        let documents = ((limit - dirty as f64) / 2.0 / self.per_document.max(1.0)) as u32;
         documents.max(ENOUGH).min(size)
     }
 }
@@ -395,13 +409,17 @@ mod tests {
         growth.observe(Some(10 * MIB), Some(11 * MIB), 1000);
         assert_eq!(limit(growth, 100), 1000);
         (0..30).for_each(|_| growth.observe(Some(10 * MIB), Some(11 * MIB), 1000));
-        assert_eq!((growth, limit(growth, 100)), (Growth(1048.576), 2000));
-        for nothing in [(None, Some(1), 5), (Some(1), None, 5), (Some(1), Some(9000), 0)] {
+        let known = 1024.0 * 1024.0 / 1000.0;
+        assert_eq!((growth.per_document, limit(growth, 100)), (known, 2000));
+        for nothing in [(None, Some(1), 5), (Some(1), None, 5), (Some(9000), Some(1), 1_000_000)] {
             growth.observe(nothing.0, nothing.1, nothing.2);
         }
-        assert_eq!(growth, Growth(1048.576));
-        growth.observe(Some(0), Some(100 * MIB), 100);
-        assert_eq!(limit(growth, 0), 100);
+        assert_eq!(growth.per_document, known);
+        // A batch is at work when the first look comes, and has ended at the second.
+        growth.observe(Some(0), Some(10 * MIB), 1000);
+        growth.observe(Some(10 * MIB), Some(40 * MIB), 0);
+        assert_eq!((growth.per_document, limit(growth, 0)), (known * 40.0, 2000));
+        assert_eq!(limit(growth, 100), 1250);
         assert_eq!(growth.batch_limit(&looks(999, true), None, 2000), 2000);
         assert_eq!(growth.batch_limit(&looks(0, false), None, 50), 50);
         assert_eq!(growth.batch_limit(&Looks::default(), Some(20.0), 2000), 2000);

@@ -149,6 +149,9 @@ impl<'a> Engine<'a> {
                 None => self.acquire().await?,
             };
             self.passes = false;
+            if let Some(gate) = &sweep.pressure {
+                gate.sent(asked);
+            }
             self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
         }
     }
@@ -284,9 +287,6 @@ impl<'a> Engine<'a> {
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
         self.run.progress.deleted(deleted);
-        if let Some(gate) = &self.sweep.pressure {
-            gate.deleted(deleted);
-        }
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());

@@ -17,7 +17,7 @@ pub(super) struct PressureGate {
 /// The deletes of the rule beside the looks at the server.
 struct Deletes {
     growth: Growth,
-    /// Documents deleted since the last look.
+    /// Documents sent to be deleted since the last look.
     since: u64,
     /// Number of the last look, and the bytes that were to be written then.
     look: (u64, Option<u64>),
@@ -44,17 +44,17 @@ impl PressureGate {
         looks.map_or(size, |looks| self.deletes.lock().growth.batch_limit(&looks, self.max_dirty, size))
     }
 
-    /// Takes in the deletes of a batch that has ended.
-    pub(super) fn deleted(&self, documents: u64) {
+    /// Takes notice of a batch that is sent.
+    pub(super) fn sent(&self, documents: u64) {
         let seen = self.seen.borrow();
         let mut deletes = self.deletes.lock();
-        deletes.since += documents;
         if let Some(looks) = seen.looks.filter(|_| seen.succeeded != deletes.look.0) {
             let dirty = looks.last.dirty;
             let (before, since) = (deletes.look.1, deletes.since);
             deletes.growth.observe(before, dirty, since);
             (deletes.since, deletes.look) = (0, (seen.succeeded, dirty));
         }
+        deletes.since += documents;
     }
 
     /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: nobody has asked for a gate, and a
