@@ -10,7 +10,7 @@ use crate::runs::{median, most, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 
-/// Sweeper's p99 divided by that of the TTL monitor.
+/// Sweeper's p99 at the TTL monitor's rate, divided by that of the TTL monitor.
 const BESIDE_MONITOR: Goal = Goal::AtMost(1.0);
 
 /// Sweeper's documents per second divided by those of the TTL monitor.
@@ -27,35 +27,39 @@ const SHARES: [f64; 4] = [0.5, 0.95, 0.99, 1.0];
 enum Beside {
     Nothing,
     Peer(Peer),
-    /// Sweeper at half the rate that the TTL monitor had.
-    HalfRate,
+    /// Sweeper at this multiple of the rate that the TTL monitor had.
+    AtRate(f64),
 }
 
 /// Kinds of work, with names. In the first round the monitor comes before the sweeper whose rate is derived from the monitor's.
-const BESIDE: [(&str, Beside); 5] = [
+const BESIDE: [(&str, Beside); 6] = [
     ("nothing", Beside::Nothing),
     ("TTL monitor", Beside::Peer(Peer::TtlMonitor)),
     ("deleteMany", Beside::Peer(Peer::DeleteMany)),
     ("sweeper", Beside::Peer(Peer::Sweeper)),
-    ("sweeper, half the rate", Beside::HalfRate),
+    ("sweeper, the same rate", Beside::AtRate(1.0)),
+    ("sweeper, half the rate", Beside::AtRate(0.5)),
 ];
 
 pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.ample_cache()).await;
     let mut felt: [Vec<Felt>; BESIDE.len()] = Default::default();
-    let mut half_rate = None;
+    let mut monitor_rate = None;
     for round in 0..args.rounds {
-        for n in rotated(&[0, 1, 2, 3, 4], round) {
+        for n in rotated(&[0, 1, 2, 3, 4, 5], round) {
             let peer = match BESIDE[n].1 {
                 Beside::Nothing => None,
                 Beside::Peer(peer) => Some(peer),
-                Beside::HalfRate => Some(Peer::PacedSweeper(half_rate.expect("the monitor's rate"))),
+                Beside::AtRate(times) => {
+                    let rate: f64 = monitor_rate.expect("the monitor's rate");
+                    Some(Peer::PacedSweeper((rate * times).clamp(1.0, 1e9) as u32))
+                }
             };
             let documents = args.foreground_documents * 2;
             fill(&server, &NUMBERED, documents).await;
             let one = feel(&server, &NUMBERED, documents, args.foreground_rate, peer).await;
-            if peer == Some(Peer::TtlMonitor) && half_rate.is_none() {
-                half_rate = one.rate().map(|rate| (rate / 2.0).clamp(1.0, 1e9) as u32);
+            if peer == Some(Peer::TtlMonitor) {
+                monitor_rate = monitor_rate.or(one.rate());
             }
             felt[n].push(one);
         }
@@ -95,7 +99,8 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
     let [nothing, monitor, ..] = felt;
     for ((name, beside), runs) in BESIDE.iter().zip(felt) {
         let sweeper = *beside == Beside::Peer(Peer::Sweeper);
-        let half_rate = *beside == Beside::HalfRate;
+        let same_rate = *beside == Beside::AtRate(1.0);
+        let half_rate = *beside == Beside::AtRate(0.5);
         let p99 = latency(runs, 2);
         table.row([
             (*name).to_owned(),
@@ -105,7 +110,7 @@ fn show(args: &Args, felt: &[Vec<Felt>; BESIDE.len()]) {
             figure(latency(runs, 1), 2),
             figure(p99, 2),
             figure(latency(runs, 3), 1),
-            maybe_against(ratio(p99, latency(monitor, 2)), sweeper.then_some(BESIDE_MONITOR), 2),
+            maybe_against(ratio(p99, latency(monitor, 2)), same_rate.then_some(BESIDE_MONITOR), 2),
             maybe_against(ratio(p99, latency(nothing, 2)), half_rate.then_some(BESIDE_IDLE), 2),
             against(most(usage(runs, Usage::megabytes)), MEMORY, 1),
             figure(median(usage(runs, Usage::client_percent)), 1),
