@@ -1,5 +1,5 @@
 //! A look at how a collection is stored: whether documents that are next to each other along an index are stored close to each other. It reads
-//! a few hundred documents, and keys of indexes.
+//! some documents, and keys of indexes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::values::integer_in;
 use crate::values::raw::RawValue;
 
 /// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB manual, "$sample").
-const DRAWN: i32 = 400;
+const DRAWN: i32 = 200;
 
 /// Expired documents whose neighbours are looked at.
 const PLACES: usize = 32;
