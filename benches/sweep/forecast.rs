@@ -1,4 +1,4 @@
-//! What a dry run said of a sweep, compared with what the sweep did: the bytes that it added to the oplog, and its time.
+//! Estimates of dry runs compared with the sweeps after them: the bytes that a sweep adds to the oplog, and its time.
 
 use futures_util::TryStreamExt;
 use mongodb::Collection;
@@ -47,7 +47,7 @@ const LAYOUTS: [Layout; 4] = [
     },
 ];
 
-/// What was expected of one sweep, and what it did.
+/// The estimate of one sweep, and its result.
 struct Run {
     /// Bytes in the oplog per deleted document.
     bytes: Compared,

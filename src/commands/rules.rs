@@ -34,7 +34,7 @@ struct Sweeping<'a> {
     grant: Arc<DeleteGrant>,
     budget: RunBudget,
     lag: LagSource,
-    /// `None` if no rule guards the oplog, or there is none.
+    /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
     oplog: Option<OplogWatch>,
     load: LoadSource,
     progress: Progress,

@@ -89,12 +89,12 @@ pub(crate) struct Looks {
     pub last: Load,
     /// The look before, and the time between both.
     pub before: Option<(Load, Duration)>,
-    /// Whether nobody but the run is known to use the server.
+    /// Whether no client but the run is known to use the server.
     pub is_unshared: bool,
 }
 
 impl Looks {
-    /// Whether there is nobody to be spared.
+    /// Whether there is no other client to spare.
     fn is_harmless(&self, max_dirty: Option<f64>) -> bool {
         self.is_unshared && max_dirty.is_none()
     }
@@ -168,9 +168,9 @@ struct Signal {
 }
 
 impl Pressure {
-    /// Returns the pressure on a server; `None` if there is none, or nothing is known.
+    /// Returns the pressure on a server; `None` if its figures show none, or are unknown.
     ///
-    /// `max_dirty` is in percent. `None` is the default, by which a server that nobody else uses is not spared.
+    /// `max_dirty` is in percent. With `None`, the default, a server that has no other clients is not spared.
     pub(crate) fn of(looks: &Looks, max_dirty: Option<f64>) -> Option<Self> {
         if looks.is_harmless(max_dirty) {
             return None;
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Returns the pressure in percent of the limit, two seconds after the server was idle; `None` if there is none.
+    /// Returns the pressure in percent of the limit, by figures two seconds after those of an idle server; `None` if they show none.
     fn level(change: impl FnOnce(&mut Load), max_dirty: Option<f64>) -> Option<(u32, String)> {
         let mut last = idle();
         change(&mut last);

@@ -97,7 +97,7 @@ pub struct RuleReport {
     /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where neither is known.
     #[schemars(range(min = 0))]
     pub estimated_seconds: Option<f64>,
-    /// What the sweep is expected to do, estimated before it. Null where the expired documents were not all counted.
+    /// The estimate of the sweep, made before it. Null where the expired documents were not all counted.
     pub estimate: Option<Estimate>,
     pub duration_ms: u64,
     /// The deployment's own TTL settings of the collection; null if they were not looked at.

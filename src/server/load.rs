@@ -62,7 +62,7 @@ pub(crate) struct LoadWatch {
     task: JoinHandle<()>,
 }
 
-/// What the watch has seen so far.
+/// The findings of the watch so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     /// `None` if the last look failed.
@@ -162,7 +162,7 @@ impl Seen {
         }
     }
 
-    /// Whether nobody else has done much in the last second.
+    /// Whether other clients have done little in the last second.
     fn is_unshared(&mut self, load: &Load, own: u64) -> bool {
         let Some(operations) = load.operations else { return false };
         let others = operations.saturating_sub(own);

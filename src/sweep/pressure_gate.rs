@@ -57,7 +57,7 @@ impl PressureGate {
         deletes.since += documents;
     }
 
-    /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: nobody has asked for a gate, and a
+    /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: the policy does not ask for a gate, and a
     /// server that is always under pressure would never be swept.
     pub(super) fn is_strict(&self) -> bool {
         self.max_dirty.is_some()

@@ -49,24 +49,8 @@ impl Engine<'_> {
             let why = format!("the server is slower than {} ms per batch", self.sweep.rule.limits.target_batch.as_millis());
             self.pause(&why, rest, |paused| &mut paused.latency).await?;
         }
-        let mut said = false;
-        while let Some(why) = self.behind() {
-            if !said {
-                let namespace = &self.sweep.rule.namespace;
-                warn!(%namespace, "{namespace}: waiting: {why}");
-                said = true;
-            }
-            self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.lag).await?;
-        }
-        let mut said = false;
-        while let Some(why) = self.too_short() {
-            if !said {
-                let namespace = &self.sweep.rule.namespace;
-                warn!(%namespace, "{namespace}: waiting: {why}");
-                said = true;
-            }
-            self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.oplog).await?;
-        }
+        self.wait_while(Self::behind, |paused| &mut paused.lag).await?;
+        self.wait_while(Self::too_short, |paused| &mut paused.oplog).await?;
         self.wait_for_pressure().await?;
         let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.run.budget.elapsed()));
         if !wait.is_zero() {
@@ -113,6 +97,24 @@ impl Engine<'_> {
         self.sweep.oplog.as_ref()?.too_short()
     }
 
+    /// Waits as long as there is a reason, and logs the first one.
+    async fn wait_while(&mut self, reason: fn(&Self) -> Option<String>, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
+        let mut said = false;
+        while let Some(why) = reason(self) {
+            if !said {
+                self.warn_of_wait(&why);
+                said = true;
+            }
+            self.pause(&why, LAG_CHECK_INTERVAL, of).await?;
+        }
+        Ok(())
+    }
+
+    fn warn_of_wait(&self, why: &str) {
+        let namespace = &self.sweep.rule.namespace;
+        warn!(%namespace, "{namespace}: waiting: {why}");
+    }
+
     /// Waits while the server is at its limits, and otherwise for the rest that it needs.
     async fn wait_for_pressure(&mut self) -> Result<(), End> {
         let begun = Instant::now();
@@ -126,8 +128,7 @@ impl Engine<'_> {
             let why = pressure.as_ref().map_or("the server is under pressure", Pressure::why);
             let is_long = begun.elapsed() >= MAX_CLOSED;
             if is_long && !said {
-                let namespace = &self.sweep.rule.namespace;
-                warn!(%namespace, "{namespace}: waiting: {why}");
+                self.warn_of_wait(why);
                 said = true;
             }
             if is_long && !self.sweep.pressure.as_ref().is_some_and(PressureGate::is_strict) {

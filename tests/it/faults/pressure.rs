@@ -50,13 +50,16 @@ async fn a_sweep_waits_until_the_cache_is_written_and_ends_while_it_waits() {
     assert_eq!(swept.rule(0, "deletedCount"), EXPIRED as usize + 5 - case.ids("c").await.len());
     assert!(swept.rule(0, "pausedMs")["pressure"].as_u64().unwrap() > 0, "{swept:?}");
 
-    // Once everything is written out it goes on.
-    let child = start(case.command(RULE, &SWEEP));
+    // Each batch makes the server wait for the next checkpoint.
+    let mut child = start(case.command(RULE, &SWEEP));
+    let said = Said::by(&mut child);
+    said.until("% of the server's cache waits to be written, 0.001 % may").await;
     let swept = tokio::select! {
         ran = end(child) => report(ran),
         () = write_out(&case.client) => unreachable!("it goes on for ever"),
     };
     assert_eq!((swept.ran.code, swept.rule(0, "status")), (Some(0), &"complete".into()), "{swept:?}");
+    assert!(swept.rule(0, "pausedMs")["pressure"].as_u64().unwrap() > 0, "{swept:?}");
     assert_eq!(swept.rule(0, "pressureUnknown"), &serde_json::Value::Null);
     assert_eq!(case.ids("c").await, id_set(EXPIRED..EXPIRED + 5));
     assert!(!removed(&mongod).is_empty());
