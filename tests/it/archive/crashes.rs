@@ -222,7 +222,10 @@ async fn large_and_deep_documents_take_little_memory() {
     }
     let deep = (0..170).fold(doc! {}, |inner, _| doc! { "a": inner });
     case.fill("c", [doc! { "_id": 6, "at": days(-3), "v": deep }]).await;
-    let mut child = start(case.command(&rules(&case, ""), &["sweep", "--format", "json"]));
+    let mut sweep = case.command(&rules(&case, ""), &["sweep", "--format", "json"]);
+    // Large blocks go back to the system as soon as they are free: otherwise glibc keeps some of them, more on some runs than on others.
+    sweep.env("MALLOC_MMAP_THRESHOLD_", "262144");
+    let mut child = start(sweep);
     let mut most = 0;
     while child.try_wait().unwrap().is_none() {
         most = most.max(memory(child.id()));
@@ -231,5 +234,5 @@ async fn large_and_deep_documents_take_little_memory() {
     let ran = end(child).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(case.ids("c").await, id_set([6]));
-    assert!(most > 0 && most < 200, "{most} MB");
+    assert!(most > 0 && most < 130, "{most} MB");
 }

@@ -261,7 +261,8 @@ async fn through_rollback(options: &str, documents: u64) -> Report {
     let (mut set, client) = set_of_three().await;
     // A new primary must not fetch missing operations from the old one.
     let catch_up = doc! { "catchUpTimeoutMillis": 0 };
-    set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up)).await;
+    set.reconfigure(|config| config.get_document_mut("settings").unwrap().extend(catch_up.clone())).await;
+    set.never_elect().await;
 
     // So slow that most of the documents are still there when the others stop to replicate.
     let sweep = Sweep::begin_with(&set, &client, Way::Index, &format!("{WATCHFUL}{options}"), 1500).await;
@@ -275,7 +276,12 @@ async fn through_rollback(options: &str, documents: u64) -> Report {
     admin(&set.members[primary], doc! { "replSetStepDown": 20, "secondaryCatchUpPeriodSecs": 0, "force": true }).await;
     // While the others do not replicate, they can only elect one of themselves.
     let others = [1, 2].map(|step| &set.members[(primary + step) % 3]);
-    until(async || is_primary(others[0]).await || is_primary(others[1]).await, "another one is elected").await;
+    // The one that is behind the other is refused.
+    let step_up = async |member: &Mongod| {
+        let _ = member.client().await.database("admin").run_command(doc! { "replSetStepUp": 1 }).await;
+        is_primary(member).await
+    };
+    until(async || step_up(others[0]).await || step_up(others[1]).await, "another one is elected").await;
     for step in [1, 2] {
         admin(&set.members[(primary + step) % 3], doc! { "configureFailPoint": "stopReplProducer", "mode": "off" }).await;
     }

@@ -16,6 +16,8 @@ const EXPIRED: i32 = 3000;
 
 async fn set_of_three() -> (ReplicaSet, Client) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
+    // Every member has its part in these tests.
+    set.never_elect().await;
     let client = set.client().await;
     (set, client)
 }
@@ -97,7 +99,7 @@ async fn a_sweep_waits_for_one_member_of_three_and_goes_on_when_it_is_near() {
         client.database("app").collection::<Document>("c").drop().await.unwrap();
         fill(&client).await;
         set.reconfigure(|config| {
-            config.get_array_mut("members").unwrap()[2].as_document_mut().unwrap().extend(settings);
+            config.get_array_mut("members").unwrap()[2].as_document_mut().unwrap().extend(settings.clone());
         })
         .await;
         if !delayed {

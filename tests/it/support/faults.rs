@@ -32,14 +32,27 @@ impl Mongod {
 }
 
 impl ReplicaSet {
-    /// Changes the configuration of the set.
-    pub(crate) async fn reconfigure(&self, change: impl FnOnce(&mut Document)) {
+    /// Changes the configuration of the set. A fail-over meanwhile, which a busy machine brings about by itself, is waited for.
+    pub(crate) async fn reconfigure(&self, change: impl Fn(&mut Document)) {
         let admin = self.client().await.database("admin");
-        let reply = admin.run_command(doc! { "replSetGetConfig": 1 }).await.expect("the configuration");
-        let mut config = reply.get_document("config").expect("the configuration").clone();
-        config.insert("version", config.get_i32("version").expect("a version") + 1);
-        change(&mut config);
-        admin.run_command(doc! { "replSetReconfig": config }).await.expect("another configuration");
+        let begun = Instant::now();
+        loop {
+            let reply = admin.run_command(doc! { "replSetGetConfig": 1 }).await.expect("the configuration");
+            let mut config = reply.get_document("config").expect("the configuration").clone();
+            config.insert("version", config.get_i32("version").expect("a version") + 1);
+            change(&mut config);
+            let Err(cause) = admin.run_command(doc! { "replSetReconfig": config }).await else { return };
+            assert!(begun.elapsed() < Duration::from_secs(60), "another configuration: {cause}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Lets the members elect another primary only when a test tells them to, however long the machine keeps them waiting.
+    pub(crate) async fn never_elect(&self) {
+        self.reconfigure(|config| {
+            config.get_document_mut("settings").unwrap().insert("electionTimeoutMillis", 600_000);
+        })
+        .await;
     }
 
     /// Waits for a primary and returns its index.
