@@ -12,7 +12,7 @@ use latency::LatencyLine;
 const MAX_REST: Duration = Duration::from_secs(10);
 
 /// Number of documents in a batch for which the cost of the command itself is negligible.
-const ENOUGH: u32 = 100;
+pub(crate) const ENOUGH: u32 = 100;
 
 /// Batches of one size after which one of another size shows again which part of the latency is fixed.
 const BATCHES_PER_PROBE: u32 = 8;

@@ -42,6 +42,7 @@ pub(crate) mod stretches;
 pub(crate) mod timeout;
 pub(crate) mod transport;
 pub(crate) mod uri;
+pub(crate) mod watches;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -63,17 +63,15 @@ use pressure_gate::PressureGate;
 
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
-use crate::plan::order::OrderChoice;
 use crate::plan::{StopReason, SweepRule};
 use crate::policy::Order;
 use crate::progress::RuleProgress;
+use crate::report::counts::Counts;
 use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
-use crate::server::lag::LagSource;
-use crate::server::load::LoadSource;
-use crate::server::oplog::OplogWatch;
 use crate::server::restriction::Restriction;
+use crate::server::watches::Watches;
 use crate::stop::Stop;
 
 /// The sweep of one rule: all that its batches share.
@@ -104,41 +102,36 @@ impl RuleSweep {
     pub(crate) fn new(
         deployment: &Deployment,
         rule: &SweepRule,
-        order: Option<&OrderChoice>,
+        counts: &Counts,
         grant: &Arc<DeleteGrant>,
-        (lag, load): (&LagSource, &LoadSource),
+        watches: &Watches,
         leases: &Leases,
         archive: Option<Arc<RuleArchive>>,
     ) -> Self {
         let lease = leases.of(&rule.namespace).cloned();
-        let gate = rule.limits.max_lag.and_then(|max| LagGate::new(max, lag));
-        let max_dirty = rule.limits.max_dirty;
+        let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
-        let storage = order.filter(|choice| choice.order == Some(Order::Storage));
+        let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
         if storage.is_some() {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
         }
+        let deployment = deployment.of_rule(&rule);
+        let bytes_per_document = counts.oplog_bytes_per_document;
         Self {
-            deployment: deployment.of_rule(&rule),
+            write_concern: lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag),
+            lag,
+            oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(&deployment, &rule, bytes_per_document, watch)),
+            pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
+            deployment,
             ids_follow: storage.and_then(|choice| choice.ids_follow),
             rule,
             grant: grant.clone(),
-            write_concern: lag_gate::write_concern(&deployment.write_concern, gate.as_ref(), lag),
-            lag: gate,
-            oplog: None,
-            pressure: PressureGate::new(max_dirty, load),
             lease,
             archive,
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),
         }
-    }
-
-    /// Adds the oplog that the run watches, and the bytes that each deleted document adds to it.
-    pub(crate) fn writing_to(self, oplog: Option<&OplogWatch>, bytes_per_document: Option<f64>) -> Self {
-        let oplog = oplog.map(|watch| OplogGate::new(&self.deployment, &self.rule, bytes_per_document, watch));
-        Self { oplog, ..self }
     }
 
     /// Keeps the batches in flight from sending anything again.

@@ -22,7 +22,7 @@ use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
 use crate::server::lag::LagSource;
 use crate::server::load::LoadSource;
-use crate::server::oplog::OplogWatch;
+use crate::server::watches::Watches;
 use crate::server::{Deployment, count, document_match, load};
 use crate::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
 use crate::text::plural;
@@ -33,10 +33,7 @@ struct Sweeping<'a> {
     deployment: &'a Deployment,
     grant: Arc<DeleteGrant>,
     budget: RunBudget,
-    lag: LagSource,
-    /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
-    oplog: Option<OplogWatch>,
-    load: LoadSource,
+    watches: Watches,
     progress: Progress,
     /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection again.
     gone: RefCell<Option<String>>,
@@ -57,33 +54,11 @@ pub(super) async fn sweep(
     let ready: Vec<_> = ready(plan, counts).collect();
     let most = ready.iter().map(|rule| rule.rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
-    let lag = if ready.iter().any(|rule| rule.rule.limits.max_lag.is_some()) {
-        tokio::select! {
-            biased;
-            lag = LagSource::open(deployment) => lag,
-            // Each rule sees the request to stop by itself.
-            () = session.stop.asked() => LagSource::NoSecondary,
-        }
-    } else {
-        LagSource::NoSecondary
-    };
-    let oplog = if ready.iter().any(|rule| rule.rule.limits.min_oplog_window.is_some()) {
-        tokio::select! {
-            biased;
-            oplog = OplogWatch::open(deployment) => oplog,
-            () = session.stop.asked() => None,
-        }
-    } else {
-        None
-    };
-    let load = if ready.iter().any(|rule| rule.rule.limits.max_dirty != Some(UNWATCHED)) {
-        tokio::select! {
-            biased;
-            load = LoadSource::open(deployment) => load,
-            () = session.stop.asked() => LoadSource::Unknown(None),
-        }
-    } else {
-        LoadSource::Unknown(None)
+    let watches = tokio::select! {
+        biased;
+        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits)) => watches,
+        // Each rule sees the request to stop by itself.
+        () = session.stop.asked() => Watches::none(),
     };
     let expected = ready.iter().map(Ready::expired_count).sum();
     session.so_far.begin(plan, counts, ready.iter().map(|rule| rule.index));
@@ -92,9 +67,7 @@ pub(super) async fn sweep(
         deployment,
         grant: Arc::new(grant),
         budget: RunBudget::new(session.begun, &limits),
-        lag,
-        oplog,
-        load,
+        watches,
         progress: Progress::new(show, ready.len(), expected),
         gone: RefCell::new(None),
         archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
@@ -169,15 +142,13 @@ impl Sweeping<'_> {
         }
         events::rule_begins(rule, ready.expired_count());
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
-        let Self { deployment, grant, budget, lag, load, .. } = self;
+        let Self { deployment, grant, budget, watches, .. } = self;
         let archive = self.archives.of(rule);
         let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
-        let rule_sweep =
-            RuleSweep::new(deployment, rule, ready.counts.order.as_ref(), grant, (lag, load), budget.leases(), archive)
-                .writing_to(self.oplog.as_ref(), ready.counts.oplog_bytes_per_document);
+        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
@@ -243,17 +214,17 @@ impl Sweeping<'_> {
 
     /// Returns the figures of the server's load that were unknown; `None` if none was, or the rule does not go by them.
     fn pressure_unknown(&self, rule: &SweepRule) -> Option<String> {
-        self.load.unknown().filter(|_| rule.limits.max_dirty != Some(UNWATCHED))
+        self.watches.load.unknown().filter(|_| rule.limits.max_dirty != Some(UNWATCHED))
     }
 
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {
-        let lag = match (&self.lag, rule.limits.max_lag) {
+        let lag = match (&self.watches.lag, rule.limits.max_lag) {
             (LagSource::Majority(why), Some(_)) => {
                 Some(format!("`maxLag`: {why}; instead a majority had to confirm each batch within that time"))
             }
             _ => None,
         };
-        let load = match (&self.load, rule.limits.max_dirty) {
+        let load = match (&self.watches.load, rule.limits.max_dirty) {
             (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
                 "`maxDirty` had no effect, and the sweep went by the latency only: unknown of the server's load: {why}"
             )),

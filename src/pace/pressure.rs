@@ -137,15 +137,15 @@ impl Growth {
         }
     }
 
-    /// Returns the number of documents of a batch, at most `size`, that leave half of the room up to the limit.
-    pub(crate) fn batch_limit(self, looks: &Looks, max_dirty: Option<f64>, size: u32) -> u32 {
+    /// Returns the number of documents that may be deleted until the next look: they leave half of the room up to the limit. `None` if any number may.
+    pub(crate) fn documents_per_look(self, looks: &Looks, max_dirty: Option<f64>) -> Option<u64> {
         let (Some(cache), Some(dirty), false) = (looks.last.cache_size, looks.last.dirty, looks.is_harmless(max_dirty)) else {
-            return size;
+            return None;
         };
         let limit = cache as f64 * max_dirty.unwrap_or(MAX_DIRTY) / 100.0;
         // A cast from float saturates.
-        let documents = ((limit - dirty as f64) / 2.0 / self.per_document.max(1.0)) as u32;
-        documents.max(ENOUGH).min(size)
+        let documents = ((limit - dirty as f64) / 2.0 / self.per_document.max(1.0)) as u64;
+        Some(documents.max(ENOUGH.into()))
     }
 }
 
@@ -396,13 +396,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_leaves_half_of_the_room_by_what_the_last_ones_took() {
+    fn the_documents_of_a_look_leave_half_of_the_room_by_what_the_last_ones_took() {
         const MIB: u64 = 1024 * 1024;
         let looks = |dirty: u64, is_unshared| {
             let last = Load { cache_size: Some(1000 * MIB), dirty: Some(dirty * MIB), ..idle() };
             Looks { last, before: None, is_unshared }
         };
-        let limit = |growth: Growth, dirty| growth.batch_limit(&looks(dirty, false), Some(20.0), 2000);
+        let limit = |growth: Growth, dirty| growth.documents_per_look(&looks(dirty, false), Some(20.0)).unwrap();
         let mut growth = Growth::ASSUMED;
         assert_eq!([0, 100, 150, 187, 188, 999].map(|dirty| limit(growth, dirty)), [1600, 800, 400, 104, 100, 100]);
         // 1000 documents take one mebibyte; what was assumed is forgotten slowly.
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(limit(growth, 100), 1000);
         (0..30).for_each(|_| growth.observe(Some(10 * MIB), Some(11 * MIB), 1000));
         let known = 1024.0 * 1024.0 / 1000.0;
-        assert_eq!((growth.per_document, limit(growth, 100)), (known, 2000));
+        assert_eq!((growth.per_document, limit(growth, 100)), (known, 50_000));
         for nothing in [(None, Some(1), 5), (Some(1), None, 5), (Some(9000), Some(1), 1_000_000)] {
             growth.observe(nothing.0, nothing.1, nothing.2);
         }
@@ -418,11 +418,10 @@ mod tests {
         // A batch is at work when the first look comes, and has ended at the second.
         growth.observe(Some(0), Some(10 * MIB), 1000);
         growth.observe(Some(10 * MIB), Some(40 * MIB), 0);
-        assert_eq!((growth.per_document, limit(growth, 0)), (known * 40.0, 2000));
+        assert_eq!((growth.per_document, limit(growth, 0)), (known * 40.0, 2500));
         assert_eq!(limit(growth, 100), 1250);
-        assert_eq!(growth.batch_limit(&looks(999, true), None, 2000), 2000);
-        assert_eq!(growth.batch_limit(&looks(0, false), None, 50), 50);
-        assert_eq!(growth.batch_limit(&Looks::default(), Some(20.0), 2000), 2000);
+        assert_eq!(growth.documents_per_look(&looks(999, true), None), None);
+        assert_eq!(growth.documents_per_look(&Looks::default(), Some(20.0)), None);
     }
 
     #[test]

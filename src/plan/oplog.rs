@@ -77,10 +77,10 @@ impl OplogSize {
         self.max / (self.max / PART_BYTES).clamp(PARTS.0, PARTS.1)
     }
 
-    /// Returns the bytes that the oplog is taken to keep once it is full. One part may be missing at any time. Another is a reserve, because the parts
+    /// Returns the bytes that the oplog is taken to keep once it is full. One part may be missing at any time. Two more are a reserve, because the parts
     /// are not all of one size after a start of the server, and because others do not write evenly.
     fn kept(self) -> f64 {
-        (self.max - 2 * self.part()) as f64
+        (self.max - 3 * self.part()) as f64
     }
 }
 

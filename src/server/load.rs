@@ -1,10 +1,11 @@
 //! The load of a server, by the figures of `serverStatus`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
@@ -30,8 +31,11 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Time limit of one look: older figures say little about the moment.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
 
-/// Number of looks, about a second, in which others have to do more than [`FEW_OPERATIONS`] to count.
-const LOOKS_FOR_OTHERS: usize = 5;
+/// Least time between two looks, however often one is asked for.
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time in which others have to do more than [`FEW_OPERATIONS`] to count.
+const TIME_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 /// The replies to some operations of the run itself are on their way when the server counts them, and every server is watched by somebody.
 const FEW_OPERATIONS: u64 = 10;
@@ -58,8 +62,27 @@ pub(crate) enum LoadSource {
 
 /// A task that looks at the server until it is dropped.
 pub(crate) struct LoadWatch {
-    receiver: watch::Receiver<Seen>,
+    view: LoadView,
     task: JoinHandle<()>,
+}
+
+/// The latest figures.
+#[derive(Clone)]
+pub(crate) struct LoadView {
+    pub seen: watch::Receiver<Seen>,
+    asks: Arc<Notify>,
+}
+
+impl LoadView {
+    /// Creates the view of the figures that are sent to a channel.
+    pub(crate) fn new(seen: watch::Receiver<Seen>) -> Self {
+        Self { seen, asks: Arc::new(Notify::new()) }
+    }
+
+    /// Asks for a look before the next one is due.
+    pub(crate) fn ask(&self) {
+        self.asks.notify_one();
+    }
 }
 
 /// The findings of the watch so far.
@@ -71,16 +94,18 @@ pub(crate) struct Seen {
     failed: u64,
     /// The error of the last look that failed.
     error: Option<String>,
-    /// Operations of others since the server began, at each of the last looks.
-    others: VecDeque<u64>,
+    /// The time since the first look.
+    clock: Duration,
+    /// Operations of others since the server began, at the looks of the last second.
+    others: VecDeque<(Duration, u64)>,
     /// Names for the figures that the server did not tell in the last look that succeeded.
     unknown: Vec<&'static str>,
 }
 
 impl LoadWatch {
-    /// Returns a receiver of the latest figures.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Seen> {
-        self.receiver.clone()
+    /// Returns a view of the latest figures.
+    pub(crate) fn view(&self) -> LoadView {
+        self.view.clone()
     }
 }
 
@@ -110,11 +135,18 @@ impl LoadSource {
         }
         let mut last = Instant::now();
         let (sender, receiver) = watch::channel(seen);
+        let view = LoadView::new(receiver);
+        let asks = view.asks.clone();
         let deployment = deployment.clone();
         let task = tokio::spawn(machine::here(async move {
             loop {
-                let wait = sender.borrow().wait();
-                tokio::time::sleep(wait).await;
+                let (wait, is_known) = (sender.borrow().wait(), sender.borrow().looks.is_some());
+                let due = Instant::now() + wait;
+                tokio::time::sleep(MIN_INTERVAL).await;
+                tokio::select! {
+                    () = tokio::time::sleep_until(due) => {}
+                    () = asks.notified(), if is_known => {}
+                }
                 let looked = look(&deployment).await;
                 let elapsed = last.elapsed();
                 last = Instant::now();
@@ -122,21 +154,28 @@ impl LoadSource {
                 sender.send_modify(|seen| seen.note(looked, Some(elapsed), own));
             }
         }));
-        Self::Watched(LoadWatch { receiver, task })
+        Self::Watched(LoadWatch { view, task })
     }
 
     /// Returns what was unknown, and why; `None` if nothing was.
     pub(crate) fn unknown(&self) -> Option<String> {
         match self {
             Self::Unknown(why) => why.clone(),
-            Self::Watched(watch) => watch.receiver.borrow().words(),
+            Self::Watched(watch) => watch.view.seen.borrow().words(),
         }
     }
 }
 
 impl Seen {
+    /// Returns the state after so many looks that succeeded.
+    #[cfg(test)]
+    pub(crate) fn made_up(succeeded: u64, looks: Option<Looks>) -> Self {
+        Self { looks, succeeded, ..Self::default() }
+    }
+
     /// Takes in the result of a look, this long after the one before. `own` is the number of operations of the run itself.
     fn note(&mut self, looked: Result<Load, ServerError>, elapsed: Option<Duration>, own: u64) {
+        self.clock += elapsed.unwrap_or_default();
         match looked {
             Ok(load) => {
                 self.succeeded += 1;
@@ -166,11 +205,12 @@ impl Seen {
     fn is_unshared(&mut self, load: &Load, own: u64) -> bool {
         let Some(operations) = load.operations else { return false };
         let others = operations.saturating_sub(own);
-        if self.others.len() >= LOOKS_FOR_OTHERS {
+        self.others.push_back((self.clock, others));
+        // The first one that stays is at least as old as the time.
+        while self.others.get(1).is_some_and(|(at, _)| *at + TIME_FOR_OTHERS <= self.clock) {
             self.others.pop_front();
         }
-        self.others.push_back(others);
-        self.others.front().is_some_and(|first| others.saturating_sub(*first) <= FEW_OPERATIONS)
+        self.others.front().is_some_and(|(_, first)| others.saturating_sub(*first) <= FEW_OPERATIONS)
     }
 
     fn words(&self) -> Option<String> {
@@ -366,7 +406,7 @@ mod tests {
         ]);
         let source = LoadSource::open(&script.deployment()).await;
         let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
-        let mut seen = watch.subscribe();
+        let mut seen = watch.view().seen;
         assert_eq!((seen.borrow().looks, source.unknown().unwrap().starts_with("all: 1 of 1 looks failed")), (None, true));
         let mut begun = Instant::now();
         for (looks, millis) in [
@@ -383,6 +423,30 @@ mod tests {
         drop(source);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(script.sent().len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_asked_for_comes_at_once_but_not_too_often() {
+        let busy = || Reply(status(doc! {}));
+        let script =
+            Script::new([busy(), busy(), busy(), busy(), Error(ServerError::reported(codes::INTERNAL_ERROR, "trouble", ""))]);
+        let source = LoadSource::open(&script.deployment()).await;
+        let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
+        let mut view = watch.view();
+        for (asked_after, millis) in [(Some(5), 20), (Some(30), 30), (None, 150), (Some(40), 40)] {
+            let begun = Instant::now();
+            if let Some(millis) = asked_after {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                view.ask();
+            }
+            view.seen.changed().await.unwrap();
+            assert_eq!(begun.elapsed().as_millis(), millis);
+        }
+        // A server in trouble is left alone.
+        let begun = Instant::now();
+        view.ask();
+        view.seen.changed().await.unwrap();
+        assert_eq!(begun.elapsed(), AFTER_FAILURE);
     }
 
     #[test]

@@ -277,6 +277,9 @@ impl<'a> Engine<'a> {
         let budget = self.run.budget;
         self.outcome.archived.add(&archived);
         self.gave_up |= is_cut_short;
+        if let Some(gate) = &self.sweep.pressure {
+            gate.ended(asked);
+        }
         if !is_sent {
             budget.settle(asked, 0);
             return if out_of_lease { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };

@@ -1,59 +1,92 @@
 //! Holds a rule back while the server is under pressure.
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
+use crate::pace::ENOUGH;
 use crate::pace::pressure::{Growth, Pressure, UNWATCHED};
-use crate::server::load::{LoadSource, Seen};
+use crate::server::load::{LoadSource, LoadView, Seen};
 
 /// A gate that narrows with the pressure on the server, and closes at its limit. It is open while nothing is known.
 pub(super) struct PressureGate {
     /// `None` if the policy does not set it.
     max_dirty: Option<f64>,
-    seen: watch::Receiver<Seen>,
+    view: LoadView,
     deletes: Mutex<Deletes>,
 }
 
 /// The deletes of the rule beside the looks at the server.
 struct Deletes {
     growth: Growth,
-    /// Documents sent to be deleted since the last look.
+    /// Documents of the batches in flight.
+    in_flight: u64,
+    /// Documents of the batches that have ended since the last look.
     since: u64,
     /// Number of the last look, and the bytes that were to be written then.
     look: (u64, Option<u64>),
+}
+
+impl Deletes {
+    /// Returns the documents whose deletes the last look cannot have seen.
+    fn unseen(&self) -> u64 {
+        self.in_flight + self.since
+    }
 }
 
 impl PressureGate {
     /// Creates a gate; `None` if the server tells nothing, or the policy wants no gate.
     pub(super) fn new(max_dirty: Option<f64>, source: &LoadSource) -> Option<Self> {
         let LoadSource::Watched(watch) = source else { return None };
-        let deletes = Mutex::new(Deletes { growth: Growth::ASSUMED, since: 0, look: (0, None) });
-        (max_dirty != Some(UNWATCHED)).then(|| Self { max_dirty, seen: watch.subscribe(), deletes })
+        (max_dirty != Some(UNWATCHED)).then(|| Self::on(max_dirty, watch.view()))
+    }
+
+    fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
+        let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: (0, None) };
+        Self { max_dirty, view, deletes: Mutex::new(deletes) }
     }
 
     /// Returns the pressure at the last look; `None` if there was none, or nothing is known.
     pub(super) fn pressure(&self) -> Option<Pressure> {
-        let seen = self.seen.borrow();
+        let seen = self.view.seen.borrow();
         Pressure::of(seen.looks.as_ref()?, self.max_dirty)
     }
 
     /// Returns the number of documents that a batch may have where the pace allows `size`.
     pub(super) fn batch_limit(&self, size: u32) -> u32 {
         let size = self.pressure().map_or(size, |pressure| pressure.batch_limit(size));
-        let looks = self.seen.borrow().looks;
-        looks.map_or(size, |looks| self.deletes.lock().growth.batch_limit(&looks, self.max_dirty, size))
+        let Some(most) = self.documents_per_look() else { return size };
+        let left = most.saturating_sub(self.deletes.lock().unseen());
+        size.min(u32::try_from(left).unwrap_or(u32::MAX).max(ENOUGH))
     }
 
-    /// Takes notice of a batch that is sent.
-    pub(super) fn sent(&self, documents: u64) {
-        let seen = self.seen.borrow();
-        let mut deletes = self.deletes.lock();
-        if let Some(looks) = seen.looks.filter(|_| seen.succeeded != deletes.look.0) {
-            let dirty = looks.last.dirty;
-            let (before, since) = (deletes.look.1, deletes.since);
-            deletes.growth.observe(before, dirty, since);
-            (deletes.since, deletes.look) = (0, (seen.succeeded, dirty));
+    /// Whether the documents that were sent since the last look may have used up the room, in which case it asks for another look.
+    pub(super) fn awaits_look(&self) -> bool {
+        let awaits = self.documents_per_look().is_some_and(|most| self.deletes.lock().unseen() >= most);
+        if awaits {
+            self.view.ask();
         }
+        awaits
+    }
+
+    /// Returns the number of documents that may be deleted from one look to the next; `None` if any number may.
+    fn documents_per_look(&self) -> Option<u64> {
+        let seen = self.view.seen.borrow();
+        let looks = seen.looks.as_ref()?;
+        let mut deletes = self.deletes.lock();
+        deletes.take_in(&seen);
+        deletes.growth.documents_per_look(looks, self.max_dirty)
+    }
+
+    /// Records a batch that is sent.
+    pub(super) fn sent(&self, documents: u64) {
+        self.deletes.lock().in_flight += documents;
+    }
+
+    /// Records the end of a batch that was sent.
+    pub(super) fn ended(&self, documents: u64) {
+        let seen = self.view.seen.borrow();
+        let mut deletes = self.deletes.lock();
+        deletes.take_in(&seen);
+        deletes.in_flight -= documents;
         deletes.since += documents;
     }
 
@@ -61,5 +94,51 @@ impl PressureGate {
     /// server that is always under pressure would never be swept.
     pub(super) fn is_strict(&self) -> bool {
         self.max_dirty.is_some()
+    }
+}
+
+impl Deletes {
+    /// Takes in the last look, if it is a new one.
+    fn take_in(&mut self, seen: &Seen) {
+        let Some(looks) = seen.looks.filter(|_| seen.succeeded != self.look.0) else { return };
+        self.growth.observe(self.look.1, looks.last.dirty, self.since);
+        (self.since, self.look) = (0, (seen.succeeded, looks.last.dirty));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::pace::pressure::{Load, Looks};
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Returns what is seen of a server that others use, with a cache of 1000 MiB.
+    fn seen(number: u64, dirty: u64) -> Seen {
+        let last = Load { cache_size: Some(1000 * MIB), dirty: Some(dirty * MIB), ..Load::default() };
+        Seen::made_up(number, Some(Looks { last, before: None, is_unshared: false }))
+    }
+
+    #[test]
+    fn what_a_look_cannot_have_seen_counts_until_the_next_one() {
+        let (sender, receiver) = watch::channel(seen(1, 100));
+        let gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (800, false));
+        gate.sent(500);
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (300, false));
+        gate.sent(300);
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (100, true));
+        gate.ended(500);
+        assert!(gate.awaits_look());
+
+        // The second batch is still in flight, and the first one took half as much as was assumed.
+        sender.send_replace(seen(2, 116));
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (540, false));
+        gate.ended(300);
+        sender.send_replace(Seen::made_up(2, None));
+        gate.sent(9000);
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (2000, false));
     }
 }

@@ -78,10 +78,10 @@ fn what_is_unknown_is_null() {
 #[test]
 fn the_guarded_window_makes_a_sweep_longer() {
     let (oplog, ids) = (full(), [Bson::Int32(1)]);
-    let guarded = rule("    minOplogWindow: 955s\n");
+    let guarded = rule("    minOplogWindow: 935s\n");
     let seconds = |expired| Estimate::of(&guarded, &facts(expired, &oplog, &ids)).seconds.unwrap();
     assert_eq!(seconds(10_000), 10.0);
-    let least = oplog.known().unwrap().seconds_within(119_000_000, Duration::from_secs(955)).unwrap();
+    let least = oplog.known().unwrap().seconds_within(119_000_000, Duration::from_secs(935)).unwrap();
     assert!((seconds(1_000_000) - least).abs() < 0.1 && least > 1000.0, "{least}");
 }
 

@@ -17,6 +17,9 @@ pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two looks at the pressure on the server.
 const PRESSURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time until an early look at the server is expected.
+const NEXT_LOOK: Duration = Duration::from_millis(20);
+
 /// Maximum time for which the gate stays closed unless the policy asks for it.
 const MAX_CLOSED: Duration = Duration::from_secs(10);
 
@@ -125,7 +128,7 @@ impl Engine<'_> {
                 return Ok(());
             }
             let pressure = self.pressure();
-            let why = pressure.as_ref().map_or("the server is under pressure", Pressure::why);
+            let why = pressure.as_ref().map_or("the last batches may have filled the server's cache", Pressure::why);
             let is_long = begun.elapsed() >= MAX_CLOSED;
             if is_long && !said {
                 self.warn_of_wait(why);
@@ -146,14 +149,16 @@ impl Engine<'_> {
 
     /// Returns the time for which the server is to be left alone before it is looked at again.
     fn time_to_spare(&self) -> Duration {
-        match self.pressure() {
-            Some(pressure) if pressure.is_closed() && !self.passes => PRESSURE_CHECK_INTERVAL,
-            Some(pressure) if !self.passes => {
+        let Some(gate) = self.sweep.pressure.as_ref().filter(|_| !self.passes) else { return Duration::ZERO };
+        match gate.pressure() {
+            Some(pressure) if pressure.is_closed() => PRESSURE_CHECK_INTERVAL,
+            _ if gate.awaits_look() => NEXT_LOOK,
+            Some(pressure) => {
                 // The pressure may be gone before the rest is over.
                 let rested = |(ended, latency): (Instant, Duration)| pressure.rest(latency).saturating_sub(ended.elapsed());
                 self.last_timed.map_or(Duration::ZERO, rested).min(PRESSURE_CHECK_INTERVAL)
             }
-            _ => Duration::ZERO,
+            None => Duration::ZERO,
         }
     }
 

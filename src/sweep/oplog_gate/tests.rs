@@ -34,8 +34,8 @@ fn show(sender: &watch::Sender<LastLook>, look: LastLook) {
 
 #[test]
 fn the_gate_closes_before_the_batches_on_their_way_can_shorten_the_window() {
-    // A MiB a second, of which two parts of 62 are left out.
-    let left = 1000.0 - 2000.0 / 62.0 - 10.0;
+    // A MiB a second, of which three parts of 62 are left out.
+    let left = 1000.0 - 3000.0 / 62.0 - 10.0;
     let (gate, sender) = gate(seen(1000, 0, 0));
     assert_eq!(gate.too_short(), None);
     gate.deleted(((left - 900.0) * 10.0) as u64);
@@ -45,9 +45,9 @@ fn the_gate_closes_before_the_batches_on_their_way_can_shorten_the_window() {
     assert_eq!(why, "the next batches would leave the oplog a window of 14m 59s, 15m 00s have to be kept");
     // What the look has seen counts once, and not as written by others.
     let written = gate.written.load(Ordering::Relaxed);
-    show(&sender, seen(942, written, written));
+    show(&sender, seen(956, written, written));
     assert!(gate.too_short().is_some());
-    show(&sender, seen(946, written, written));
+    show(&sender, seen(961, written, written));
     assert_eq!(gate.too_short(), None);
 }
 

@@ -1,0 +1,38 @@
+//! What a run watches of its deployment while it deletes.
+
+use super::Deployment;
+use super::lag::LagSource;
+use super::load::LoadSource;
+use super::oplog::OplogWatch;
+use crate::pace::pressure::UNWATCHED;
+use crate::plan::RuleLimits;
+
+/// The watches of a run, which all of its rules share.
+pub(crate) struct Watches {
+    pub lag: LagSource,
+    /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
+    pub oplog: Option<OplogWatch>,
+    pub load: LoadSource,
+}
+
+impl Watches {
+    /// Watches nothing.
+    pub(crate) fn none() -> Self {
+        Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None) }
+    }
+
+    /// Begins to watch what the limits of any rule ask for.
+    pub(crate) async fn open<'a>(deployment: &Deployment, limits: impl Iterator<Item = &'a RuleLimits> + Clone) -> Self {
+        let mut watches = Self::none();
+        if limits.clone().any(|limits| limits.max_lag.is_some()) {
+            watches.lag = LagSource::open(deployment).await;
+        }
+        if limits.clone().any(|limits| limits.min_oplog_window.is_some()) {
+            watches.oplog = OplogWatch::open(deployment).await;
+        }
+        if limits.clone().any(|limits| limits.max_dirty != Some(UNWATCHED)) {
+            watches.load = LoadSource::open(deployment).await;
+        }
+        watches
+    }
+}
