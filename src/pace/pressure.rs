@@ -16,7 +16,7 @@ pub(crate) const UNWATCHED: f64 = 100.0;
 /// The part of `maxDirty` at which the rests begin: with the default, where WiredTiger begins to write.
 const FIRST_REST: f64 = 0.5;
 
-/// Part of the bytes for each document that is kept at the next look.
+/// Part of what was seen that is kept at the next look.
 const GROWTH_MEMORY: f64 = 0.8;
 
 /// Highest pressure under which batches go on without a word from the server.
@@ -107,34 +107,37 @@ impl Looks {
     }
 }
 
-/// Bytes of the cache that wait to be written for each deleted document. Dates in no order change a page for each, and ordered ones a small part of it.
+/// Bytes of the cache that each deleted document makes wait to be written, by the looks so far, of which later ones count more. Dates in no order change a
+/// page for each document, and ordered ones a small part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
-    per_document: f64,
-    /// Bytes that have come to wait since the server last had less of them than a look before, and the documents sent to be deleted meanwhile.
-    risen: u64,
-    sent: u64,
+    bytes: f64,
+    documents: f64,
 }
 
 impl Growth {
-    /// Assumes a page of documents and one of an index for each (MongoDB lets WiredTiger write pages of 32 kB).
-    pub(crate) const ASSUMED: Self = Self { per_document: 65_536.0, risen: 0, sent: 0 };
+    /// Assumes a page of documents and one of an index for each of a few documents (MongoDB lets WiredTiger write pages of 32 kB).
+    pub(crate) const ASSUMED: Self = Self { bytes: 65_536.0 * ENOUGH as f64, documents: ENOUGH as f64 };
 
-    /// Takes in the bytes that wait at two looks, and the documents sent to be deleted between them.
-    pub(crate) fn observe(&mut self, before: Option<u64>, now: Option<u64>, sent: u64) {
-        let (Some(before), Some(now)) = (before, now) else { return };
-        if now < before {
-            // The server wrote more than was added, so that nothing can be told.
-            (self.risen, self.sent) = (0, 0);
-            return;
-        }
-        self.risen += now - before;
-        self.sent += sent;
-        // The server writes meanwhile, so that one look may show too little.
-        if self.sent > 0 {
-            let kept = if sent > 0 { GROWTH_MEMORY } else { 1.0 };
-            self.per_document = (self.per_document * kept).max(self.risen as f64 / self.sent as f64);
-        }
+    /// Takes in two looks, and the number of documents that were deleted between them. What others change meanwhile counts as well.
+    pub(crate) fn observe(&mut self, before: &Load, now: &Load, deleted: u64) {
+        let change = |figure: fn(&Load) -> Option<u64>| Some(figure(now)? as f64 - figure(before)? as f64);
+        let Some(dirty) = change(|load| load.dirty) else { return };
+        let added = match change(|load| load.written) {
+            // What has been written no longer waits.
+            Some(written) if written >= 0.0 => (dirty + written).max(0.0),
+            // The server may have written more than was added, so that nothing can be told.
+            _ if dirty < 0.0 => return,
+            _ => dirty,
+        };
+        // What a batch at work has added so far belongs to the documents that its end brings.
+        let kept = if deleted > 0 { GROWTH_MEMORY } else { 1.0 };
+        self.bytes = self.bytes * kept + added;
+        self.documents = self.documents * kept + deleted as f64;
+    }
+
+    fn per_document(self) -> f64 {
+        self.bytes / self.documents.max(1.0)
     }
 
     /// Returns the number of documents that may be deleted until the next look: they leave half of the room up to the limit. `None` if any number may.
@@ -144,7 +147,7 @@ impl Growth {
         };
         let limit = cache as f64 * max_dirty.unwrap_or(MAX_DIRTY) / 100.0;
         // A cast from float saturates.
-        let documents = ((limit - dirty as f64) / 2.0 / self.per_document.max(1.0)) as u64;
+        let documents = ((limit - dirty as f64) / 2.0 / self.per_document().max(1.0)) as u64;
         Some(documents.max(ENOUGH.into()))
     }
 }
@@ -403,23 +406,26 @@ mod tests {
             Looks { last, before: None, is_unshared }
         };
         let limit = |growth: Growth, dirty| growth.documents_per_look(&looks(dirty, false), Some(20.0)).unwrap();
+        let load =
+            |dirty: u64, written: Option<u64>| Load { dirty: Some(dirty * MIB), written: written.map(|n| n * MIB), ..idle() };
         let mut growth = Growth::ASSUMED;
         assert_eq!([0, 100, 150, 187, 188, 999].map(|dirty| limit(growth, dirty)), [1600, 800, 400, 104, 100, 100]);
-        // 1000 documents take one mebibyte; what was assumed is forgotten slowly.
-        growth.observe(Some(10 * MIB), Some(11 * MIB), 1000);
-        assert_eq!(limit(growth, 100), 1000);
-        (0..30).for_each(|_| growth.observe(Some(10 * MIB), Some(11 * MIB), 1000));
-        let known = 1024.0 * 1024.0 / 1000.0;
-        assert_eq!((growth.per_document, limit(growth, 100)), (known, 50_000));
-        for nothing in [(None, Some(1), 5), (Some(1), None, 5), (Some(9000), Some(1), 1_000_000)] {
-            growth.observe(nothing.0, nothing.1, nothing.2);
+        // 1000 documents take one mebibyte, whether it still waits or was written; what was assumed is forgotten slowly.
+        growth.observe(&load(10, Some(5)), &load(11, Some(5)), 1000);
+        assert!((8000..10_000).contains(&limit(growth, 100)), "{growth:?}");
+        (0..99).for_each(|_| growth.observe(&load(10, Some(5)), &load(4, Some(12)), 1000));
+        assert!((49_990..=50_000).contains(&limit(growth, 100)), "{growth:?}");
+        // Where the server does not tell what it has written, a fall tells nothing.
+        let known = growth;
+        for (before, now) in [(load(10, None), load(9, None)), (load(10, Some(5)), load(9, Some(4))), (idle(), Load::default())] {
+            growth.observe(&before, &now, 1000);
         }
-        assert_eq!(growth.per_document, known);
+        assert_eq!(growth, known);
         // A batch is at work when the first look comes, and has ended at the second.
-        growth.observe(Some(0), Some(10 * MIB), 1000);
-        growth.observe(Some(10 * MIB), Some(40 * MIB), 0);
-        assert_eq!((growth.per_document, limit(growth, 0)), (known * 40.0, 2500));
-        assert_eq!(limit(growth, 100), 1250);
+        growth.observe(&load(0, None), &load(40, None), 0);
+        assert!(limit(growth, 100) < 10_000, "{growth:?}");
+        growth.observe(&load(40, None), &load(40, None), 40_000);
+        assert!(limit(growth, 100) > 40_000, "{growth:?}");
         assert_eq!(growth.documents_per_look(&looks(999, true), None), None);
         assert_eq!(growth.documents_per_look(&Looks::default(), Some(20.0)), None);
     }

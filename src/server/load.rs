@@ -32,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
 
 /// Least time between two looks, however often one is asked for.
-const MIN_INTERVAL: Duration = Duration::from_millis(20);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time in which others have to do more than [`FEW_OPERATIONS`] to count.
 const TIME_FOR_OTHERS: Duration = Duration::from_secs(1);
@@ -433,7 +433,7 @@ mod tests {
         let source = LoadSource::open(&script.deployment()).await;
         let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
         let mut view = watch.view();
-        for (asked_after, millis) in [(Some(5), 20), (Some(30), 30), (None, 150), (Some(40), 40)] {
+        for (asked_after, millis) in [(Some(5), 10), (Some(30), 30), (None, 150), (Some(40), 40)] {
             let begun = Instant::now();
             if let Some(millis) = asked_after {
                 tokio::time::sleep(Duration::from_millis(millis)).await;

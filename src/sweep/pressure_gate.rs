@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::pace::ENOUGH;
-use crate::pace::pressure::{Growth, Pressure, UNWATCHED};
+use crate::pace::pressure::{Growth, Load, Pressure, UNWATCHED};
 use crate::server::load::{LoadSource, LoadView, Seen};
 
 /// A gate that narrows with the pressure on the server, and closes at its limit. It is open while nothing is known.
@@ -21,8 +21,8 @@ struct Deletes {
     in_flight: u64,
     /// Documents of the batches that have ended since the last look.
     since: u64,
-    /// Number of the last look, and the bytes that were to be written then.
-    look: (u64, Option<u64>),
+    /// The last look and its number.
+    look: Option<(u64, Load)>,
 }
 
 impl Deletes {
@@ -40,7 +40,7 @@ impl PressureGate {
     }
 
     fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
-        let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: (0, None) };
+        let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
         Self { max_dirty, view, deletes: Mutex::new(deletes) }
     }
 
@@ -100,9 +100,14 @@ impl PressureGate {
 impl Deletes {
     /// Takes in the last look, if it is a new one.
     fn take_in(&mut self, seen: &Seen) {
-        let Some(looks) = seen.looks.filter(|_| seen.succeeded != self.look.0) else { return };
-        self.growth.observe(self.look.1, looks.last.dirty, self.since);
-        (self.since, self.look) = (0, (seen.succeeded, looks.last.dirty));
+        let Some(looks) = seen.looks else { return };
+        match &self.look {
+            Some((number, _)) if *number == seen.succeeded => return,
+            // Others changed what has changed while nothing was deleted.
+            Some((_, before)) if self.unseen() > 0 => self.growth.observe(before, &looks.last, self.since),
+            _ => {}
+        }
+        (self.since, self.look) = (0, Some((seen.succeeded, looks.last)));
     }
 }
 
@@ -111,7 +116,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::pace::pressure::{Load, Looks};
+    use crate::pace::pressure::Looks;
 
     const MIB: u64 = 1024 * 1024;
 
@@ -133,9 +138,11 @@ mod tests {
         gate.ended(500);
         assert!(gate.awaits_look());
 
-        // The second batch is still in flight, and the first one took half as much as was assumed.
+        // The second batch is still in flight; the first one took half as much as was assumed, which counts for more than what was assumed.
         sender.send_replace(seen(2, 116));
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (540, false));
+        let (bytes, documents) = (65_536.0 * 80.0 + 16.0 * MIB as f64, 80.0 + 500.0);
+        let most = (84.0 * MIB as f64 / 2.0 / (bytes / documents)) as u32;
+        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (most - 300, false));
         gate.ended(300);
         sender.send_replace(Seen::made_up(2, None));
         gate.sent(9000);

@@ -18,7 +18,7 @@ pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const PRESSURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time until an early look at the server is expected.
-const NEXT_LOOK: Duration = Duration::from_millis(20);
+const NEXT_LOOK: Duration = Duration::from_millis(5);
 
 /// Maximum time for which the gate stays closed unless the policy asks for it.
 const MAX_CLOSED: Duration = Duration::from_secs(10);
