@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use args::{
-    AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs, NativeApplyArgs, NativeCommand, ReadFrom,
-    RestoreArgs, SchemaArgs, SchemaOf, SweepArgs,
+    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs, NativeApplyArgs, NativeCommand, ReadFrom,
+    RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
 };
 
 use crate::log::LogFormat;
@@ -59,6 +59,16 @@ pub enum Command {
     /// With --only, the counts are those of the selected rules, else those of whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
+    /// Explain what the rules make of one document: the date and the ttl that decide, each clause of the filter, and when it goes; reads only
+    ///
+    /// Shows the document's date field and ttl, and no other value of it.
+    #[command(after_help = help::WHY_EXAMPLES)]
+    Why(WhyArgs),
+    /// Show the archives that sweeps have written, and verify them; contacts no server
+    Archive {
+        #[command(subcommand)]
+        command: ArchiveCommand,
+    },
     /// Put back what a sweep has archived; never overwrites without --replace
     ///
     /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no

@@ -1,6 +1,7 @@
 //! The commands, from the command line to the exit code, each in a file that has its name.
 
 mod archive;
+mod archiving;
 mod audit;
 mod check;
 mod confirm;
@@ -30,6 +31,7 @@ mod session;
 pub(crate) mod simulated;
 mod so_far;
 mod sweep;
+mod why;
 
 use crate::cli::{Cli, Command};
 
@@ -49,6 +51,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         },
         Command::Diff(args) => diff::command(options, args),
         Command::History(args) => history::command(options, args, id).await,
+        Command::Why(args) => why::command(options, args, id).await,
+        Command::Archive { command } => archive::command(options, command).await,
         Command::Restore(args) => restore::command(options, args, id).await,
         Command::Import => import::command(options, id).await,
         Command::Native { command } => native::command(options, command, id).await,

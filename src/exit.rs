@@ -30,6 +30,7 @@ exit_codes! {
     LIMIT = 4, "stopped by a limit (maxDeletes, maxDuration, window, stop file): expired documents remain";
     REFUSED = 5, "a guard refused at least one rule: nothing deleted there; native: not everything is the same";
     LOCKED = 6, "another run holds the lock, or the lease of at least one rule: nothing deleted there";
+    FOUND = 7, "--detailed-exitcode: a dry run or an audit found expired documents, or diff found changes";
     INTERRUPTED = 130, "SIGINT: the batch in flight ended, the report was written";
     TERMINATED = 143, "SIGTERM: the same";
 }

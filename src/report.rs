@@ -1,6 +1,7 @@
 //! Report of a run, as values, which the modules below render. The JSON Schema is derived from these types.
 
 mod ages;
+pub mod archives;
 mod audit_text;
 pub mod check;
 pub mod counts;
@@ -21,6 +22,7 @@ pub mod restore;
 pub mod rule;
 mod table;
 mod verdict;
+pub mod why;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -240,6 +242,15 @@ impl Report {
         self
     }
 
+    /// Makes the exit code say whether a dry run that went well has found expired documents.
+    pub fn with_detailed_exit_code(mut self) -> Self {
+        let is_found = self.dry_run && self.rules.iter().any(|rule| rule.expired_count.is_some_and(|count| count > 0));
+        if is_found && self.exit_code == exit::DONE {
+            self.exit_code = exit::FOUND;
+        }
+        self
+    }
+
     /// Makes the report of a run. Status and exit code follow from the rules.
     pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
         let status =
@@ -373,6 +384,20 @@ mod tests {
             assert_eq!(report(true, None, rules(statuses)).exit_code, dry, "{statuses:?}");
             assert_eq!(report(false, Some(130), rules(statuses)).exit_code, 130, "{statuses:?}");
         }
+    }
+
+    #[test]
+    fn the_detailed_exit_code_says_whether_a_dry_run_found_something_and_nothing_else() {
+        let found = |dry_run, statuses: &[Status], expired| {
+            let mut rules = rules(statuses);
+            rules[0].expired_count = expired;
+            report(dry_run, None, rules).with_detailed_exit_code().exit_code
+        };
+        let complete = &[Status::Complete];
+        assert_eq!((found(true, complete, Some(1)), found(true, complete, Some(0))), (exit::FOUND, exit::DONE));
+        assert_eq!((found(true, complete, None), found(false, complete, Some(1))), (exit::DONE, exit::DONE));
+        assert_eq!(found(true, &[Status::Failed], Some(1)), exit::RULE_FAILED);
+        assert_eq!(found(true, &[Status::Refused], Some(1)), exit::FOUND);
     }
 
     #[test]

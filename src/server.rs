@@ -25,6 +25,7 @@ pub(crate) mod meter;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod native_ttl;
+pub(crate) mod one_document;
 pub(crate) mod oplog;
 pub(crate) mod overdue;
 pub(crate) mod overload;

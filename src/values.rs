@@ -1,5 +1,6 @@
 //! Values inside BSON: whole and floating numbers, dotted paths, and the bounds of ObjectIds.
 
+pub(crate) mod mongosh;
 pub(crate) mod raw;
 
 use bson::oid::ObjectId;

@@ -20,6 +20,25 @@ pub const MANIFEST: &str = "manifest.json";
 /// Name of the manifest while it is written.
 pub const NEW_MANIFEST: &str = "manifest.json.new";
 
+/// Returns the directories of the runs in a directory, oldest first; only the directory itself if it is that of a run.
+///
+/// Errors: the directory cannot be listed.
+pub fn runs(disk: &dyn Disk, directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let has_record = |run: &Path| [JOURNAL, MANIFEST].iter().any(|record| disk.open(&run.join(record)).is_ok());
+    let is_run = |path: &Path| is_run_name(path) || has_record(path);
+    let entries = disk.entries(directory)?;
+    if is_run(directory) {
+        return Ok(vec![directory.to_owned()]);
+    }
+    let directories = entries.into_iter().filter(|entry| entry.is_directory).map(|entry| directory.join(entry.name));
+    Ok(directories.filter(|path| is_run(path)).collect())
+}
+
+/// Whether a process is writing to the archive of a run.
+pub fn is_being_written(disk: &dyn Disk, run: &Path) -> bool {
+    disk.open(&run.join(JOURNAL)).is_ok_and(|journal| journal.is_locked())
+}
+
 /// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
 pub fn leftovers(disk: &dyn Disk, directory: &Path) -> Vec<Leftover> {
     let Ok(entries) = disk.entries(directory) else { return Vec::new() };
@@ -37,7 +56,7 @@ pub enum Leftover {
 /// Returns an archive if it has no manifest of a complete one, and no process is writing to it.
 fn leftover(disk: &dyn Disk, run: PathBuf) -> Option<Leftover> {
     match disk.open(&run.join(JOURNAL)) {
-        Ok(journal) if journal.is_locked() => return None,
+        Ok(_) if is_being_written(disk, &run) => return None,
         Ok(_) => {}
         Err(_) if !is_run_name(&run) => return None,
         Err(_) if disk.entries(&run).ok()?.is_empty() => return Some(Leftover::Empty(run)),

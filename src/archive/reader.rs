@@ -23,6 +23,8 @@ pub use super::stored_file::Verified;
 pub struct Stored {
     /// `None` if the journal was lost.
     pub run_id: Option<String>,
+    /// The beginning of the run; `None` if it is in no record.
+    pub started_at: Option<String>,
     /// Whether the run that wrote the archive has ended.
     pub complete: bool,
     /// Sorted by namespace.
@@ -60,10 +62,11 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
     }
     let complete = manifest.is_some();
     let is_listed = complete && journal.is_some();
-    let run_id = match (&journal, &manifest) {
-        (Some(Recorded { run: Some((id, _)), .. }), _) => Some(id.clone()),
-        (_, manifest) => manifest.as_ref().map(|manifest| manifest.run_id.clone()),
+    let run = match (&journal, &manifest) {
+        (Some(Recorded { run: Some(run), .. }), _) => Some(run.clone()),
+        (_, manifest) => manifest.as_ref().map(|manifest| (manifest.run_id.clone(), manifest.started_at.clone())),
     };
+    let (run_id, started_at) = run.unzip();
     if let (Some(journal), Some(manifest)) = (&journal, &manifest) {
         compare(journal, manifest)?;
     }
@@ -84,13 +87,13 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
     }
     let strays = take_others(&disk, path, contents, complete, &mut files, &mut losses)?;
     files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
-    Ok(Stored { run_id, complete, files, losses, strays })
+    Ok(Stored { run_id, started_at, complete, files, losses, strays })
 }
 
 /// Returns the archive of a run that was ended before it archived anything.
 fn empty() -> Stored {
     let why = "nothing is in it: the run was ended before it archived or deleted a document; the directory can be removed";
-    Stored { run_id: None, complete: false, files: Vec::new(), losses: vec![why.to_owned()], strays: Vec::new() }
+    Stored { run_id: None, started_at: None, complete: false, files: Vec::new(), losses: vec![why.to_owned()], strays: Vec::new() }
 }
 
 /// Compares the journal of a complete archive with its manifest.

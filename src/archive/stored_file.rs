@@ -1,5 +1,6 @@
 //! The file of one namespace in an archive: verified as a whole, and then read segment by segment. All functions block.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,7 +65,32 @@ pub struct SegmentPlace {
     sha256: String,
 }
 
+/// The records of a file: its documents, and their size before and after compression.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// The rules that deleted the documents.
+    pub rules: BTreeSet<String>,
+    pub documents: u64,
+    pub bytes: u64,
+    pub compressed_bytes: u64,
+}
+
 impl StoredFile {
+    /// Returns what the records say of the file; `None` if it is in none.
+    pub fn recorded(&self) -> Option<Recorded> {
+        if self.metadata.is_none() {
+            return None;
+        }
+        let sum = |of: fn(&Segment) -> u64| self.journal.iter().map(of).fold(0, u64::saturating_add);
+        let totals = self.totals.as_ref();
+        Some(Recorded {
+            rules: self.journal.iter().map(|segment| segment.rule.clone()).collect(),
+            documents: totals.map_or_else(|| sum(|segment| segment.documents), |totals| totals.documents),
+            bytes: totals.map_or_else(|| sum(|segment| segment.bytes), |totals| totals.bytes),
+            compressed_bytes: totals.map_or_else(|| sum(|segment| segment.length), |totals| totals.compressed_bytes),
+        })
+    }
+
     /// Reads the whole file and compares it with the journal and the manifest.
     ///
     /// Errors: the file is damaged, or it is too short although its archive is complete.
@@ -139,6 +165,21 @@ struct ReadSegment {
 }
 
 impl Verified {
+    /// Returns what the file has lost of documents that may have been deleted, in words; `None` if it has lost nothing of them.
+    pub fn lost(&self) -> Option<String> {
+        match (self.missing, self.is_damaged) {
+            (0, false) => None,
+            (0, true) => Some(format!(
+                "the last {} bytes of the file are damaged: nothing of them was deleted if the run was ended while it wrote them",
+                self.cut
+            )),
+            (missing, _) => {
+                let documents = text::plural(missing, "document");
+                Some(format!("{documents} that the journal knows are missing: the file was cut off"))
+            }
+        }
+    }
+
     fn new(namespace: Namespace, disk: Arc<dyn Disk>, path: PathBuf, compression: Compression) -> Self {
         Self {
             namespace,

@@ -50,6 +50,9 @@ pub struct AuditArgs {
     /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
     #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
+    /// End with exit code 7 if expired documents were found
+    #[arg(long)]
+    pub detailed_exitcode: bool,
     /// Examine every document, also in collections with more than 1,000,000
     #[arg(long)]
     pub exact: bool,
@@ -80,6 +83,9 @@ pub struct SweepArgs {
     /// Count and stop before the first delete
     #[arg(long)]
     pub dry_run: bool,
+    /// With --dry-run: end with exit code 7 if expired documents were found
+    #[arg(long, requires = "dry_run")]
+    pub detailed_exitcode: bool,
     /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
     #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
@@ -131,6 +137,9 @@ pub struct DiffArgs {
     pub old: PathBuf,
     /// The later report, as JSON
     pub new: PathBuf,
+    /// End with exit code 7 if anything changed
+    #[arg(long)]
+    pub detailed_exitcode: bool,
 }
 
 #[derive(Debug, Args)]
@@ -157,6 +166,42 @@ pub struct RestoreArgs {
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The document's collection, as database.collection
+    #[arg(value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// The document's `_id` as mongosh shows it, or as Extended JSON; without quotes a string, a number or 24 digits of an ObjectId
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    pub id: String,
+    /// Judge at this instant and not now
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+}
+
+/// Commands of `archive`.
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    /// List the archives in a directory: the time of each, its namespaces and rules, and their documents and sizes
+    ///
+    /// Reads only their records. --only selects namespaces.
+    #[command(after_help = help::ARCHIVE_LIST_EXAMPLES)]
+    List(ArchiveArgs),
+    /// Verify every checksum and every document, and account for every file
+    ///
+    /// Exit code 0: all are whole; 3: something is damaged, missing, or in no record. The archive of a run that was cut off is whole if all
+    /// of what may have been deleted is in it.
+    #[command(after_help = help::ARCHIVE_VERIFY_EXAMPLES)]
+    Verify(ArchiveArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// A directory that a policy archives to, or that of one run
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

@@ -15,12 +15,15 @@ More:
   sweeper audit -o audit.html  how old it is, what comes next, what never goes
   sweeper sweep --plan audit.json
                                only what a saved audit approved
+  sweeper why app.orders 4711  when does this document go, or why not?
   sweeper history              the last runs
   sweeper import -o sweeper.yaml
                                a policy from the TTL indexes that are there
   sweeper native diff          the TTL indexes compared with the policy
   sweeper diff monday.json tuesday.json
                                what changed between two reports?
+  sweeper archive verify DIRECTORY
+                               is what was archived whole?
   sweeper restore DIRECTORY    put back what was archived
   sweeper completions bash     for the shell; also zsh, fish and others
 ";
@@ -52,6 +55,24 @@ Examples:
   sweeper restore /backups/ttl/20260131T020000Z-1a2b3c4d \\
     --only app.sessions --namespace app.sessions=app.found
                                next to what is there
+";
+
+pub(super) const WHY_EXAMPLES: &str = "\
+Examples:
+  sweeper why app.sessions 'ObjectId("65a1b2c3d4e5f60718293a4b")'
+  sweeper why app.orders 4711 --format json
+";
+
+pub(super) const ARCHIVE_LIST_EXAMPLES: &str = "\
+Examples:
+  sweeper archive list /backups/ttl
+  sweeper archive list /backups/ttl --only app.sessions --format json
+";
+
+pub(super) const ARCHIVE_VERIFY_EXAMPLES: &str = "\
+Examples:
+  sweeper archive verify /backups/ttl
+  sweeper archive verify /backups/ttl/20260131T020000Z-1a2b3c4d
 ";
 
 pub(super) const IMPORT_EXAMPLES: &str = "\

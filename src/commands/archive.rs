@@ -1,102 +1,113 @@
-//! Archives of a run. Their directories are tried while the run is planned, written to while it sweeps, and given a manifest when it has ended.
+//! `sweeper archive list` and `archive verify`: the archives in a directory. Contacts no server, and writes nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
-use tracing::warn;
+use super::outputs::{SingleOutput, deliver_single};
+use crate::archive::disk::{Disk, RealDisk};
+use crate::archive::reader::{self, Stored};
+use crate::archive::{blocking, directory};
+use crate::cli::{ArchiveArgs, ArchiveCommand, Common};
+use crate::failure::Failure;
+use crate::instant::millis;
+use crate::policy::only::Only;
+use crate::report::archives::{self, ArchiveReport, ArchiveState, ArchivedNamespace, ArchivesReport, LIST, VERIFY};
+use crate::report::{Format, SCHEMA_VERSION};
+use crate::stop::Stop;
 
-use super::session::Session;
-use crate::archive::directory::{self, Leftover};
-use crate::archive::disk::Disk;
-use crate::archive::manifest::RuleTotals;
-use crate::archive::writer::Archive;
-use crate::plan::{Decision, Plan, SweepRule};
-use crate::policy::ArchiveTo;
-use crate::report::outcome::RuleOutcome;
-use crate::sweep::RuleArchive;
+/// Lists or verifies archives. Returns the exit code, which is 3 if anything is wrong with one of them.
+///
+/// Errors: the directory cannot be read, or holds no archive that was asked for.
+pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyhow::Result<u8> {
+    let begun = Instant::now();
+    let (name, ArchiveArgs { directory }, verifies) = match command {
+        ArchiveCommand::List(args) => (LIST, args, false),
+        ArchiveCommand::Verify(args) => (VERIFY, args, true),
+    };
+    let output = SingleOutput::with_format(options, name, &[Format::Table, Format::Json])?.open()?;
+    let shown = directory.display().to_string();
+    let (path, only) = (directory.clone(), options.only.clone());
+    let read = blocking(move || Ok(read(&path, &Only(&only), verifies)));
+    let read = async { read.await.map_err(|why| Failure::cannot_run(format!("reading `{shown}`: {why}")))? };
+    // A thread that reads does not end before the process does.
+    let archives = Stop::listen()?.or_fail("nothing was written", read).await?;
+    let report = ArchivesReport {
+        schema_version: SCHEMA_VERSION,
+        command: name,
+        directory: shown,
+        duration_ms: millis(begun.elapsed()),
+        exit_code: ArchivesReport::exit_code(&archives),
+        archives,
+    };
+    let text = output.json_or_text(&report, archives::render);
+    Ok(deliver_single(options, output, &text, report.exit_code, &archives::summary(&report))?)
+}
 
-/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written before it begins.
-/// Warns of archives that an earlier run did not finish.
-pub(super) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
-    let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
-    for planned in &mut plan.rules {
-        let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
-        // One name for each directory, however the policy spells it: a run has one archive in each directory.
-        to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
-        let known = tried.get(&to.directory).cloned();
-        let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(disk, &to.directory).iter().map(said));
-            disk.probe(&to.directory)
-        });
-        tried.insert(to.directory.clone(), result.clone());
-        if let Err(why) = result {
-            planned.decision = Decision::Fail(format!("{why}; nothing was deleted there"));
+fn read(path: &Path, only: &Only, verifies: bool) -> Result<Vec<ArchiveReport>, Failure> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let shown = path.display();
+    let runs = directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;
+    if runs.is_empty() {
+        let failure = Failure::cannot_run(format!("reading `{shown}`: no archive of a run is in it"));
+        return Err(failure.hint("expected the directory that `archive` of a policy names, or that of one run"));
+    }
+    let archives = runs.iter().map(|run| archive(&disk, run, only, verifies));
+    let archives: Vec<_> = archives.filter(|archive| only.0.is_empty() || !archive.namespaces.is_empty()).collect();
+    if archives.is_empty() {
+        return Err(Failure::usage(format!("--only {}: no namespace of an archive matches", only.0.join(" --only "))));
+    }
+    Ok(archives)
+}
+
+fn archive(disk: &Arc<dyn Disk>, run: &Path, only: &Only, verifies: bool) -> ArchiveReport {
+    let mut report = ArchiveReport {
+        archive: run.display().to_string(),
+        state: ArchiveState::Unreadable,
+        run_id: None,
+        started_at: None,
+        namespaces: Vec::new(),
+        strays: Vec::new(),
+        warnings: Vec::new(),
+        error: None,
+    };
+    let is_being_written = directory::is_being_written(disk.as_ref(), run);
+    let Stored { run_id, started_at, complete, files, losses, strays } = match reader::open(disk.clone(), run) {
+        Ok(stored) => stored,
+        // Its records change while they are read.
+        Err(_) if is_being_written => return ArchiveReport { state: ArchiveState::BeingWritten, ..report },
+        Err(why) => return ArchiveReport { error: Some(why), ..report },
+    };
+    report.state = match complete {
+        true => ArchiveState::Complete,
+        false if is_being_written => ArchiveState::BeingWritten,
+        false => ArchiveState::Unfinished,
+    };
+    let verifies = verifies && report.state != ArchiveState::BeingWritten;
+    (report.run_id, report.started_at) = (run_id, started_at);
+    if report.state != ArchiveState::BeingWritten {
+        (report.warnings, report.strays) = (losses, strays);
+    }
+    let mut wrong = Vec::new();
+    for file in files.into_iter().filter(|file| only.selects(None, &file.namespace)) {
+        let recorded = file.recorded();
+        let mut namespace = ArchivedNamespace {
+            namespace: file.namespace.to_string(),
+            document_count: recorded.as_ref().map(|recorded| recorded.documents),
+            bytes: recorded.as_ref().map(|recorded| recorded.bytes),
+            compressed_bytes: recorded.as_ref().map(|recorded| recorded.compressed_bytes),
+            rules: recorded.map(|recorded| recorded.rules).unwrap_or_default(),
+            whole: None,
+        };
+        if verifies {
+            let verified = file.verify();
+            namespace.document_count = verified.as_ref().ok().map(|verified| verified.documents).or(namespace.document_count);
+            let why = verified.map_or_else(Some, |verified| verified.lost().map(|why| format!("{}: {why}", namespace.namespace)));
+            namespace.whole = Some(why.is_none());
+            wrong.extend(why);
         }
+        report.namespaces.push(namespace);
     }
-}
-
-/// Returns the warning of an archive that an earlier run did not finish.
-fn said(leftover: &Leftover) -> String {
-    match leftover {
-        Leftover::Archive(path) => format!(
-            "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
-             remove it when it is no longer needed",
-            path = path.display()
-        ),
-        Leftover::Empty(path) => format!(
-            "the archive `{}` is empty: the run that created it was ended before it archived or deleted a document; `rmdir` removes it",
-            path.display()
-        ),
-    }
-}
-
-/// Archives that a sweep writes: one in each directory that its rules name.
-pub(super) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
-
-impl Archives {
-    pub(super) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
-        let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
-        let archive =
-            |directory: &PathBuf| Arc::new(Archive::on(session.disk.clone(), directory, &session.id, session.started_at));
-        Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
-    }
-
-    /// Returns the archive that a rule writes.
-    pub(super) fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
-        let to: &ArchiveTo = rule.archive.as_ref()?;
-        let archive = self.0.get(&to.directory)?.clone();
-        Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
-    }
-
-    /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets a warning.
-    ///
-    /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
-    pub(super) fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
-        for (directory, archive) in self.0 {
-            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));
-            let totals = rules().map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
-            let Err(cause) = archive.end(totals) else { continue };
-            let why = format!(
-                "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
-                archive.path().display()
-            );
-            warn!("{why}");
-            let swept = rules().map(|(index, _)| *index).find(|index| outcomes[*index].swept().is_some());
-            if let Some(RuleOutcome::Swept(swept)) = swept.map(|index| &mut outcomes[index]) {
-                swept.warnings.push(why);
-            }
-        }
-    }
-}
-
-fn totals(rule: &SweepRule, outcome: &RuleOutcome) -> RuleTotals {
-    let sweep = outcome.swept().map(|swept| &swept.outcome);
-    RuleTotals {
-        rule: rule.name.clone(),
-        namespace: rule.namespace.to_string(),
-        archived_count: sweep.map_or(0, |sweep| sweep.archived.documents),
-        deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
-        uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
-    }
+    report.error = (!wrong.is_empty()).then(|| wrong.join("; "));
+    report
 }

@@ -38,6 +38,7 @@ pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> any
     let (session, outputs) = Session::begin(options, id)?;
     session.uri()?;
     let report = audit(&session, args).await?;
+    let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     Ok(outputs::deliver(options, &report, outputs))
 }
 

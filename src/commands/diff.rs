@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::report::diff::{diff, to_text};
 use crate::report::{Format, Report, SCHEMA_VERSION};
 
-/// Writes the changes and returns the exit code, which does not depend on whether there are any.
+/// Writes the changes and returns the exit code, which says whether there are any only with `--detailed-exitcode`.
 ///
 /// Errors: a report cannot be read, or the output cannot be written.
 pub(super) fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
@@ -20,7 +20,7 @@ pub(super) fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
     let diff = diff((&name(&args.old), &old), (&name(&args.new), &new));
     let text = output.json_or_text(&diff, to_text);
     output.write("the comparison", &text)?;
-    Ok(exit::DONE)
+    Ok(if args.detailed_exitcode && !diff.changes.is_empty() { exit::FOUND } else { exit::DONE })
 }
 
 fn read(path: &Path) -> Result<Report, Failure> {

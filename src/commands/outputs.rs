@@ -218,7 +218,7 @@ pub(super) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
         }
         return exit::CANNOT_RUN;
     }
-    if report.exit_code != exit::DONE && !is_shown {
+    if ![exit::DONE, exit::FOUND].contains(&report.exit_code) && !is_shown {
         error!("{}", report::reason(report));
     }
     report.exit_code

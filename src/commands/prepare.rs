@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-use super::archive;
+use super::archiving;
 use super::session::Session;
 use crate::approval::Approval;
 use crate::exit;
@@ -68,7 +68,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     if let Some((approval, max_age)) = options.approval {
         approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
-    archive::try_directories(session.disk.as_ref(), &mut plan);
+    archiving::try_directories(session.disk.as_ref(), &mut plan);
     Ok((deployment, plan))
 }
 

@@ -42,22 +42,6 @@ struct Part {
     to: Namespace,
 }
 
-impl Part {
-    /// Returns what the file has lost of documents that may have been deleted, in words.
-    fn lost(&self) -> Option<String> {
-        let Verified { missing, cut, is_damaged, .. } = self.file;
-        match (missing, is_damaged) {
-            (0, false) => None,
-            (0, true) => Some(format!(
-                "the last {cut} bytes of the file are damaged: nothing of them was deleted if the run was ended while it wrote them"
-            )),
-            (missing, _) => {
-                Some(format!("{} that the journal knows are missing: the file was cut off", plural(missing, "document")))
-            }
-        }
-    }
-}
-
 /// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted, or if a file in the archive is
 /// in no record.
 ///
@@ -86,7 +70,7 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
             cut_bytes: part.file.cut,
             ..NamespaceReport::default()
         };
-        let lost = part.lost();
+        let lost = part.file.lost();
         let mut done = Put::default();
         let looked = stop.or_fail("nothing was inserted there", async {
             let why = insert::unsuitable(&deployment, &part.to).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::archive::Archives;
+use super::archiving::Archives;
 use super::counts::MAX_COUNT_TIME;
 use super::events;
 use super::session::Session;

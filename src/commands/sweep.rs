@@ -59,6 +59,7 @@ pub(super) async fn once(
         Ok((report, outputs))
     };
     let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
+    let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     let exit_code = outputs::deliver(options, &report, outputs);
     Ok(record.ended(&report, exit_code))
 }

@@ -55,21 +55,22 @@ impl Expiry {
         facets
     }
 
-    /// Returns the stages that read some expired documents with the values that decided: `date` as [`Self::instant`] reads it,
-    /// the number of `dates`, and the document's own valid `ttl` or null.
+    /// Returns the stages that read some expired documents with the values of [`Self::deciding`].
     pub fn samples(&self, limit: i64) -> Vec<Document> {
+        vec![doc! { "$match": self.predicate() }, doc! { "$limit": limit }, doc! { "$project": self.deciding() }]
+    }
+
+    /// Returns a projection of the values that decide whether a document has expired: `date` as [`Self::instant`] reads it, the number of `dates`,
+    /// and the document's own valid `ttl` or null.
+    pub fn deciding(&self) -> Document {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
-        vec![
-            doc! { "$match": self.predicate() },
-            doc! { "$limit": limit },
-            doc! { "$project": {
-                "_id": 1,
-                "date": self.earliest(),
-                "dates": earliest::count(&self.field, element_types(self.format)),
-                // `$project` does not accept a bare null.
-                "ttl": { "$ifNull": [ttl, Bson::Null] },
-            } },
-        ]
+        doc! {
+            "_id": 1,
+            "date": self.earliest(),
+            "dates": earliest::count(&self.field, element_types(self.format)),
+            // `$project` does not accept a bare null.
+            "ttl": { "$ifNull": [ttl, Bson::Null] },
+        }
     }
 
     fn expired(&self, age_bounds: &[i64], sums: &Document) -> Vec<Document> {

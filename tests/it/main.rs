@@ -8,6 +8,7 @@ mod support;
 mod archive {
     mod crashes;
     mod faults;
+    mod listed;
     mod lost_reply;
     mod races;
     mod restore;
@@ -20,6 +21,7 @@ mod audit {
     mod run;
     mod said;
     mod sample;
+    mod why;
 }
 
 mod connection {
@@ -99,6 +101,7 @@ mod process {
     mod every;
     mod init;
     mod log_json;
+    mod packaging;
     mod progress;
     mod prompt;
     mod stop_file;

@@ -170,3 +170,15 @@ fn systemd_accepts_the_units() {
     let about_units: Vec<&str> = said.lines().filter(|line| line.contains("sweeper")).collect();
     assert!(about_units.is_empty(), "{said}");
 }
+
+#[test]
+fn the_page_shows_the_units_and_the_image_that_are_shipped() {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let page = pages::one("docs/unattended.md");
+    let shown: Vec<String> = page.blocks(&["ini"]).iter().map(|block| block.text.replace("/usr/local/bin/", "/usr/bin/")).collect();
+    let shipped = ["sweeper.service", "sweeper.timer", "sweeperd.service"];
+    let shipped = shipped.map(|unit| std::fs::read_to_string(format!("{root}/packaging/systemd/{unit}")).unwrap());
+    assert_eq!(shown.iter().map(|text| text.trim()).collect::<Vec<_>>(), shipped.each_ref().map(|text| text.trim()));
+    let image = std::fs::read_to_string(format!("{root}/packaging/Dockerfile")).unwrap();
+    assert_eq!(page.blocks(&["dockerfile"])[0].text.trim(), image.trim());
+}

@@ -1,0 +1,113 @@
+//! `why`: one document, explained by the server's own judgement.
+
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde_json::{Value, json};
+
+use crate::support::sweeper::{Case, Ran, sweeper, run};
+
+const NOW: i64 = 1_600_000_000_000;
+const HOUR: i64 = 3_600_000;
+
+fn at(millis: i64) -> Bson {
+    DateTime::from_millis(NOW + millis).into()
+}
+
+async fn why(case: &Case, rules: &str, id: &str, args: &[&str]) -> Ran {
+    let mut command = sweeper(&[&["why", "--uri", &case.uri, "--as-of", "2020-09-13T12:26:40Z", "--policy"], &[][..]].concat());
+    let namespace = case.collection("c").namespace().to_string();
+    command.arg(case.policy(rules)).arg(namespace).arg(id).args(args);
+    run(command).await
+}
+
+/// Returns what the first rule makes of a document.
+async fn explained(case: &Case, rules: &str, id: &str) -> Value {
+    let ran = why(case, rules, id, &["--format", "json"]).await;
+    let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    json["rules"][0].clone()
+}
+
+const RULE: &str = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, ttlField: ttl, filter: {status: done, hold: {$ne: true}}}\n";
+
+#[tokio::test]
+async fn what_decided_is_named_for_every_kind_of_document() {
+    let case = Case::new().await;
+    let done = |id: &str, more: Document| {
+        let mut document = doc! { "_id": id, "status": "done" };
+        document.extend(more);
+        document
+    };
+    // The document, whether it goes, the reason why it never expires, and the instant at which it expires after now.
+    let cases = [
+        (done("old", doc! { "at": at(-HOUR) }), true, None, Some(0)),
+        (done("young", doc! { "at": at(1 - HOUR) }), false, None, Some(1)),
+        (done("earliest", doc! { "at": [at(0), at(-HOUR), 5] }), true, None, Some(0)),
+        (done("short", doc! { "at": at(-2000), "ttl": 2 }), true, None, Some(0)),
+        (done("long", doc! { "at": at(-HOUR), "ttl": 7200_i64 }), false, None, Some(HOUR)),
+        (done("odd", doc! { "at": at(-HOUR), "ttl": 20.5 }), true, None, Some(0)),
+        (done("never", doc! { "at": at(-HOUR), "ttl": -1 }), false, Some("ttlNever"), None),
+        (done("zero", doc! { "at": at(-HOUR), "ttl": 0 }), false, Some("ttlNotPositive"), None),
+        (done("text", doc! { "at": "2020-01-01T00:00:00Z" }), false, Some("string"), None),
+        (done("none", doc! {}), false, Some("missing"), None),
+        (done("held", doc! { "at": at(-HOUR), "hold": true }), false, None, Some(0)),
+        (doc! { "_id": "open", "status": "open", "at": at(-HOUR) }, false, None, Some(0)),
+    ];
+    case.fill("c", cases.iter().map(|(document, ..)| document.clone())).await;
+    for (document, taken, never, expires) in &cases {
+        let id = document.get_str("_id").unwrap();
+        let rule = explained(&case, RULE, id).await;
+        let expires_at = expires.map(|millis| DateTime::from_millis(NOW + millis).try_to_rfc3339_string().unwrap());
+        assert_eq!((&rule["taken"], &rule["neverExpires"]), (&json!(taken), &json!(never)), "{rule}");
+        let shown = rule["expiresAt"].as_str().map(|at| DateTime::parse_rfc3339_str(at).unwrap());
+        assert_eq!(shown, expires_at.map(|at| DateTime::parse_rfc3339_str(at).unwrap()), "{rule}");
+    }
+    let rule = explained(&case, RULE, "earliest").await;
+    assert_eq!((&rule["dates"], &rule["element"], &rule["threshold"]), (&json!(2), &json!(1), &json!("2020-09-13T11:26:40.000Z")));
+    let rule = explained(&case, RULE, "odd").await;
+    assert_eq!((&rule["ttlValue"], &rule["ttlCounts"]), (&json!(20.5), &json!(false)));
+    let rule = explained(&case, RULE, "held").await;
+    let filter = json!([{"clause": {"status": "done"}, "matches": true}, {"clause": {"hold": {"$ne": true}}, "matches": false}]);
+    assert_eq!(rule["filter"], filter);
+    // The judgement is that of the sweep.
+    assert_eq!(case.report(RULE, &["--as-of", "2020-09-13T12:26:40Z"]).await.rule(0, "deletedCount"), cases.iter().filter(|(_, taken, ..)| *taken).count());
+    for (document, taken, ..) in &cases {
+        let id = document.get_str("_id").unwrap();
+        assert_eq!(case.ids("c").await.contains(&Bson::from(id).to_string()), !taken, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
+    let case = Case::new().await;
+    let id = ObjectId::new();
+    let ids = [id.into(), Bson::from(5_i64), "5".into(), doc! { "a": 1 }.into(), "Five".into(), "five".into()];
+    case.fill("c", ids.into_iter().map(|id| doc! { "_id": id, "at": at(-HOUR) })).await;
+    let folded = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, collation: {locale: en, strength: 2}}\n";
+    for (written, kind) in [(format!("{id}"), "$oid"), (format!("ObjectId('{id}')"), "$oid"), ("NumberLong(5)".into(), "$numberLong"), ("{a: 1}".into(), "a")] {
+        let ran = why(&case, folded, &written, &["--format", "json"]).await;
+        let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+        assert!(json["id"].get(kind).is_some() && json["takenBy"] == json!(["r"]), "{json}");
+    }
+    // A number or a string.
+    let ran = why(&case, folded, "5", &[]).await;
+    assert_eq!((ran.code, ran.stderr.contains("2 documents")), (Some(1), true), "{ran:?}");
+    assert_eq!(why(&case, folded, "'5'", &[]).await.code, Some(0));
+    let ran = why(&case, folded, "six", &[]).await;
+    assert_eq!((ran.code, ran.stderr.contains("0 documents")), (Some(1), true), "{ran:?}");
+    assert_eq!(why(&case, folded, "{a: ", &[]).await.code, Some(2));
+
+    let two = format!("{folded}  - {{name: other, namespace: DB.*, field: at, expireAfter: 2h, maxDeletes: 1}}\n  - {{name: off, namespace: DB.c, field: at, expireAfter: 1s, enabled: false}}\n");
+    let ran = why(&case, &two, "five", &[]).await;
+    for part in [
+        "with the `_id` \"five\"",
+        "r: expired at 2020-09-13T12:26:40.000Z: the next sweep deletes it",
+        "other: stays until 2020-09-13T13:26:40.000Z",
+        "off: the rule does nothing here: disabled in the policy",
+        "threshold  2020-09-13T11:26:40.000Z",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
+    assert_eq!(case.ids("c").await.len(), 6);
+    let ran = why(&case, &two.replace("DB.c", "DB.d").replace("DB.*", "DB.e"), "five", &[]).await;
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+}
