@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use args::{
-    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs, NativeApplyArgs, NativeCommand, ReadFrom,
-    RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
+    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs,
+    NativeApplyArgs, NativeCommand, ReadFrom, RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
 };
 
 use crate::log::LogFormat;

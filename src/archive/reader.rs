@@ -93,7 +93,14 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
 /// Returns the archive of a run that was ended before it archived anything.
 fn empty() -> Stored {
     let why = "nothing is in it: the run was ended before it archived or deleted a document; the directory can be removed";
-    Stored { run_id: None, started_at: None, complete: false, files: Vec::new(), losses: vec![why.to_owned()], strays: Vec::new() }
+    Stored {
+        run_id: None,
+        started_at: None,
+        complete: false,
+        files: Vec::new(),
+        losses: vec![why.to_owned()],
+        strays: Vec::new(),
+    }
 }
 
 /// Compares the journal of a complete archive with its manifest.

@@ -59,7 +59,7 @@ Examples:
 
 pub(super) const WHY_EXAMPLES: &str = "\
 Examples:
-  sweeper why app.sessions 'ObjectId("65a1b2c3d4e5f60718293a4b")'
+  sweeper why app.sessions 65a1b2c3d4e5f60718293a4b
   sweeper why app.orders 4711 --format json
 ";
 

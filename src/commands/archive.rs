@@ -47,13 +47,17 @@ pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyho
 fn read(path: &Path, only: &Only, verifies: bool) -> Result<Vec<ArchiveReport>, Failure> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let shown = path.display();
-    let runs = directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;
+    let runs =
+        directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;
     if runs.is_empty() {
         let failure = Failure::cannot_run(format!("reading `{shown}`: no archive of a run is in it"));
         return Err(failure.hint("expected the directory that `archive` of a policy names, or that of one run"));
     }
     let archives = runs.iter().map(|run| archive(&disk, run, only, verifies));
-    let archives: Vec<_> = archives.filter(|archive| only.0.is_empty() || !archive.namespaces.is_empty()).collect();
+    let is_selected = |archive: &ArchiveReport| only.0.is_empty() || !archive.namespaces.is_empty();
+    let mut archives: Vec<_> = archives.filter(is_selected).collect();
+    // Names tell runs of one second in no order.
+    archives.sort_by(|one, other| one.started_at.cmp(&other.started_at));
     if archives.is_empty() {
         return Err(Failure::usage(format!("--only {}: no namespace of an archive matches", only.0.join(" --only "))));
     }

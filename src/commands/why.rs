@@ -74,8 +74,14 @@ async fn judge(deployment: &Deployment, plan: &Plan, args: &WhyArgs, ids: &[Bson
     let fields: BTreeSet<&str> = countable().flat_map(why::fields).collect();
     let found = one_document::find(deployment, namespace, ids, &fields).await.map_err(|cause| unread(namespace, &cause))?;
     let [document] = found.as_slice() else {
-        let failure = Failure::cannot_run(format!("why: {} of `{namespace}` with the `_id` `{}`", plural(found.len() as u64, "document"), args.id));
-        return Err(failure.hint("write the `_id` as mongosh shows it: a string in quotes, or 'ObjectId(\"...\")', 'NumberLong(5)', 'UUID(\"...\")'"));
+        let failure = Failure::cannot_run(format!(
+            "why: {} of `{namespace}` with the `_id` `{}`",
+            plural(found.len() as u64, "document"),
+            args.id
+        ));
+        return Err(failure.hint(
+            "write the `_id` as mongosh shows it: a string in quotes, or 'ObjectId(\"...\")', 'NumberLong(5)', 'UUID(\"...\")'",
+        ));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
     let mut explained = Vec::new();

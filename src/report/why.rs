@@ -177,7 +177,9 @@ impl RuleWhy {
             (true, _) if not_swept.is_none() => format!("expired at {}: the next sweep deletes it", expires()),
             (true, _) => format!("expired at {}, but the rule deletes nothing: {}", expires(), not_swept.unwrap_or_default()),
             (false, Some(reason)) => format!("stays, because {}{filtered}", self.reason(reason)),
-            (false, None) if self.expires_at.is_some_and(|Instant(at)| at > as_of) => format!("stays until {}{filtered}", expires()),
+            (false, None) if self.expires_at.is_some_and(|Instant(at)| at > as_of) => {
+                format!("stays until {}{filtered}", expires())
+            }
             (false, None) if filtered.is_empty() => "stays: it does not match the rule".to_owned(),
             (false, None) => format!("expired at {}, but stays: the filter does not select it", expires()),
         }
@@ -240,7 +242,9 @@ fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
         let default = rule.expire_after_seconds.map_or_else(|| "nothing".to_owned(), |seconds| format!("{seconds} s"));
         let fact = match (&rule.ttl_value, rule.ttl_counts) {
             (Some(value), Some(true)) => format!("{}, in place of {default}", shown(value)),
-            (Some(value), _) => format!("{}: does not count, because it is no whole number of 32 bits; {default} applies", shown(value)),
+            (Some(value), _) => {
+                format!("{}: does not count, because it is no whole number of 32 bits; {default} applies", shown(value))
+            }
             (None, _) => format!("missing; {default} applies"),
         };
         add(field, fact);

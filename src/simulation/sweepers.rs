@@ -155,6 +155,7 @@ async fn run(
 
 pub(super) fn args() -> SweepArgs {
     SweepArgs {
+        detailed_exitcode: false,
         dry_run: false,
         as_of: None,
         plan: None,

@@ -12,8 +12,20 @@ const MAX_LEVELS: usize = 20;
 
 /// Functions of mongosh that make a value.
 const FUNCTIONS: [&str; 14] = [
-    "ObjectId", "UUID", "ISODate", "Date", "NumberInt", "Int32", "NumberLong", "Long", "NumberDecimal", "Decimal128", "Double",
-    "Timestamp", "BinData", "MinKey",
+    "ObjectId",
+    "UUID",
+    "ISODate",
+    "Date",
+    "NumberInt",
+    "Int32",
+    "NumberLong",
+    "Long",
+    "NumberDecimal",
+    "Decimal128",
+    "Double",
+    "Timestamp",
+    "BinData",
+    "MinKey",
 ];
 
 /// Returns the values that a text may stand for. Digits may be a number or a string, and 24 hexadecimal digits an ObjectId or a string; a text
@@ -157,7 +169,8 @@ impl Reader<'_> {
             return Err(format!("`{name}` is no value"));
         }
         let arguments = self.list('(', ')', level)?;
-        made(&name, &arguments).ok_or_else(|| format!("`{name}` makes no value of this; expected one of {}", FUNCTIONS.join(", ")))
+        made(&name, &arguments)
+            .ok_or_else(|| format!("`{name}` makes no value of this; expected one of {}", FUNCTIONS.join(", ")))
     }
 
     fn name(&mut self) -> String {
@@ -246,7 +259,10 @@ mod tests {
             ("new Date(5)", DateTime::from_millis(5).into()),
             ("Timestamp({ t: 1, i: 2 })", Timestamp { time: 1, increment: 2 }.into()),
             ("Timestamp(1, 2)", Timestamp { time: 1, increment: 2 }.into()),
-            ("{ tenant: 'a', n: NumberLong(1), at: [1, -2.5, null, true], }", doc! { "tenant": "a", "n": 1_i64, "at": [1, -2.5, Bson::Null, true] }.into()),
+            (
+                "{ tenant: 'a', n: NumberLong(1), at: [1, -2.5, null, true], }",
+                doc! { "tenant": "a", "n": 1_i64, "at": [1, -2.5, Bson::Null, true] }.into(),
+            ),
             (r#""a \"b\" \u00e9 \n""#, "a \"b\" é \n".into()),
             ("'5'", "5".into()),
             ("  'x' ", "x".into()),

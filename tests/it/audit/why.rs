@@ -4,7 +4,7 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::{Value, json};
 
-use crate::support::sweeper::{Case, Ran, sweeper, run};
+use crate::support::sweeper::{Case, Ran, run, sweeper};
 
 const NOW: i64 = 1_600_000_000_000;
 const HOUR: i64 = 3_600_000;
@@ -27,7 +27,8 @@ async fn explained(case: &Case, rules: &str, id: &str) -> Value {
     json["rules"][0].clone()
 }
 
-const RULE: &str = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, ttlField: ttl, filter: {status: done, hold: {$ne: true}}}\n";
+const RULE: &str =
+    "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, ttlField: ttl, filter: {status: done, hold: {$ne: true}}}\n";
 
 #[tokio::test]
 async fn what_decided_is_named_for_every_kind_of_document() {
@@ -62,14 +63,20 @@ async fn what_decided_is_named_for_every_kind_of_document() {
         assert_eq!(shown, expires_at.map(|at| DateTime::parse_rfc3339_str(at).unwrap()), "{rule}");
     }
     let rule = explained(&case, RULE, "earliest").await;
-    assert_eq!((&rule["dates"], &rule["element"], &rule["threshold"]), (&json!(2), &json!(1), &json!("2020-09-13T11:26:40.000Z")));
+    assert_eq!(
+        (&rule["dates"], &rule["element"], &rule["threshold"]),
+        (&json!(2), &json!(1), &json!("2020-09-13T11:26:40.000Z"))
+    );
     let rule = explained(&case, RULE, "odd").await;
     assert_eq!((&rule["ttlValue"], &rule["ttlCounts"]), (&json!(20.5), &json!(false)));
     let rule = explained(&case, RULE, "held").await;
     let filter = json!([{"clause": {"status": "done"}, "matches": true}, {"clause": {"hold": {"$ne": true}}, "matches": false}]);
     assert_eq!(rule["filter"], filter);
     // The judgement is that of the sweep.
-    assert_eq!(case.report(RULE, &["--as-of", "2020-09-13T12:26:40Z"]).await.rule(0, "deletedCount"), cases.iter().filter(|(_, taken, ..)| *taken).count());
+    assert_eq!(
+        case.report(RULE, &["--as-of", "2020-09-13T12:26:40Z"]).await.rule(0, "deletedCount"),
+        cases.iter().filter(|(_, taken, ..)| *taken).count()
+    );
     for (document, taken, ..) in &cases {
         let id = document.get_str("_id").unwrap();
         assert_eq!(case.ids("c").await.contains(&Bson::from(id).to_string()), !taken, "{id}");
@@ -83,7 +90,12 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     let ids = [id.into(), Bson::from(5_i64), "5".into(), doc! { "a": 1 }.into(), "Five".into(), "five".into()];
     case.fill("c", ids.into_iter().map(|id| doc! { "_id": id, "at": at(-HOUR) })).await;
     let folded = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, collation: {locale: en, strength: 2}}\n";
-    for (written, kind) in [(format!("{id}"), "$oid"), (format!("ObjectId('{id}')"), "$oid"), ("NumberLong(5)".into(), "$numberLong"), ("{a: 1}".into(), "a")] {
+    for (written, kind) in [
+        (format!("{id}"), "$oid"),
+        (format!("ObjectId('{id}')"), "$oid"),
+        ("NumberLong(5)".into(), "$numberLong"),
+        ("{a: 1}".into(), "a"),
+    ] {
         let ran = why(&case, folded, &written, &["--format", "json"]).await;
         let json: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
         assert!(json["id"].get(kind).is_some() && json["takenBy"] == json!(["r"]), "{json}");
@@ -96,7 +108,9 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     assert_eq!((ran.code, ran.stderr.contains("0 documents")), (Some(1), true), "{ran:?}");
     assert_eq!(why(&case, folded, "{a: ", &[]).await.code, Some(2));
 
-    let two = format!("{folded}  - {{name: other, namespace: DB.*, field: at, expireAfter: 2h, maxDeletes: 1}}\n  - {{name: off, namespace: DB.c, field: at, expireAfter: 1s, enabled: false}}\n");
+    let two = format!(
+        "{folded}  - {{name: other, namespace: DB.*, field: at, expireAfter: 2h, maxDeletes: 1}}\n  - {{name: off, namespace: DB.c, field: at, expireAfter: 1s, enabled: false}}\n"
+    );
     let ran = why(&case, &two, "five", &[]).await;
     for part in [
         "with the `_id` \"five\"",

@@ -175,7 +175,8 @@ fn systemd_accepts_the_units() {
 fn the_page_shows_the_units_and_the_image_that_are_shipped() {
     let root = env!("CARGO_MANIFEST_DIR");
     let page = pages::one("docs/unattended.md");
-    let shown: Vec<String> = page.blocks(&["ini"]).iter().map(|block| block.text.replace("/usr/local/bin/", "/usr/bin/")).collect();
+    let shown: Vec<String> =
+        page.blocks(&["ini"]).iter().map(|block| block.text.replace("/usr/local/bin/", "/usr/bin/")).collect();
     let shipped = ["sweeper.service", "sweeper.timer", "sweeperd.service"];
     let shipped = shipped.map(|unit| std::fs::read_to_string(format!("{root}/packaging/systemd/{unit}")).unwrap());
     assert_eq!(shown.iter().map(|text| text.trim()).collect::<Vec<_>>(), shipped.each_ref().map(|text| text.trim()));

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn run(command: &mut Command) -> Output {
-    let ran = command.output().unwrap_or_else(|cause| panic!("{command:?}: {cause}; the test needs dpkg, of any Debian or Ubuntu"));
+    let ran =
+        command.output().unwrap_or_else(|cause| panic!("{command:?}: {cause}; the test needs dpkg, of any Debian or Ubuntu"));
     assert!(ran.status.success(), "{command:?}: {}", String::from_utf8_lossy(&ran.stderr));
     ran
 }
@@ -26,7 +27,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn the_debian_package_installs_runs_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let built = run(Command::new(Path::new(ROOT).join("packaging/deb.sh")).arg(env!("CARGO_BIN_EXE_sweeper")).arg(dir.path()).env("DPKG_DEB_COMPRESSOR_TYPE", "none"));
+    let built = run(Command::new(Path::new(ROOT).join("packaging/deb.sh"))
+        .arg(env!("CARGO_BIN_EXE_sweeper"))
+        .arg(dir.path())
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "none"));
     let package = String::from_utf8(built.stdout).unwrap().trim().to_owned();
     let root = dir.path().join("root");
     for directory in ["var/lib/dpkg/updates", "var/lib/dpkg/info"] {
