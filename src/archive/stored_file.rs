@@ -78,9 +78,7 @@ pub struct Recorded {
 impl StoredFile {
     /// Returns what the records say of the file; `None` if it is in none.
     pub fn recorded(&self) -> Option<Recorded> {
-        if self.metadata.is_none() {
-            return None;
-        }
+        self.metadata.as_ref()?;
         let sum = |of: fn(&Segment) -> u64| self.journal.iter().map(of).fold(0, u64::saturating_add);
         let totals = self.totals.as_ref();
         Some(Recorded {

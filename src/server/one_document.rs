@@ -52,8 +52,8 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     let found = query.max_time(Some(MAX_TIME)).all(deployment).await?.into_iter().next().unwrap_or_default();
     // By the rule's collation the `_id`s of other documents may equal this one.
     let of_it = |facet: &str| {
-        let documents = found.get_array(facet).into_iter().flatten().filter_map(Bson::as_document);
-        documents.filter(|document| document.get("_id") == Some(id)).next()
+        let mut documents = found.get_array(facet).into_iter().flatten().filter_map(Bson::as_document);
+        documents.find(|document| document.get("_id") == Some(id))
     };
     let deciding = of_it("deciding");
     let value = |key| deciding.and_then(|document| document.get(key));
