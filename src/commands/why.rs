@@ -41,7 +41,14 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
 
 async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyReport, Failure> {
     let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, asks_monitor: false, approval: None };
-    let (deployment, plan) = prepare::plan(session, &options).await?;
+    let none = |failure: Failure| match failure.exit_code {
+        // Nothing is selected: the namespace is the only pattern.
+        exit::USAGE => {
+            Failure::usage(format!("why: no rule of the policy is for `{}`, or no such collection exists", args.namespace))
+        }
+        _ => failure,
+    };
+    let (deployment, plan) = prepare::plan(session, &options).await.map_err(none)?;
     let judged = session.stop.or_fail("nothing was changed", judge(&deployment, &plan, args, ids)).await?;
     let (id, rules) = judged;
     let report = WhyReport {
@@ -64,7 +71,7 @@ async fn judge(deployment: &Deployment, plan: &Plan, args: &WhyArgs, ids: &[Bson
     let is_meant = |planned: &&PlannedRule| planned.namespace.to_string() == args.namespace;
     let rules: Vec<&PlannedRule> = plan.rules.iter().filter(is_meant).collect();
     let Some(namespace) = rules.first().map(|planned| &planned.namespace) else {
-        return Err(Failure::usage(format!("why: no rule of the policy is for `{}`; nothing was read", args.namespace)));
+        return Err(Failure::usage(format!("why: `{}` is no namespace of a rule; expected database.collection", args.namespace)));
     };
     let countable = || rules.iter().filter_map(|planned| planned.decision.countable());
     if countable().any(|rule| rule.selection.is_buckets()) {

@@ -123,5 +123,5 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     }
     assert_eq!(case.ids("c").await.len(), 6);
     let ran = why(&case, &two.replace("DB.c", "DB.d").replace("DB.*", "DB.e"), "five", &[]).await;
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert_eq!((ran.code, ran.stderr.contains("no rule of the policy is for `")), (Some(2), true), "{ran:?}");
 }
