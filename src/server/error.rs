@@ -7,6 +7,7 @@ use bson::{Bson, Document};
 
 use super::codes;
 use super::fence::is_too_late;
+use super::obstacle::ConnectObstacle;
 use super::overload::{self, Overload};
 use crate::{secrets, values};
 
@@ -18,6 +19,9 @@ const WHILE_EXECUTING: &str = "xecutor error";
 
 /// The message with which the gateway of the DocumentDB engine says that it cannot reach PostgreSQL (of `tokio_postgres`). Nothing was done.
 const NOT_CONNECTED: &str = "error connecting to server";
+
+/// The message of an error of a deployment of which no server could be selected.
+pub(crate) const NO_SERVER: &str = "no suitable server answered in time";
 
 /// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, ServerError>;
@@ -55,16 +59,6 @@ pub(crate) enum FailureStage {
     /// A name of the connection string could not be resolved.
     Dns,
     Other,
-}
-
-/// A known reason why no connection can be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectObstacle {
-    /// The driver does not speak the wire version of the server.
-    WireVersion,
-    Authentication,
-    /// The authority that signed the server's certificate is not trusted.
-    Certificate,
 }
 
 impl ServerError {

@@ -8,7 +8,7 @@ use super::error::{Result, ServerError};
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::{Patience, ServerCommand};
-use super::{Deployment, codes, connect};
+use super::{Deployment, codes, recognise};
 use crate::lock::lease;
 use crate::lock::moment::{Moment, ServerTime};
 use crate::lock::{Attempt, Holder, Occupant};
@@ -52,8 +52,8 @@ impl LeaseStore {
     /// Errors: no answer, or an answer without the time.
     pub(crate) async fn clock(&self) -> Result<ServerTime> {
         let asked = Moment::now();
-        let hello = connect::hello(self.deployment.transport.as_ref(), PATIENCE).await?;
-        Ok(ServerTime { now: connect::local_time(&hello)?, asked })
+        let hello = recognise::hello(self.deployment.transport.as_ref(), PATIENCE).await?;
+        Ok(ServerTime { now: recognise::local_time(&hello)?, asked })
     }
 
     /// Takes a lease if no other run holds it. An old reading of `clock` is replaced.

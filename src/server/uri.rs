@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// A connection string that the driver accepts.
 #[derive(Debug, PartialEq, Eq)]
@@ -149,6 +149,39 @@ pub(crate) fn secrets(uri: &str) -> Vec<String> {
     passwords.chain(of_options).flat_map(as_written_and_decoded).collect()
 }
 
+/// Whether a connection string sets the time in which a server must be found.
+pub(crate) fn sets_time(uri: &str) -> bool {
+    let limits = ["serverSelectionTimeoutMS", "connectTimeoutMS"];
+    options(uri).any(|(key, _)| limits.iter().any(|limit| limit.eq_ignore_ascii_case(key)))
+}
+
+/// Whether a connection string has a user whose password is missing. Users of X.509, Kerberos, AWS and OIDC have none.
+pub(crate) fn lacks_password(uri: &str) -> bool {
+    let is_without = |(key, value): (&str, Option<&str>)| {
+        key.eq_ignore_ascii_case("authMechanism")
+            && value.is_some_and(|value| {
+                ["MONGODB-X509", "GSSAPI", "MONGODB-AWS", "MONGODB-OIDC"].iter().any(|name| name.eq_ignore_ascii_case(value))
+            })
+    };
+    user(uri).is_some_and(|user| !user.is_empty() && !user.contains(':')) && !options(uri).any(is_without)
+}
+
+/// Returns the connection string with a password for its user.
+pub(crate) fn with_password(uri: &str, password: &str) -> String {
+    let password = utf8_percent_encode(password, NON_ALPHANUMERIC);
+    match user(uri).zip(split(uri)) {
+        Some((user, (scheme, rest))) => format!("{scheme}://{user}:{password}{}", &rest[user.len()..]),
+        None => uri.to_owned(),
+    }
+}
+
+/// Returns user and password of a connection string that has one meaning.
+fn user(uri: &str) -> Option<&str> {
+    let (_, rest) = split(uri).filter(|_| !redacted(uri).ends_with("<redacted>"))?;
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    authority.rsplit_once('@').map(|(user, _)| user)
+}
+
 /// Returns what may be user and password, up to each `@`: a password that is not percent-encoded may hold one too.
 fn user_infos(uri: &str) -> impl Iterator<Item = &str> {
     let rest = split(uri).map_or(uri, |(_, rest)| rest);
@@ -204,6 +237,35 @@ mod tests {
         let of_options = secrets("mongodb://h/?TLSCertificateKeyFilePassword=pw&authMechanismProperties=AWS_SESSION_TOKEN:t");
         assert_eq!(of_options, ["pw", "pw", "t", "t"]);
         assert_eq!(secrets("mongodb://u@h/?appName=x@y"), ["x@y"; 0]);
+    }
+
+    #[test]
+    fn a_missing_password_is_noticed_and_put_in() {
+        for (uri, lacks) in [
+            ("mongodb://u@h:1/?a=b", true),
+            ("mongodb+srv://u@h", true),
+            ("mongodb://u:@h", false),
+            ("mongodb://u:p@h", false),
+            ("mongodb://@h", false),
+            ("mongodb://h/?appName=@a@", false),
+            ("mongodb://u@h/?authMechanism=MONGODB-X509", false),
+            ("mongodb://u@h/?authmechanism=mongodb-aws", false),
+            ("mongodb://u@h/?authMechanism=SCRAM-SHA-256", true),
+            ("mongodb://u@x/@h", false),
+            ("u@h", false),
+        ] {
+            assert_eq!(lacks_password(uri), lacks, "{uri}");
+        }
+        let whole = with_password("mongodb://u%40x@h1,h2/db?a=b", "p@ss:/é");
+        assert_eq!(whole, "mongodb://u%40x:p%40ss%3A%2F%C3%A9@h1,h2/db?a=b");
+        assert!(secrets(&whole).contains(&"p@ss:/é".to_owned()));
+    }
+
+    #[test]
+    fn a_time_limit_in_the_string_is_noticed() {
+        assert!(sets_time("mongodb://h/?a=b&serverselectiontimeoutms=9"));
+        assert!(sets_time("mongodb://h/?connectTimeoutMS=9"));
+        assert!(!sets_time("mongodb://h/?socketTimeoutMS=9"));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::io;
 
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 
-use crate::server::error::{ConnectObstacle, FailureStage, ServerError, brief};
+use crate::server::error::{FailureStage, NO_SERVER, ServerError, brief};
+use crate::server::obstacle::{ConnectObstacle, known};
 
 impl From<Error> for ServerError {
     fn from(error: Error) -> Self {
@@ -28,15 +29,20 @@ fn converted(error: &Error) -> ServerError {
         }
         ErrorKind::Io(io) => {
             let stage = if io.kind() == io::ErrorKind::TimedOut { FailureStage::Timeout } else { FailureStage::Network };
-            said(stage, format!("network error: {io}"))
+            let (obstacle, why) = explained(&io.to_string());
+            ServerError::new(stage, format!("network error: {why}")).with_obstacle(obstacle)
         }
         ErrorKind::ConnectionPoolCleared { message, .. } => pool_cleared(message),
-        ErrorKind::ServerSelection { message, .. } => said(FailureStage::Unreachable, selection(message)),
-        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", brief(message))),
-        ErrorKind::InvalidTlsConfig { message, .. } => said(FailureStage::Other, format!("TLS: {}", brief(message))),
+        ErrorKind::ServerSelection { message, .. } => selection(message),
+        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", brief(message)))
+            .with_obstacle(Some(ConnectObstacle::Unresolved)),
+        ErrorKind::InvalidTlsConfig { message, .. } => ServerError::other(format!("TLS: {}", brief(message))),
         // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
         ErrorKind::InvalidArgument { message, .. } => ServerError::other(message.trim_end_matches('.')),
-        ErrorKind::IncompatibleServer { message, .. } => said(FailureStage::Other, brief(message)),
+        ErrorKind::IncompatibleServer { message, .. } => {
+            let (obstacle, why) = explained(&brief(message));
+            ServerError::other(why).with_obstacle(obstacle)
+        }
         ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
@@ -55,38 +61,31 @@ fn pool_cleared(message: &str) -> ServerError {
     }
 }
 
-/// Creates an error whose message may name an obstacle.
-fn said(stage: FailureStage, message: String) -> ServerError {
-    let obstacle = obstacle(&message);
-    ServerError::new(stage, message).with_obstacle(obstacle)
+/// Returns the words of an error of the network, without debug text and without the number of the operating system, and the obstacle that they name.
+fn explained(words: &str) -> (Option<ConnectObstacle>, String) {
+    match known(words) {
+        Some((obstacle, said)) => (Some(obstacle), said),
+        None => (None, brief(words.split(" (os error").next().unwrap_or(words)).trim_start_matches("I/O error: ").to_owned()),
+    }
 }
 
 /// Finds the causes in the driver's description of the topology: `... Error: Kind: I/O error: Connection refused (os error 111),
 /// labels: ...`.
-fn selection(message: &str) -> String {
-    let mut causes: Vec<&str> =
-        message.split("Kind: ").skip(1).map(|rest| rest.split(", labels:").next().unwrap_or(rest).trim()).collect();
+fn selection(message: &str) -> ServerError {
+    let unreachable = |message| ServerError::new(FailureStage::Unreachable, message);
+    let causes = message.split("Kind: ").skip(1).map(|rest| explained(rest.split(", labels:").next().unwrap_or(rest).trim()));
+    let (obstacles, mut causes): (Vec<_>, Vec<String>) = causes.unzip();
     causes.sort_unstable();
     causes.dedup();
+    let obstacle = obstacles.into_iter().flatten().min();
     match causes.as_slice() {
         // The server is too old or too new for the driver.
-        [] if message.contains("wire version") => message.trim_end_matches('.').to_owned(),
-        [] => "no suitable server answered in time".into(),
-        causes => format!("no suitable server answered in time: {}", brief(&causes.join("; "))),
-    }
-}
-
-/// Recognises an obstacle by the words of the driver, which reports it in no other way.
-fn obstacle(message: &str) -> Option<ConnectObstacle> {
-    let says = |words: &str| message.contains(words);
-    if says("wire version") {
-        Some(ConnectObstacle::WireVersion)
-    } else if says("uthentication failed") {
-        Some(ConnectObstacle::Authentication)
-    } else if says("UnknownIssuer") || says("BadSignature") {
-        Some(ConnectObstacle::Certificate)
-    } else {
-        None
+        [] if message.contains("wire version") => {
+            let (obstacle, why) = explained(message);
+            unreachable(why).with_obstacle(obstacle)
+        }
+        [] => unreachable(NO_SERVER.into()),
+        causes => unreachable(format!("{NO_SERVER}: {}", causes.join("; "))).with_obstacle(obstacle),
     }
 }
 
@@ -94,23 +93,26 @@ fn obstacle(message: &str) -> Option<ConnectObstacle> {
 mod tests {
     use super::*;
 
-    fn unreachable(message: &str) -> ServerError {
-        said(FailureStage::Unreachable, selection(message))
-    }
-
     #[test]
     fn the_causes_of_an_unreachable_server_are_shown_once() {
         let refused =
             |host| format!("{{ Address: {host}, Error: Kind: I/O error: Connection refused (os error 111), labels: {{}} }}");
         let topology =
             format!("Server selection timeout: No available servers. Topology: {}, {}", refused("h:1"), refused("h:2"));
-        let error = unreachable(&topology);
-        assert_eq!(error.to_string(), "no suitable server answered in time: I/O error: Connection refused (os error 111)");
-        assert!(error.is_unreachable() && error.obstacle().is_none());
-        let too_old = unreachable("Server at h:1 reports wire version 7, but this version of the driver requires at least 8.");
+        let error = selection(&topology);
+        let shown = "no suitable server answered in time: connection refused: nothing listens there";
+        assert_eq!((error.to_string().as_str(), error.obstacle()), (shown, Some(ConnectObstacle::Refused)));
+        assert!(error.is_unreachable());
+        let too_old = selection("Server at h:1 reports wire version 7, but this version of the driver requires at least 8.");
         assert_eq!(too_old.obstacle(), Some(ConnectObstacle::WireVersion));
-        let certificate = unreachable("Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {}");
-        assert_eq!(certificate.obstacle(), Some(ConnectObstacle::Certificate));
+        // The most telling cause decides on the hint.
+        let certificate = ", Error: Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {}";
+        assert_eq!(selection(&(topology + certificate)).obstacle(), Some(ConnectObstacle::Authority));
+        let unknown = selection("Topology: {{ Error: Kind: I/O error: No route to host (os error 113), labels: {{}} }}");
+        assert_eq!(
+            (unknown.to_string().as_str(), unknown.obstacle()),
+            ("no suitable server answered in time: No route to host", None)
+        );
     }
 
     #[test]

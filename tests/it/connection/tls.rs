@@ -1,5 +1,8 @@
 //! TLS: private authorities, client certificates, encrypted keys, and X.509 users.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use crate::support::mongod::Mongod;
 use crate::support::site::{Secured, Site, assert_silent_about};
 use crate::support::sweeper::{Ran, id_set, ids};
@@ -53,7 +56,8 @@ async fn the_servers_certificate_is_checked_against_the_named_authority() {
         let ran = sweep(&site, &uri).await;
         assert_not_connected(&ran, &["certificate", "hint: ", "tlsCAFile"]);
     }
-    assert_not_connected(&sweep(&site, &plain).await, &["no suitable server answered in time"]);
+    let ran = sweep(&site, &plain).await;
+    assert_not_connected(&ran, &["closed the connection without an answer", "hint: add `tls=true`"]);
     assert_eq!(ids(&c).await, id_set([1, 2]));
 
     let ran = sweep(&site, &mongod.uri()).await;
@@ -87,7 +91,7 @@ async fn client_certificates_let_in_and_name_the_user() {
     // Without a certificate the server closes the connection; with a certificate that names no user, authentication fails.
     let without = server.uri("scram", "Sesame").replace(&options, &ca);
     let ran = sweep(&site, &without).await;
-    assert_not_connected(&ran, &["no suitable server answered in time"]);
+    assert_not_connected(&ran, &["no suitable server answered in time", "tlsCertificateKeyFile="]);
     assert_silent_about(&ran, &["Sesame"]);
     let ran = sweep(&site, &format!("{base}&{options}&{x509}")).await;
     assert_not_connected(&ran, &["uthentication failed"]);
@@ -118,16 +122,59 @@ async fn client_certificates_let_in_and_name_the_user() {
     assert_eq!(ids(&c).await, id_set([1, 2]));
 }
 
+/// Returns a server that accepts only TLS and has this certificate.
+fn with_certificate(certificates: &Certificates, pem: &str) -> Mongod {
+    let ca = certificates.text("ca.pem");
+    let args = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", pem, "--tlsCAFile", &ca];
+    Mongod::spawn(&[&args[..], &["--tlsAllowConnectionsWithoutCertificates"]].concat())
+}
+
 #[tokio::test]
 async fn a_certificate_for_another_host_is_no_matter_of_the_authority() {
     let (certificates, site) = (Certificates::new(), Site::new());
-    let mut args = server_args(&certificates);
-    args.push("--tlsAllowConnectionsWithoutCertificates".to_owned());
-    let mongod = Mongod::spawn(&args.iter().map(String::as_str).collect::<Vec<_>>());
-    let uri = format!("{}&tls=true&tlsCAFile={}", mongod.uri(), certificates.text("ca.pem"));
-    let ran = sweep(&site, &uri.replace("127.0.0.1", "localhost")).await;
-    assert_not_connected(&ran, &["certificate not valid for name"]);
+    let mongod = with_certificate(&certificates, &certificates.server_for("db.example.com"));
+    let ran = sweep(&site, &format!("{}&tls=true&tlsCAFile={}", mongod.uri(), certificates.text("ca.pem"))).await;
+    let host = format!("127.0.0.1:{}: the server's certificate is not for `127.0.0.1`, but for `db.example.com`", mongod.port);
+    assert_not_connected(&ran, &[&host, "hint: connect by a name that is in the certificate"]);
     assert!(!ran.stderr.contains("tlsCAFile"), "the authority is correct: {ran:?}");
+}
+
+#[tokio::test]
+async fn the_certificate_of_an_authority_as_that_of_a_server_is_named() {
+    let (certificates, site) = (Certificates::new(), Site::new());
+    let pem = certificates.authority_as_server();
+    let mongod = with_certificate(&certificates, &pem);
+    let ran = sweep(&site, &format!("{}&tls=true&tlsCAFile={pem}", mongod.uri())).await;
+    assert_not_connected(&ran, &["the certificate of an authority as its own", "basicConstraints=critical,CA:FALSE"]);
+    assert_silent_about(&ran, &["Other", "CaUsed"]);
+}
+
+/// Played by `openssl s_server`: a mongod does not start with a certificate that has expired.
+#[tokio::test]
+async fn an_expired_certificate_is_named() {
+    let (certificates, site) = (Certificates::new(), Site::new());
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-accept", "127.0.0.1:0", "-cert", &certificates.expired_server(), "-naccept", "100"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command openssl is installed: it plays a server");
+    let lines = BufReader::new(server.stdout.take().expect("a pipe")).lines();
+    let said = lines.map_while(Result::ok).find_map(|line| Some(line.strip_prefix("ACCEPT 127.0.0.1:")?.to_owned()));
+    let port = said.expect("the port of openssl s_server");
+    let uri = format!("mongodb://127.0.0.1:{port}/?directConnection=true&tls=true&tlsCAFile={}", certificates.text("ca.pem"));
+    let ran = sweep(&site, &uri).await;
+    server.kill().expect("an end");
+    server.wait().expect("the end");
+    assert_not_connected(&ran, &["the server's certificate expired", "days ago", "hint: renew the server's certificate"]);
+}
+
+#[tokio::test]
+async fn tls_with_a_server_that_has_none_is_named() {
+    let (site, mongod) = (Site::new(), Mongod::start(&[]));
+    let ran = sweep(&site, &format!("{}&tls=true", mongod.uri())).await;
+    assert_not_connected(&ran, &["closed the connection", "hint: leave out `tls=true` if the server has no TLS"]);
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ pub(crate) const CLIENT_SUBJECT: &str = "OU=clients,O=sweeper,CN=sweeper";
 /// PEM files in a temporary directory.
 pub(crate) struct Certificates {
     dir: TempDir,
+    issuer: Issuer<'static, KeyPair>,
 }
 
 impl Certificates {
@@ -43,13 +44,35 @@ impl Certificates {
             ExtendedKeyUsagePurpose::ClientAuth,
         );
         for (name, params) in [("server", server), ("client", client)] {
-            let key = KeyPair::generate().expect("a key");
-            let certificate = params.signed_by(&key, &issuer).expect("a signed certificate");
-            write(&dir.path().join(format!("{name}.key")), &key.serialize_pem());
-            write(&dir.path().join(format!("{name}.crt")), &certificate.pem());
-            write(&dir.path().join(format!("{name}.pem")), &(certificate.pem() + &key.serialize_pem()));
+            write_signed(dir.path(), name, &params, &issuer);
         }
-        Self { dir }
+        Self { dir, issuer }
+    }
+
+    /// Writes certificate and key of a server with another name, and returns their path.
+    pub(crate) fn server_for(&self, host: &str) -> String {
+        let subject = [(DnType::CommonName, "mongod")];
+        write_signed(self.dir.path(), "other", &params_for(&[host], &subject, ExtendedKeyUsagePurpose::ServerAuth), &self.issuer);
+        self.text("other.pem")
+    }
+
+    /// Writes certificate and key of a server whose certificate ended in 2021, and returns their path.
+    pub(crate) fn expired_server(&self) -> String {
+        let mut params = params_for(&["127.0.0.1"], &[(DnType::CommonName, "mongod")], ExtendedKeyUsagePurpose::ServerAuth);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        write_signed(self.dir.path(), "expired", &params, &self.issuer);
+        self.text("expired.pem")
+    }
+
+    /// Writes certificate and key of an authority for 127.0.0.1, and returns their path.
+    pub(crate) fn authority_as_server(&self) -> String {
+        let mut params = params(&["127.0.0.1"], &[(DnType::CommonName, "Authority and server")]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a self-signed certificate");
+        write(&self.path("self.pem"), &(certificate.pem() + &key.serialize_pem()));
+        self.text("self.pem")
     }
 
     /// Returns the certificate of the client with its key encrypted under a password, as `openssl` writes it.
@@ -96,6 +119,15 @@ fn params_for(names: &[&str], subject: &[(DnType, &str)], purpose: ExtendedKeyUs
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![purpose];
     params
+}
+
+/// Writes a certificate with a new key, apart and together.
+fn write_signed(dir: &Path, name: &str, params: &CertificateParams, issuer: &Issuer<'static, KeyPair>) {
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.signed_by(&key, issuer).expect("a signed certificate");
+    write(&dir.join(format!("{name}.key")), &key.serialize_pem());
+    write(&dir.join(format!("{name}.crt")), &certificate.pem());
+    write(&dir.join(format!("{name}.pem")), &(certificate.pem() + &key.serialize_pem()));
 }
 
 fn write(path: &Path, text: &str) {

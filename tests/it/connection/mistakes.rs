@@ -1,0 +1,79 @@
+//! Mistakes in a connection string are named: another replica set, a host or a port that is not there, and how long that takes.
+
+use std::net::TcpListener;
+
+use crate::support::mongod::Mongod;
+use crate::support::replica_set::ReplicaSet;
+use crate::support::site::{Site, assert_silent_about};
+use crate::support::sweeper::{Ran, sweeper};
+use crate::support::terminal::Terminal;
+
+const RULES: &str = "  - {namespace: app.c, field: at, expireAfter: 1h}\n";
+
+fn assert_said(ran: &Ran, said: &[&str]) {
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    for part in ["connecting to", "nothing was deleted", "hint: "].iter().chain(said) {
+        assert!(ran.stderr.contains(part), "{part:?}: {ran:?}");
+    }
+    assert_silent_about(ran, &["firewalls", "Kind:", "os error"]);
+}
+
+/// Returns a port where nothing listens.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+}
+
+#[tokio::test]
+async fn another_replica_set_than_the_one_that_is_asked_for_is_named() {
+    let (site, set, single) = (Site::new(), ReplicaSet::start(1, &[]), Mongod::start(&[]));
+    let (member, single) = (format!("127.0.0.1:{}", set.members[0].port), format!("127.0.0.1:{}", single.port));
+    let of_set =
+        format!("`{member}` belongs to the replica set `rs0`, and `replicaSet` of the connection string names another one");
+    let of_none = format!("`{single}` belongs to no replica set");
+    for (uri, said) in [
+        (format!("mongodb://{member}/?replicaSet=rsX"), &of_set),
+        (format!("mongodb://{member}/?replicaSet=rsX&directConnection=true"), &of_set),
+        (format!("mongodb://{single}/?replicaSet=rsX"), &of_none),
+    ] {
+        let ran = site.run(&format!("{uri}&serverSelectionTimeoutMS=5000"), RULES, &["sweep"]).await;
+        assert_said(&ran, &[said, "hint: correct `replicaSet`"]);
+        assert_silent_about(&ran, &["rsX"]);
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_has_no_address_and_a_port_where_nothing_listens_are_told_apart() {
+    let (site, port) = (Site::new(), closed_port());
+    let of = |host: &str| format!("mongodb://user:Sesame@{host}/?serverSelectionTimeoutMS=1000");
+    let ran = site.run(&of("nowhere.invalid:27017"), RULES, &["sweep"]).await;
+    assert_said(&ran, &["nowhere.invalid:27017: the name cannot be resolved", "hint: check how the host is written"]);
+    assert_silent_about(&ran, &["Sesame"]);
+    let ran = site.run(&of(&format!("127.0.0.1:{port}")), RULES, &["sweep"]).await;
+    let said = format!("(1 s): 127.0.0.1:{port}: connection refused: nothing listens there");
+    assert_said(&ran, &[&said, "hint: check host and port"]);
+}
+
+/// The time is that of the message; no clock is read here.
+#[tokio::test]
+async fn a_person_at_a_terminal_is_told_what_is_tried_and_waits_for_five_seconds() {
+    let site = Site::new();
+    let policy = site.policy("", RULES);
+    let uri = format!("mongodb://127.0.0.1:{}/", closed_port());
+    let command = |uri: &str| {
+        let mut command = sweeper(&["sweep", "--yes", "--uri", uri, "--policy"]);
+        command.arg(&policy);
+        command
+    };
+    let on_terminal = |uri: &str| Terminal::open(&command(uri)).end();
+    let limits = ["serverSelectionTimeoutMS=7000", "serverSelectionTimeoutMS=6000&connectTimeoutMS=20000"];
+    let limited = limits.map(|limit| format!("{uri}?{limit}"));
+    let (alone, selection, connect, elsewhere) =
+        tokio::join!(on_terminal(&uri), on_terminal(&limited[0]), on_terminal(&limited[1]), site.run(&uri, RULES, &["sweep"]),);
+    assert!(alone.stdout.contains("connecting to `mongodb://127.0.0.1:"), "{alone:?}");
+    assert!(alone.stdout.contains("no answer yet; trying for 5 s") && alone.stdout.contains("in time (5 s)"), "{alone:?}");
+    for (ran, said) in [(&selection, "in time (7 s)"), (&connect, "in time (6 s)")] {
+        assert!(ran.stdout.contains(said) && !ran.stdout.contains("trying for"), "{said}: {ran:?}");
+    }
+    assert_said(&elsewhere, &["in time (30 s)"]);
+    assert_silent_about(&elsewhere, &["trying for"]);
+}
