@@ -31,7 +31,9 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
             ),
         ));
     }
-    let root = yaml::parse(text).map_err(|(message, place)| PolicyError::single(path, place, message))?;
+    // Editors of Windows begin a file with a byte order mark.
+    let yaml = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let root = yaml::parse(yaml).map_err(|(message, place)| PolicyError::single(path, place, message))?;
     let context = Context::new(env, uri_given);
     let policy = read(&context, &root);
     let problems = context.into_problems();
@@ -39,7 +41,7 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
         Some(policy) if problems.is_empty() => {
             Ok(Policy { path: path.to_owned(), sha256: text::sha256(text.as_bytes()), ..policy })
         }
-        _ => Err(PolicyError::new(path, text, &problems)),
+        _ => Err(PolicyError::new(path, yaml, &problems)),
     }
 }
 

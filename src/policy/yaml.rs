@@ -59,8 +59,18 @@ pub(super) fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
         if let Some(cut) = message.rfind(" at line ") {
             message.truncate(cut);
         }
+        if let Some(place) = place.filter(|place| follows_tab(text, *place)) {
+            return ("found a tab character where YAML takes only blanks to indent and separate".to_owned(), Some(place));
+        }
         (message, place)
     })
+}
+
+/// Whether an error is at a tab, or on a line that a tab indents. The parser itself names no tab.
+fn follows_tab(text: &str, Place { line, column }: Place) -> bool {
+    let Some(line) = text.lines().nth(line.saturating_sub(1)) else { return false };
+    let indent = &line[..line.len() - line.trim_start().len()];
+    indent.contains('\t') || line.chars().nth(column.saturating_sub(1)) == Some('\t')
 }
 
 /// Maximum number of brackets that may be open at once: the parser's time grows with its square.
@@ -198,9 +208,13 @@ mod tests {
 
     #[test]
     fn text_that_is_no_single_document_is_an_error_with_a_place() {
-        let (message, place) = parse("a: 1\n\tb: 2\n").unwrap_err();
-        assert!(message.contains("cannot start any token") || !message.is_empty(), "{message}");
-        assert_eq!(place.unwrap().line, 2);
+        for text in ["a:\n\tb: 2\n", "a: 1\n\tb: 2\n", "a:\n -\tb: 2\n"] {
+            let (message, place) = parse(text).unwrap_err();
+            assert!(message.contains("found a tab character"), "{text:?}: {message}");
+            assert_eq!(place.unwrap().line, 2, "{text:?}");
+        }
+        let (message, _) = parse("a: @\n").unwrap_err();
+        assert!(message.contains("cannot start any token"), "{message}");
         let (message, _) = parse("a: 1\n---\nb: 2\n").unwrap_err();
         assert!(message.contains("more than one document"), "{message}");
         let (message, _) = parse(&"[".repeat(100_000)).unwrap_err();

@@ -51,6 +51,7 @@ async fn a_policy_that_is_wrong_contacts_nobody() {
         (rules("{namespace: app.c, field: at, expireAfter: 1mo}"), "expireAfter"),
         (rules("{namespace: app.c, field: at, expireAfter: 1d, filter: {a: '${SWEEPER_TEST_UNSET}'}}"), "SWEEPER_TEST_UNSET"),
         (rules(&format!("{RULE}\n\t- {RULE}")), ":4:"),
+        (rules(&format!("{RULE}\n\t- {RULE}")), "found a tab character"),
         (format!("{}---\n{}", rules(RULE), rules(RULE)), "document"),
         (format!("{}version: 1\n", rules(RULE)), "version"),
         (rules(RULE).replace("app", "a\0p"), ""),
