@@ -1,5 +1,6 @@
 //! Options of the commands.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -117,6 +118,9 @@ pub struct SweepArgs {
     /// policy, SIGTERM ends
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
     pub every: Option<Duration>,
+    /// With --every, answer HTTP requests at this address: /metrics, /healthz and /readyz. A port is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "every")]
+    pub listen: Option<SocketAddr>,
     /// Allow one run at a time on this machine: a second one ends with exit code 6. A dry run does not take the lock
     #[arg(long, value_name = "FILE")]
     pub lock: Option<PathBuf>,
@@ -276,9 +280,26 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let of_port = || text.parse::<u16>().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = text.parse().ok().or_else(of_port);
+    address.ok_or_else(|| "expected an address such as 127.0.0.1:9216 or [::]:9216, or a port of 127.0.0.1".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_stands_for_the_machine_itself() {
+        let read = |text: &str| parse_address(text).map(|address| address.to_string());
+        assert_eq!(read("9216"), Ok("127.0.0.1:9216".to_owned()));
+        assert_eq!(read("0.0.0.0:9216"), Ok("0.0.0.0:9216".to_owned()));
+        assert_eq!(read("[::1]:9216"), Ok("[::1]:9216".to_owned()));
+        for text in [":9216", "localhost", "127.0.0.1", "99999", ""] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn instants_need_an_offset() {

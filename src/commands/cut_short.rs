@@ -49,6 +49,7 @@ pub(super) fn report(session: &Session) -> Result<Report, Failure> {
     warn!("{}", left_behind(session));
     Ok(Report::new(record, rules.collect()).billed(deployment.units_spent()))
 }
+
 /// Returns the outcome of a rule that ends in the middle.
 fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOutcome {
     let (deleted, batches) = tally.read();
@@ -80,10 +81,9 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
 /// Says what a run that ends at once leaves behind.
 fn left_behind(session: &Session) -> String {
     let leases = session.policy.lock.as_ref().map(|_| "its leases end by themselves".to_owned());
-    let history = session.policy.history.as_ref().map(|history| format!("`{history}` has the run as running"));
     let archive = session.policy.rules.iter().any(|rule| rule.archive.is_some());
     let archive = archive.then(|| "its archive has no manifest, and is read from its journal".to_owned());
-    let left: Vec<String> = [leases, history, archive].into_iter().flatten().collect();
+    let left: Vec<String> = [leases, archive].into_iter().flatten().collect();
     let left = if left.is_empty() { String::new() } else { format!("; {}", left.join("; ")) };
     format!("a second signal ended the run at once: the counts are those of the replies that came, and may be too low{left}")
 }

@@ -2,17 +2,20 @@
 //!
 //! Each sweep is a run of its own, and a failed one does not end the process.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
-use super::load::{self, Uri};
+use super::connection::Uri;
+use super::listen::{self, StatusPage};
 use super::outputs::{self, Output};
-use super::record::Record;
+use super::record::{self, Record};
 use super::session::{Session, new_id, refuse_invisible};
-use super::{confirm, sweep};
+use super::sweep::{self, Ended};
+use super::{confirm, load};
 use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
@@ -23,10 +26,11 @@ use crate::{exit, instant, log};
 /// Interval between two looks at the clock during a wait, because the clock may be set and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The input of a run that SIGHUP reads again.
+/// The input of a run that SIGHUP reads again, and the page that shows how the last one ended.
 struct Reloadable {
     policy: Policy,
     uri: Uri,
+    page: Option<Arc<StatusPage>>,
 }
 
 /// Sweeps until a signal comes, and returns the exit code.
@@ -34,12 +38,22 @@ struct Reloadable {
 /// Errors: a usage error found before or during the first run, or a signal before the first report.
 pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
-    let record = Record::open(args)?;
-    let (mut reloadable, stop, outputs) = start(options, args, id).inspect_err(|cause| record.failed(cause))?;
+    let last_success = || record::last_success(args.metrics_file.as_deref()?, bson::DateTime::now());
+    let page = args.listen.map(|_| Arc::new(StatusPage::new(last_success())));
+    let record = Record::open(args, page.clone())?;
+    let started = async {
+        let started = start(options, args, id, page.clone())?;
+        if let Some((address, page)) = args.listen.zip(page) {
+            listen::listen(address, page).await?;
+        }
+        Ok(started)
+    };
+    let (mut reloadable, stop, outputs) = started.await.inspect_err(|cause: &anyhow::Error| record.failed(cause))?;
     let mut hangup = signal(SignalKind::hangup())?;
     let schedule = Schedule::new(every, fastrand::f64());
     let (mut first, mut is_first, mut is_held_back) = (Some((record, id.to_owned(), outputs)), true, false);
     loop {
+        let mut ended = None;
         if hangup.recv().now_or_never().is_some() {
             reloadable.reload(options);
         }
@@ -51,7 +65,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
         } else {
             is_held_back = false;
             match reloadable.run(options, args, &stop, first.take()).await {
-                Ok(_) => {}
+                Ok(run) => ended = Some(run),
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
                 Err(cause) => failure::log(&cause, options.quiet),
@@ -59,7 +73,14 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
             is_first = false;
         }
         let (next, begun) = (schedule.next(since_1970()), Instant::now());
-        info!("the next run begins at {}", shown(next));
+        match ended {
+            _ if stop.exit_code().is_some() => {}
+            // A run that did not end well has said so itself.
+            Some(Ended { exit_code: exit::DONE | exit::FOUND, said }) => {
+                info!(target: log::PROGRESS, "{said}; the next run begins at {}", shown(next));
+            }
+            _ => info!("the next run begins at {}", shown(next)),
+        }
         while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {
             tokio::select! {
                 () = tokio::time::sleep(next.saturating_sub(since_1970()).min(LOOK_EVERY)) => {}
@@ -76,23 +97,28 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
 /// The record, the id and the outputs of the first run, which are opened before the schedule begins.
 type First = (Record, String, Vec<Output>);
 
-fn start(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
+fn start(
+    options: &Common,
+    args: &SweepArgs,
+    id: &str,
+    page: Option<Arc<StatusPage>>,
+) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
     if !args.dry_run && confirm::can_ask(args.yes) {
         let failure = Failure::usage("--every: nobody to ask before each run; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
     let (session, outputs) = Session::begin(options, id)?;
-    session.uri()?;
+    session.need_uri()?;
     let Session { policy, uri, stop, .. } = session;
-    Ok((Reloadable { policy, uri }, stop, outputs))
+    Ok((Reloadable { policy, uri, page }, stop, outputs))
 }
 
 impl Reloadable {
-    /// Runs once, delivers the report and records the run. Returns its exit code, which only the log and the metrics show.
-    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<u8> {
+    /// Runs once, delivers the report and records the run. Only the log and the metrics show how it ended.
+    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<Ended> {
         let (record, id, outputs) = match first {
             Some((record, id, outputs)) => (record, id, Ok(outputs)),
-            None => (Record::open(args)?, new_id(), outputs::pair(options).and_then(outputs::open)),
+            None => (Record::open(args, self.page.clone())?, new_id(), outputs::pair(options).and_then(outputs::open)),
         };
         let begin = |outputs| (Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone()), outputs);
         sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
@@ -101,8 +127,8 @@ impl Reloadable {
     /// Reads the policy again. An invalid one is logged, and the runs keep the current one.
     fn reload(&mut self, options: &Common) {
         match read(options) {
-            Ok(reloadable) => {
-                *self = reloadable;
+            Ok((policy, uri)) => {
+                (self.policy, self.uri) = (policy, uri);
                 let Policy { path, sha256, .. } = &self.policy;
                 info!(target: log::PROGRESS, "policy {path} read again (sha256 {})", &sha256[..12]);
             }
@@ -114,11 +140,11 @@ impl Reloadable {
     }
 }
 
-fn read(options: &Common) -> Result<Reloadable, Failure> {
+fn read(options: &Common) -> Result<(Policy, Uri), Failure> {
     let (policy, uri) = load::load(options)?;
     refuse_invisible(&policy)?;
     uri.require()?;
-    Ok(Reloadable { policy, uri })
+    Ok((policy, uri))
 }
 
 fn since_1970() -> Duration {

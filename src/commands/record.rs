@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::events;
+use super::listen::StatusPage;
 use super::session::Session;
 use crate::cli::SweepArgs;
 use crate::exit;
@@ -33,9 +35,14 @@ const MAX_METRICS_BYTES: u64 = 64 << 20;
 /// Maximum time to wait for the history after the run had to end.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
 
+/// Maximum time to wait for the history after a second signal.
+const MAX_LAST_WORD: Duration = Duration::from_secs(1);
+
 /// Records the end of a sweep, with or without a report.
 pub(super) struct Record {
     metrics_file: Option<PathBuf>,
+    /// The page that shows the metrics over HTTP.
+    page: Option<Arc<StatusPage>>,
     dry_run: bool,
     begun: Instant,
 }
@@ -44,7 +51,7 @@ impl Record {
     /// Tries to create the metrics file.
     ///
     /// Errors: it cannot be created.
-    pub(super) fn open(args: &SweepArgs) -> Result<Self, Failure> {
+    pub(super) fn open(args: &SweepArgs, page: Option<Arc<StatusPage>>) -> Result<Self, Failure> {
         if let Some(path) = &args.metrics_file {
             if path.as_os_str() == "-" {
                 return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
@@ -53,7 +60,7 @@ impl Record {
                 Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
             })?;
         }
-        Ok(Self { metrics_file: args.metrics_file.clone(), dry_run: args.dry_run, begun: Instant::now() })
+        Ok(Self { metrics_file: args.metrics_file.clone(), page, dry_run: args.dry_run, begun: Instant::now() })
     }
 
     /// Records a run that ended with a report. Returns the exit code of the process: 1 if only the metrics could not be written.
@@ -68,12 +75,19 @@ impl Record {
         self.write(None, millis(self.begun.elapsed()), failure::exit_code(cause));
     }
 
-    /// Writes the metrics, if they were asked for. Returns false if that failed.
+    /// Writes and shows the metrics, as far as they were asked for. Returns false if they could not be written.
     fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
-        let Some(path) = &self.metrics_file else { return true };
+        if self.metrics_file.is_none() && self.page.is_none() {
+            return true;
+        }
         let at = DateTime::now();
-        let last_success = last_success(path, at);
+        let of_file = || last_success(self.metrics_file.as_deref()?, at);
+        let last_success = self.page.as_ref().and_then(|page| page.last_success(at)).or_else(of_file);
         let text = metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, last_success });
+        if let Some(page) = &self.page {
+            page.ended(text.clone(), exit_code);
+        }
+        let Some(path) = &self.metrics_file else { return true };
         let written = output::replace_readable(path, &text);
         if let Err(cause) = &written {
             error!("writing the metrics file `{}`: {cause}; the run itself is over", path.display());
@@ -83,7 +97,7 @@ impl Record {
 }
 
 /// Returns the time of the last success according to the file of an earlier run; `None` if there is no such file or line.
-fn last_success(path: &Path, now: DateTime) -> Option<f64> {
+pub(super) fn last_success(path: &Path, now: DateTime) -> Option<f64> {
     if !path.is_file() {
         return None;
     }
@@ -121,6 +135,30 @@ pub(super) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
 
 /// Records the end of a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
 pub(super) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
+    let time_is_over = async {
+        session.stop.asked_for(MAX_LAST_WAIT).await;
+        format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())
+    };
+    end_in_time(session, dry_run, swept, time_is_over, "the run itself is not affected").await;
+}
+
+/// Does the same as [`end`] after a second signal, when the process has only a moment left.
+pub(super) async fn end_at_once(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
+    let time_is_over = async {
+        tokio::time::sleep(MAX_LAST_WORD).await;
+        format!("no answer within {} s after the second signal", MAX_LAST_WORD.as_secs())
+    };
+    end_in_time(session, dry_run, swept, time_is_over, "it has the run as running").await;
+}
+
+/// Records the end of a sweep until the time is over. `meaning` says what it means if that fails.
+async fn end_in_time(
+    session: &Session,
+    dry_run: bool,
+    swept: &anyhow::Result<Report>,
+    time_is_over: impl Future<Output = String>,
+    meaning: &str,
+) {
     let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
     if let Some(unexpected) = deployment.facts.unexpected(&session.policy.connection.expect) {
         return warn!("recording the run in `{namespace}`: {unexpected}; it is not recorded there");
@@ -144,10 +182,10 @@ pub(super) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result
     let recorded = tokio::select! {
         biased;
         recorded = recorded => recorded.map_err(|cause| cause.to_string()),
-        () = session.stop.asked_for(MAX_LAST_WAIT) => Err(format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())),
+        why = time_is_over => Err(why),
     };
     if let Err(why) = recorded {
-        warn!("recording the run in `{namespace}`: {why}; the run itself is not affected");
+        warn!("recording the run in `{namespace}`: {why}; {meaning}");
     }
 }
 

@@ -22,7 +22,7 @@ use crate::plan::{Plan, PlannedRule};
 use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::RuleOutcome;
-use crate::report::{Report, ReportCommand, RuleReport, RunRecord, Status};
+use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
@@ -33,35 +33,50 @@ use crate::{exit, stop};
 /// Errors: a usage error, no connection, a lock that is held, or no confirmation; nothing was deleted then.
 pub(super) async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
-    let record = Record::open(args)?;
+    let record = Record::open(args, None)?;
     let begun = Session::begin(options, id).and_then(|(session, outputs)| {
-        session.uri()?;
+        session.need_uri()?;
         Ok((session, outputs))
     });
-    once(&record, options, args, begun).await
+    Ok(once(&record, options, args, begun).await?.exit_code)
 }
 
-/// Sweeps once, delivers the report, and records the end of the run, also if it failed. Returns the exit code.
+/// A sweep that ended with a report.
+pub(super) struct Ended {
+    pub exit_code: u8,
+    /// The outcome in one line.
+    pub said: String,
+}
+
+/// Sweeps once, delivers the report, and records the end of the run, also if it failed.
 pub(super) async fn once(
     record: &Record,
     options: &Common,
     args: &SweepArgs,
     begun: anyhow::Result<(Session, Vec<Output>)>,
-) -> anyhow::Result<u8> {
+) -> anyhow::Result<Ended> {
     let swept = async {
         let (session, outputs) = begun?;
         let session = with_ends(session, args)?;
         let report = tokio::select! {
             biased;
-            swept = sweep(&session, args) => swept?,
-            () = session.stop.asked_again() => cut_short::report(&session)?,
+            swept = sweep(&session, args) => return Ok((swept?, outputs, None)),
+            () = session.stop.asked_again() => cut_short::report(&session).map_err(anyhow::Error::from),
         };
-        Ok((report, outputs))
+        if report.is_err() {
+            record::end_at_once(&session, args.dry_run, &report).await;
+        }
+        Ok((report?, outputs, Some(session)))
     };
-    let (report, outputs) = swept.await.inspect_err(|cause| record.failed(cause))?;
+    let (report, outputs, cut_short) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     let exit_code = outputs::deliver(options, &report, outputs);
-    Ok(record.ended(&report, exit_code))
+    let ended = Ended { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
+    // Last, because nobody waits long after a second signal.
+    if let Some(session) = cut_short {
+        record::end_at_once(&session, args.dry_run, &Ok(report)).await;
+    }
+    Ok(ended)
 }
 
 /// Lets the stop file and the maximum duration end the run.
@@ -124,7 +139,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         held.release().await;
     }
     let (counts, outcomes) = swept?;
-    let is_recorded = args.metrics_file.is_some() || session.policy.history.is_some();
+    let is_recorded = args.metrics_file.is_some() || args.listen.is_some() || session.policy.history.is_some();
     let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, is_recorded).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, counts), (outcome, remaining))| {

@@ -33,19 +33,37 @@ pub fn render(ended: &Ended) -> String {
     let is_success = ended.exit_code == exit::DONE;
     let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.last_success };
     let run = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
-    let version = series(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut families = vec![
-        family("sweeper_build_info", "The version of sweeper; always 1.", vec![version]),
+        build_info(),
         run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
-        run(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", last_success),
+        last_success_at(last_success),
         run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
         run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
         run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
         run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
     ];
     families.extend(ended.report.into_iter().flat_map(of_rules));
+    text(families)
+}
+
+/// Renders the metrics of a process whose first run has not ended. The last success is that of an earlier process.
+pub fn before_the_first_run(last_success: Option<f64>) -> String {
+    text(vec![build_info(), last_success_at(last_success)])
+}
+
+fn text(mut families: Vec<MetricFamily>) -> String {
     families.retain(|family| !family.get_metric().is_empty());
     TextEncoder::new().encode_to_string(&families).expect("families with names and series go to memory")
+}
+
+fn build_info() -> MetricFamily {
+    let version = series(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    family("sweeper_build_info", "The version of sweeper; always 1.", vec![version])
+}
+
+fn last_success_at(time: Option<f64>) -> MetricFamily {
+    let series = time.map(|time| series(&[], time)).into_iter().collect();
+    family(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", series)
 }
 
 /// Reads the time of the last success from one line of an earlier file, in seconds since 1970; `None` if it is later than `now`.

@@ -166,6 +166,7 @@ pub(super) fn args() -> SweepArgs {
         metrics_file: None,
         yes: true,
         every: None,
+        listen: None,
         lock: None,
         lock_wait: None,
         stop_file: None,

@@ -1,0 +1,142 @@
+//! `--listen`: metrics and state over HTTP, asked for by `curl`.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::support::exposition::Scrape;
+use crate::support::faults::{alone, dated, days, end, signal, start};
+use crate::support::said::Said;
+use crate::support::sweeper::{Case, id_set, run};
+
+const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
+
+/// A process that listens.
+struct Listening {
+    child: Child,
+    said: Said,
+    url: String,
+}
+
+impl Listening {
+    /// Starts a process that sweeps every second and listens at a free port.
+    async fn start(case: &Case) -> Self {
+        let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--listen", "127.0.0.1:0"]));
+        let said = Said::by(&mut child);
+        said.until("info: listening at http://127.0.0.1:").await;
+        let lines = said.lines();
+        let url = lines.iter().find_map(|line| line.split_once("listening at ")).expect("the address").1.to_owned();
+        Self { child, said, url }
+    }
+
+    /// Returns status, type and body of an answer.
+    async fn get(&self, path: &str, more: &[&str]) -> (u16, String, String) {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "60",
+            "--noproxy",
+            "*",
+            "--write-out",
+            "\n%{http_code} %{content_type}",
+        ]);
+        curl.args(more).arg(format!("{}{path}", self.url));
+        let ran = run(curl).await;
+        assert_eq!(ran.code, Some(0), "the command curl is installed, and gets an answer: {ran:?}");
+        let (body, last) = ran.stdout.rsplit_once('\n').expect("the last line is curl's");
+        let (status, kind) = last.split_once(' ').expect("status and type");
+        (status.parse().expect("a status"), kind.to_owned(), body.to_owned())
+    }
+
+    async fn until(&self, path: &str, status: u16) {
+        for _ in 0..3000 {
+            if self.get(path, &[]).await.0 == status {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{path} is not {status}");
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_stays_shows_its_metrics_and_whether_it_is_alive_and_ready() {
+    let (mut mongod, mut case) = alone().await;
+    case.uri = format!("{}&serverSelectionTimeoutMS=300", case.uri);
+    case.fill("c", dated(0..5, days(-3)).chain(dated(5..7, days(3)))).await;
+    let listening = Listening::start(&case).await;
+    listening.until("/readyz", 200).await;
+    let (status, kind, body) = listening.get("/metrics", &[]).await;
+    assert_eq!((status, kind.as_str()), (200, "text/plain; version=0.0.4; charset=utf-8"));
+    let scrape = Scrape::read(&body);
+    assert_eq!((scrape.run("last_run_success"), scrape.run("last_run_exit_code")), (Some(1.0), Some(0.0)), "{body}");
+    assert_eq!(scrape.rules("expired_documents_remaining").into_values().collect::<Vec<_>>(), [0.0], "{body}");
+    assert!(scrape.run("last_success_timestamp_seconds").is_some(), "{body}");
+    assert_eq!(case.ids("c").await, id_set(5..7));
+
+    for (path, more, status) in [
+        ("/healthz", &[][..], 200),
+        ("/healthz", &["--head"], 200),
+        ("/", &[], 404),
+        ("/metrics/x", &[], 404),
+        ("/metrics", &["--data", "x"], 405),
+    ] {
+        assert_eq!(listening.get(path, more).await.0, status, "{path} {more:?}");
+    }
+    // Neither a client that says nothing nor one that speaks another language keeps others from an answer.
+    let address = listening.url.trim_start_matches("http://").to_owned();
+    let silent: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    TcpStream::connect(&address).expect("a connection").write_all(b"\0\xff\r\n\r\nno HTTP").expect("bytes");
+    assert_eq!(listening.get("/healthz", &[]).await.0, 200);
+    drop(silent);
+
+    mongod.kill();
+    listening.until("/readyz", 503).await;
+    assert!(listening.get("/readyz", &[]).await.2.starts_with("not ready: the last run could not be carried out"));
+    assert_eq!(listening.get("/healthz", &[]).await.0, 200);
+    let scrape = Scrape::read(&listening.get("/metrics", &[]).await.2);
+    assert_eq!((scrape.run("last_run_success"), scrape.run("last_run_exit_code")), (Some(0.0), Some(1.0)));
+    assert!(scrape.run("last_success_timestamp_seconds").is_some(), "that of an earlier run");
+    mongod.restart();
+    listening.until("/readyz", 200).await;
+    signal(&listening.child, "TERM");
+    assert_eq!(end(listening.child).await.code, Some(143));
+    drop(listening.said);
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_ends_the_process_before_it_contacts_anything() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let ran = case.run(RULE, &["sweep", "--every", "1h", "--listen", &address]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("--listen {address}: ")) && ran.stderr.contains("nothing was contacted"), "{ran:?}");
+    for args in [&["sweep", "--listen", "9216"][..], &["sweep", "--every", "1h", "--listen", ":9216"]] {
+        assert_eq!(case.run(RULE, args).await.code, Some(2), "{args:?}");
+    }
+    assert_eq!(case.ids("c").await, id_set(0..3));
+}
+
+#[tokio::test]
+async fn each_run_that_went_well_is_one_line_of_the_log() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    let report = case.dir.path().join("report.json");
+    let mut command = case.command(RULE, &["sweep", "--every", "1s"]);
+    command.arg("-o").arg(&report);
+    let mut child = start(command);
+    let said = Said::by(&mut child);
+    said.until("info: complete: deleted 3 documents by 1 rule").await;
+    said.until("info: complete: deleted 0 documents by 1 rule").await;
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+    let text = said.into_text();
+    assert_eq!(text.matches("deleted 3 documents").count(), 1, "{text}");
+    let of_runs = text.lines().filter(|line| line.contains("; the next run begins at ")).count();
+    assert_eq!(of_runs, text.matches("complete: ").count(), "{text}");
+}
