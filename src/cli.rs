@@ -6,6 +6,8 @@ mod help;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use args::{
@@ -32,7 +34,7 @@ pub struct Cli {
 pub enum Command {
     /// Write a first policy, after a few questions
     ///
-    /// With --uri or MONGODB_URI it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
+    /// With a connection string it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
     /// come from --namespace, --field and --expire-after. Writes to the file of --output, else of --policy; replaces one only with --force.
     #[command(after_help = help::INIT_EXAMPLES)]
     Init(InitArgs),
@@ -72,14 +74,14 @@ pub enum Command {
     /// Put back what a sweep has archived; never overwrites without --replace
     ///
     /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy if --uri or MONGODB_URI is given; `connection.expect` of one that is there counts all the same. A missing collection is created without options and indexes. On a terminal it asks first;
+    /// policy if --uri, --uri-file or MONGODB_URI is given; `connection.expect` of one that is there counts all the same. A missing collection is created without options and indexes. On a terminal it asks first;
     /// with --yes, or if standard input is not a terminal, it does not ask.
     #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
     /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
-    /// policy if --uri or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    /// policy if --uri, --uri-file or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
     #[command(after_help = help::IMPORT_EXAMPLES)]
     Import,
     /// Compare the deployment's own TTL settings with the policy, or change them to match it
@@ -113,6 +115,9 @@ pub struct Common {
     /// Connection string; overrides the policy's
     #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, global = true)]
     pub uri: Option<String>,
+    /// File that holds the connection string and nothing else; overrides MONGODB_URI and the policy's
+    #[arg(long, value_name = "FILE", global = true)]
+    pub uri_file: Option<PathBuf>,
     /// Only rules whose name or namespace matches; `*` matches anything; repeatable
     #[arg(long, value_name = "GLOB")]
     pub only: Vec<String>,
@@ -183,6 +188,14 @@ impl Cli {
     pub fn read(args: &[OsString]) -> Result<Self, clap::Error> {
         let matches = command_line().try_get_matches_from(args)?;
         let mut cli = Self::from_arg_matches(&matches)?;
+        if cli.common.uri_file.is_some() {
+            // Not `conflicts_with`, for which a variable of the environment would be a conflict too.
+            if matches.value_source("uri") == Some(ValueSource::CommandLine) {
+                let both = "--uri and --uri-file are both given; expected one of them";
+                return Err(command_line().error(ErrorKind::ArgumentConflict, both));
+            }
+            cli.common.uri = None;
+        }
         cli.common.only = values(&matches, "only");
         cli.common.output = values(&matches, "output");
         cli.common.format = values(&matches, "format");
@@ -261,6 +274,19 @@ mod tests {
             let text = shown_error(&Cli::read(&args).unwrap_err(), &args);
             assert!(text.contains(shown) && !text.contains("hunter2") && !text.contains('\u{1b}'), "{text}");
             assert_eq!(text.lines().filter(|line| line.starts_with("error")).count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_the_connection_string_is_not_given_together_with_one() {
+        let common = read("sweeper check --uri-file f");
+        assert_eq!((common.uri, common.uri_file), (None, Some(PathBuf::from("f"))));
+        for line in
+            ["sweeper --uri mongodb://u:hunter2@h check --uri-file f", "sweeper check --uri-file f --uri mongodb://u:hunter2@h"]
+        {
+            let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let text = shown_error(&Cli::read(&args).unwrap_err(), &args);
+            assert!(text.contains("--uri and --uri-file are both given") && !text.contains("hunter2"), "{text}");
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Connection {
     pub uri: Option<String>,
+    /// File that holds the connection string. A relative path is relative to the working directory.
+    pub uri_file: Option<PathBuf>,
     /// `None` is `auto`: recognised once connected.
     pub flavor: Option<Flavor>,
     pub expect: Expect,

@@ -36,7 +36,7 @@ use crate::text::duration;
 pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, None)?;
     let (session, outputs) = Session::begin(options, id)?;
-    session.uri()?;
+    session.need_uri()?;
     let report = audit(&session, args).await?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     Ok(outputs::deliver(options, &report, outputs))

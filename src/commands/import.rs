@@ -22,9 +22,10 @@ use crate::text::plural;
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
 pub(super) async fn command(options: &Common, run_id: &str) -> anyhow::Result<u8> {
     let output = SingleOutput::without_format(options, "import")?.open()?;
-    let (given, flavor) = load::connection(options)?;
+    let (uri, flavor) = load::connection(options)?;
     let stop = Stop::listen()?;
-    let (policy, complete) = stop.or_fail("nothing was written", read(options, &given, flavor, run_id)).await?;
+    let read = async { read(options, &uri.with_password(&stop).await?, flavor, run_id).await };
+    let (policy, complete) = stop.or_fail("nothing was written", read).await?;
     output.write("the policy", &policy)?;
     Ok(if complete { exit::DONE } else { exit::RULE_FAILED })
 }

@@ -89,7 +89,7 @@ fn next_steps(options: &Common, path: &Path) -> io::Result<()> {
     if path.as_os_str() != "-" {
         writeln!(stderr, "wrote {}", path.display())?;
     }
-    if options.uri.is_some() {
+    if options.uri.is_some() || options.uri_file.is_some() {
         writeln!(stderr, "The file does not contain the connection string; it refers to ${{MONGODB_URI}}.")?;
     }
     let named = if path == Path::new("sweeper.yaml") { String::new() } else { format!(" -p {}", path.display()) };

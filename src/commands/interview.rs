@@ -8,6 +8,7 @@ use bson::Uuid;
 use tokio::time::timeout;
 use tracing::warn;
 
+use super::connection::Uri;
 use crate::cli::{Common, InitArgs};
 use crate::facts::{Collection, CollectionKind};
 use crate::failure::Failure;
@@ -33,9 +34,10 @@ struct Look {
 
 /// Asks for what the options leave open.
 ///
-/// Errors: the answers end before the questions do.
+/// Errors: the connection string is empty or cannot be read, or the answers end before the questions do.
 pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
-    let look = look(options).await;
+    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
+    let look = look(uri).await;
     let collections = look.as_ref().map_or(&[][..], |look| look.collections.as_slice());
     let namespace = match &args.namespace {
         Some(namespace) => namespace.clone(),
@@ -101,10 +103,10 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
 }
 
 /// Connects if there is a connection string. A failure is only a warning: the questions can be answered without a deployment.
-async fn look(options: &Common) -> Option<Look> {
-    let uri = options.uri.as_ref().filter(|uri| !uri.is_empty())?;
+async fn look(uri: Option<String>) -> Option<Look> {
+    let uri = uri?;
     let looked = timeout(MAX_LOOK_TIME, async {
-        let deployment = connect::connect(uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
+        let deployment = connect::connect(&uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
         let collections = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
         Ok::<_, String>(Look { deployment, collections })
     });

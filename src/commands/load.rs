@@ -1,7 +1,8 @@
-//! Reads the policy and finds the connection string.
+//! Reads the policy, and finds the deployment that a command is for.
 
 use std::io::{ErrorKind, Read};
 
+use super::connection::Uri;
 use crate::cli::Common;
 use crate::failure::Failure;
 use crate::flavor::Flavor;
@@ -9,32 +10,7 @@ use crate::policy::parse::MAX_BYTES;
 use crate::policy::{Expect, Policy, parse};
 use crate::secrets;
 
-/// The connection string of a command, if there is one.
-#[derive(Clone)]
-pub(super) struct Uri {
-    given: Option<String>,
-    policy: String,
-}
-
-impl Uri {
-    /// The connection string of a run that is connected to a model.
-    #[cfg(test)]
-    pub(super) fn none() -> Self {
-        Self { given: None, policy: String::new() }
-    }
-
-    /// Returns the connection string.
-    ///
-    /// Errors: neither the command line nor the environment nor the policy has one.
-    pub(super) fn require(&self) -> Result<&str, Failure> {
-        self.given.as_deref().ok_or_else(|| {
-            Failure::usage(format!("connecting: policy `{}` has no `connection.uri`; nothing was contacted", self.policy))
-                .hint("pass --uri, set MONGODB_URI, or write `connection: {uri: ...}` into the policy")
-        })
-    }
-}
-
-/// Reads and validates the policy. `--uri` and `MONGODB_URI` override its connection string.
+/// Reads and validates the policy. `--uri`, `--uri-file` and `MONGODB_URI` override its connection string.
 ///
 /// Errors: it cannot be read, or it is invalid; the message lists all of its problems.
 pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
@@ -49,37 +25,40 @@ pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
         };
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
-    let given = options.uri.clone().filter(|uri| !uri.is_empty());
+    let given = Uri::given(options);
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
         .map_err(|invalid| Failure::usage(invalid.head()).details(invalid.lines()))?;
     for variable in policy.rules.iter().flat_map(|rule| &rule.variables) {
         secrets::withhold(&variable.text, &variable.written);
     }
-    let given = given.or_else(|| policy.connection.uri.clone()).filter(|uri| !uri.is_empty());
-    Ok((policy, Uri { given, policy: path }))
+    let uri = given.unwrap_or_else(|| Uri::of_policy(&path, &policy.connection));
+    Ok((policy, uri))
 }
 
 /// Returns the connection string and the flavor of a command that needs no policy: from the command line, else from the policy.
-pub(super) fn connection(options: &Common) -> Result<(String, Option<Flavor>), Failure> {
-    if let Some(uri) = options.uri.clone().filter(|uri| !uri.is_empty()) {
+pub(super) fn connection(options: &Common) -> Result<(Uri, Option<Flavor>), Failure> {
+    if let Some(uri) = Uri::given(options) {
+        uri.require()?;
         return Ok((uri, None));
     }
     if options.policy.as_os_str() != "-" && !options.policy.exists() {
         let missing = "connecting: no connection string, and no policy to take one from; nothing was contacted";
-        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI"));
+        return Err(Failure::usage(missing).hint("pass --uri or set MONGODB_URI; --uri-file names a file with it"));
     }
     let (policy, uri) = load(options)?;
-    Ok((uri.require()?.to_owned(), policy.connection.flavor))
+    uri.require()?;
+    Ok((uri, policy.connection.flavor))
 }
 
 /// Does the same as [`connection`] for a command that writes, and also returns the deployments that the policy expects: a policy that is there is read
 /// even if the connection string comes from the command line.
-pub(super) fn target(options: &Common) -> Result<(String, Option<Flavor>, Expect), Failure> {
+pub(super) fn target(options: &Common) -> Result<(Uri, Option<Flavor>, Expect), Failure> {
     if options.policy.as_os_str() != "-" && !options.policy.exists() {
         return connection(options).map(|(uri, flavor)| (uri, flavor, Expect::default()));
     }
     let (policy, uri) = load(options)?;
-    Ok((uri.require()?.to_owned(), policy.connection.flavor, policy.connection.expect))
+    uri.require()?;
+    Ok((uri, policy.connection.flavor, policy.connection.expect))
 }
 
 /// Reads the text of the policy, but at most one byte more than a policy may have, which is enough to tell that the text is too long.

@@ -30,7 +30,7 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
     let output = SingleOutput::with_format(options, "native", &[Format::Table, Format::Json])?;
     let (session, output) = Session::begin_single(options, id, output)?;
     let session = &session;
-    session.uri()?;
+    session.need_uri()?;
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {

@@ -53,7 +53,8 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args)).await?;
-    let deployment = stop.or_fail("nothing was inserted", connect::connect(&uri, flavor, id)).await?;
+    let connected = async { connect::connect(&uri.with_password(&stop).await?, flavor, id).await };
+    let deployment = stop.or_fail("nothing was inserted", connected).await?;
     if let Some(why) = deployment.facts.unexpected(&expect) {
         return Err(Failure::cannot_run(format!("{why}; nothing was inserted")).exit_code(exit::REFUSED).into());
     }
@@ -163,8 +164,9 @@ async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Re
     let lines = parts.iter().map(|part| format!("  {}: {}", part.to, plural(part.file.documents, "document")));
     let total: u64 = parts.iter().map(|part| part.file.documents).sum();
     let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
+    let set = deployment.facts.set_name.as_ref().map(|set| format!("the replica set {set}, ")).unwrap_or_default();
     let hosts = deployment.facts.hosts.join(", ");
-    let question = format!("insert what is missing of {documents} into {collections} of {hosts}?");
+    let question = format!("insert what is missing of {documents} into {collections} of {set}{hosts}?");
     confirm::ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was inserted").await
 }
 

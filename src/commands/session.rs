@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use bson::{DateTime, Uuid};
 use tokio::time::Instant;
 
-use super::load::{self, Uri};
+use super::connection::Uri;
+use super::load;
 use super::outputs::{self, Output, SingleOutput};
 use super::so_far::SoFar;
 use crate::archive::disk::{Disk, RealDisk};
@@ -39,7 +40,7 @@ pub(super) struct Session {
     pub opening_refused: AtomicBool,
     /// The state of the sweep until now.
     pub so_far: SoFar,
-    /// Connection string, if there is one.
+    /// The connection string.
     pub uri: Uri,
     /// The disk of archives.
     pub disk: Arc<dyn Disk>,
@@ -88,22 +89,23 @@ impl Session {
         Ok((Self::new(options, id, policy, uri, Stop::listen()?), output))
     }
 
-    /// Returns the connection string.
+    /// Checks that there is a connection string.
     ///
-    /// Errors: neither the command line nor the environment nor the policy has one.
-    pub(super) fn uri(&self) -> Result<&str, Failure> {
-        self.uri.require()
+    /// Errors: those of [`Uri::require`].
+    pub(super) fn need_uri(&self) -> Result<(), Failure> {
+        self.uri.require().map(drop)
     }
 
     /// Connects to the deployment of the policy.
     ///
-    /// Errors: no connection string, or no connection.
+    /// Errors: no connection string, no password, or no connection.
     pub(super) async fn connect(&self) -> Result<Deployment, Failure> {
         #[cfg(test)]
         if let Some(model) = &self.model {
             return connect::through(model.clone(), &self.id).await;
         }
-        connect::connect(self.uri()?, self.policy.connection.flavor, &self.id).await
+        let uri = self.uri.with_password(&self.stop).await?;
+        connect::connect(&uri, self.policy.connection.flavor, &self.id).await
     }
 
     /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::load::Uri;
+use super::connection::Uri;
 use super::session::Session;
 use super::sweep;
 use crate::archive::disk::Disk;
@@ -38,6 +38,7 @@ fn options() -> Common {
     Common {
         policy: PathBuf::from("sweeper.yaml"),
         uri: None,
+        uri_file: None,
         only: Vec::new(),
         output: Vec::new(),
         format: Vec::new(),

@@ -64,9 +64,13 @@ keys! {
 keys! {
     IN_CONNECTION:
 
-    URI: Key<ConnectionString> = Key::new("uri", ConnectionString,
-        "Connection string; --uri and MONGODB_URI win over it. Keep the password out of the file: ${MONGODB_URI}.")
+    URI: Key<ConnectionString> = Key::new("uri", ConnectionString("a connection string"),
+        "Connection string; --uri, --uri-file and MONGODB_URI win over it. Keep the password out of the file: ${MONGODB_URI}.")
         .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
+
+    URI_FILE: Key<ConnectionString> = Key::new("uriFile", ConnectionString("the path of a file"),
+        "File that holds the connection string and nothing else, instead of `uri`: a secret of Kubernetes or a credential of systemd.")
+        .examples(&["/etc/sweeper/uri", "${CREDENTIALS_DIRECTORY:-/etc/sweeper}/uri"]);
 
     FLAVOR: Defaulted<Words<Option<Flavor>>> = Key::new(
         "flavor",
@@ -313,7 +317,15 @@ const NAMESPACE_ONLY: Text<Namespace> = Text::new(
 );
 
 fn read_connection(map: &Mapping) -> Option<Connection> {
-    Some(Connection { uri: map.optional(&URI), flavor: map.value(&FLAVOR), expect: map.optional(&EXPECT).unwrap_or_default() })
+    if map.has(&URI) && map.has(&URI_FILE) {
+        map.problem(&URI_FILE, "`uriFile`: `uri` is there as well; expected one of the two");
+    }
+    Some(Connection {
+        uri: map.optional(&URI),
+        uri_file: map.optional(&URI_FILE).map(PathBuf::from),
+        flavor: map.value(&FLAVOR),
+        expect: map.optional(&EXPECT).unwrap_or_default(),
+    })
 }
 
 fn read_expect(map: &Mapping) -> Option<Expect> {

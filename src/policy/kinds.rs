@@ -199,8 +199,8 @@ impl<T: fmt::Display> Written for Text<T> {
     }
 }
 
-/// The connection string, which is not read if another one is given.
-pub(super) struct ConnectionString;
+/// The connection string or the file that holds it, in words; neither is read if another one is given.
+pub(super) struct ConnectionString(pub &'static str);
 
 impl Kind for ConnectionString {
     type Value = String;
@@ -218,7 +218,7 @@ impl Kind for ConnectionString {
     }
 
     fn words(&self) -> String {
-        "a connection string".to_owned()
+        self.0.to_owned()
     }
 }
 

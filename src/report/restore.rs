@@ -62,7 +62,7 @@ pub fn render(report: &RestoreReport) -> String {
     let mut lines = vec![
         format!("sweeper restore of {}{}", report.archive, if report.dry_run { ", dry run" } else { "" }),
         report.run_id.as_ref().map_or("written by an unknown run".to_owned(), |id| format!("written by run {id}")),
-        format!("into {} {} at {}", report.server.flavor, report.server.version, report.server.hosts.join(", ")),
+        into(&report.server),
         String::new(),
     ];
     for namespace in &report.namespaces {
@@ -95,6 +95,12 @@ pub fn render(report: &RestoreReport) -> String {
     lines.extend(report.warnings.iter().flat_map(|warning| fold(&format!("warning: {warning}"), "  ")));
     lines.push(ended(report));
     page(lines)
+}
+
+/// Names the deployment that the documents are inserted into.
+fn into(server: &ServerReport) -> String {
+    let set = server.name.as_ref().map(|name| format!(", {name}")).unwrap_or_default();
+    format!("into {} {}{set} at {}", server.flavor, server.version, server.hosts.join(", "))
 }
 
 /// Returns the outcome of a restore in one line: the first error, or the documents that were inserted.

@@ -25,6 +25,8 @@ mod audit {
 }
 
 mod connection {
+    mod credentials;
+    mod mistakes;
     mod options;
     mod roles;
     mod secrets;
@@ -100,6 +102,7 @@ mod process {
     mod command_line;
     mod every;
     mod init;
+    mod listen;
     mod log_json;
     mod packaging;
     mod progress;

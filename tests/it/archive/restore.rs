@@ -6,6 +6,7 @@ use crate::support::archives::{Documents, archive, directory, into, raw, restore
 use crate::support::faults::{dated, days};
 use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set, run, sweeper};
+use crate::support::terminal::Terminal;
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
 use ttl_sweeper::archive::seal::Seal;
@@ -256,4 +257,8 @@ async fn another_deployment_than_the_policy_expects_gets_no_document() {
     let host = case.uri.trim_start_matches("mongodb://").split(['/', '?']).next().unwrap();
     assert!(ran.stdout.contains(&format!(" at {host}\n")), "{ran:?}");
     assert_eq!(case.ids("c").await, id_set(0..3));
+    // The question names it too.
+    let terminal = Terminal::open(&case.command(&rules, &["restore", run.to_str().unwrap()])).until_asked().await;
+    assert!(terminal.shown.contains(&format!("into 1 collection of {host}?")), "{}", terminal.shown);
+    assert_eq!(terminal.types("no\n").end().await.code, Some(1));
 }

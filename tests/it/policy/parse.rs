@@ -39,6 +39,25 @@ fn the_example_is_valid_and_means_what_it_says() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_the_policy() {
+    let text = rule("expireAfter: 1h");
+    let marked = parse(&format!("\u{feff}{text}")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(marked.rules, parse(&text).unwrap().rules);
+    let problems = |text: &str| problems(text).replace('\u{feff}', "");
+    let wrong = rule("expireAfter: 1");
+    assert_eq!(problems(&format!("\u{feff}{wrong}")), problems(&wrong));
+}
+
+#[test]
+fn one_place_of_the_connection_string_is_enough() {
+    let of = |connection: &str| parse(&format!("{}connection: {connection}\n", rule("expireAfter: 1h")));
+    let file = of("{uriFile: '/etc/${HOST}/uri'}").unwrap().connection;
+    assert_eq!((file.uri, file.uri_file.unwrap().to_str()), (None, Some("/etc/db.example.com/uri")));
+    let both = of("{uri: 'mongodb://h', uriFile: f}").unwrap_err().to_string();
+    assert!(both.contains("`uriFile`: `uri` is there as well"), "{both}");
+}
+
+#[test]
 fn all_problems_are_reported_at_once_with_line_rule_found_and_expected() {
     let text = "\
 version: 2

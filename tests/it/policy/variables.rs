@@ -79,6 +79,7 @@ fn every_key() -> Value {
         collation:
           {locale: x, strength: x, caseLevel: x, caseFirst: x, numericOrdering: x, alternate: x, maxVariable: x,
            normalization: x, backwards: x, version: x}";
+    policy["connection"]["uriFile"] = "x".into();
     policy["collections"].as_sequence_mut().expect("rules").push(serde_yaml::from_str(more).expect("a rule"));
     policy
 }

@@ -1,0 +1,54 @@
+//! The question for the password of a connection string. What is typed is not shown.
+
+use std::io::{self, Write};
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::failure::Failure;
+use crate::stop::Stop;
+use crate::text::clean;
+
+/// The state of a terminal that does not show what is typed. Dropped, it shows it again.
+struct Hidden(Termios);
+
+impl Hidden {
+    fn new() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        // The end of the line is shown, so that the next output begins on a line of its own.
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Asks for the password of a connection string, of which `shown` may be shown.
+///
+/// Errors: the terminal cannot hide what is typed, no answer, or a request to stop.
+pub(super) async fn ask(stop: &Stop, shown: &str) -> Result<String, Failure> {
+    let asking = format!("asking for the password of `{shown}`");
+    let failed = |why: String| Failure::cannot_run(format!("{asking}: {why}; nothing was contacted"));
+    let hidden = Hidden::new().map_err(|cause| failed(cause.to_string()))?;
+    let asked = write!(io::stderr(), "password for `{}`: ", clean(shown)).and_then(|()| io::stderr().flush());
+    asked.map_err(|cause| failed(cause.to_string()))?;
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = tokio::select! {
+        answer = answer => answer.map_err(io::Error::other).flatten().map_err(|cause| failed(cause.to_string()))?,
+        () = stop.asked() => return Err(stop.failure("nothing was contacted")),
+    };
+    drop(hidden);
+    match answer.trim_end_matches(['\r', '\n']) {
+        "" => Err(failed("no password was typed".into())),
+        password => Ok(password.to_owned()),
+    }
+}
