@@ -32,7 +32,7 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
     // The namespace selects its rules, whatever their names.
     let of_namespace = Common { only: vec![args.namespace.clone()], ..options.clone() };
     let (session, output) = Session::begin_single(&of_namespace, id, output)?;
-    session.uri()?;
+    session.need_uri()?;
     let report = explain(&session, args, &ids).await?;
     let text = output.json_or_text(&report, why::render);
     output.write("the explanation", &text)?;
