@@ -226,7 +226,10 @@ fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
     let why = cause.to_string();
     // The driver's message may quote the connection string, and is shown only if it quotes none of the string's values.
     let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
-    let why = if quotes || is_ambiguous(shown) {
+    let is_aws = given.to_ascii_uppercase().contains("AUTHMECHANISM=MONGODB-AWS");
+    let why = if is_aws && !cfg!(feature = "cloud-auth") {
+        "AWS IAM is not part of this program; expected one built with the cargo feature `cloud-auth`"
+    } else if quotes || is_ambiguous(shown) {
         "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"
     } else if cause.is_dns() {
         let failure = Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));

@@ -201,3 +201,11 @@ async fn each_compressor_is_used_when_it_is_asked_for() {
         assert!(bytes.iter().all(|bytes| *bytes > 0), "{options}: {bytes:?}");
     }
 }
+
+/// Without the cargo feature the driver calls such a string invalid, and a person looks for the mistake in it.
+#[tokio::test]
+async fn a_mechanism_that_is_not_part_of_the_program_is_named() {
+    let mut case = Case::new().await;
+    let ran = sweep(&mut case, "authMechanism=MONGODB-AWS").await;
+    assert_eq!((ran.code, ran.stderr.contains("the cargo feature `cloud-auth`")), (Some(2), true), "{ran:?}");
+}
