@@ -11,6 +11,7 @@ mod cut_short;
 mod diff;
 mod estimates;
 mod events;
+mod fields;
 mod every;
 mod generate;
 mod history;

@@ -5,6 +5,7 @@ mod archive;
 pub mod buckets;
 mod collection;
 pub mod estimate;
+pub mod fields;
 pub mod guard;
 pub mod index;
 mod native;

@@ -16,6 +16,7 @@ pub mod namespace;
 mod nested;
 pub mod only;
 pub mod parse;
+pub mod paths;
 mod place;
 mod problem;
 mod rule;
@@ -136,6 +137,8 @@ pub struct Rule {
     /// Hours of the day in which the rule may delete.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,
+    /// Paths that no document needs to have.
+    pub allow_unknown_fields: Vec<String>,
     /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
 }

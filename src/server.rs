@@ -10,6 +10,7 @@ pub(crate) mod document_match;
 pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod fence;
+pub(crate) mod fields;
 pub(crate) mod figures;
 pub(crate) mod find;
 pub(crate) mod grant;

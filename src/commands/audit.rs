@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use crate::server::error::{Result, ServerError};
 
-use super::counts::{for_search_guard, for_share_guard, misspelt_ttl};
+use super::counts::{for_search_guard, for_share_guard};
 use super::estimates::Estimates;
+use super::fields;
 use super::orders;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
@@ -103,9 +104,9 @@ impl Auditing<'_> {
         let differences = self.native(plan);
         let mut gone: Option<String> = None;
         let mut all = Vec::new();
-        for (number, planned) in plan.rules.iter().enumerate() {
-            let mut counts = Counts::default();
-            if let Some(rule) = planned.decision.countable() {
+        let looked = fields::look(self.session, self.deployment, plan, true, |planned| planned.decision.countable()).await;
+        for (number, (planned, mut counts)) in plan.rules.iter().zip(looked).enumerate() {
+            if let Some(rule) = planned.decision.countable().filter(|_| counts.obstacle.is_none()) {
                 if let Some(why) = &gone {
                     counts.obstacle = Some(CountObstacle::Failed(not_begun(why)));
                 } else {
@@ -114,7 +115,7 @@ impl Auditing<'_> {
                     let one = One { auditing: self, number, planned, rule, deployment };
                     let comparison = verdict::verdict(planned, &differences, &self.deployment.facts);
                     gone = one.audit(comparison, &mut counts).await;
-                    counts.duration_ms = millis(begun.elapsed());
+                    counts.duration_ms += millis(begun.elapsed());
                 }
             }
             all.push(counts);
@@ -202,7 +203,6 @@ impl One<'_> {
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();
         }
         if rule.expiry.ttl_field.is_some() {
-            counts.warnings.extend(misspelt_ttl(deployment, rule).await);
             let ignored = count::ignored_ttl(deployment, rule);
             audit.ignored_ttl_count = self.figure("documents whose ttl does not count", ignored, counts).await?.flatten();
         }

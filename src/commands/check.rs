@@ -2,8 +2,8 @@
 
 use tracing::warn;
 
-use super::counts::misspelt_ttl;
 use super::estimates::Estimates;
+use super::fields;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -64,8 +64,13 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     let estimates = Estimates::open(session, &deployment, &plan, RunCaps::default(), false);
     let estimates = async { estimates.await.map_err(|cause| Failure::cannot_run(format!("looking at the oplog: {cause}"))) };
     let estimates = session.stop.or_fail("nothing was deleted", estimates).await?;
+    let looked = fields::look(session, &deployment, &plan, true, |planned| match &planned.decision {
+        Decision::Sweep(rule) => Some(rule).filter(|rule| granted.missing(rule).is_none()),
+        _ => None,
+    });
+    let looked = session.stop.or_fail("nothing was deleted", async { Ok::<_, Failure>(looked.await) }).await?;
     let mut reports = Vec::new();
-    for planned in &plan.rules {
+    for (planned, looked) in plan.rules.iter().zip(looked) {
         let missing = match &planned.decision {
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
             _ => None,
@@ -74,11 +79,8 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         if let (Some(ttl_field), Some(collection)) = (&planned.rule.ttl_field, &planned.collection) {
             warnings.extend(own_ttl::obeyed(ttl_field, collection));
         }
-        if let (None, Decision::Sweep(rule)) = (&missing, &planned.decision) {
-            let looked = async { Ok::<_, Failure>(misspelt_ttl(&deployment.of_rule(rule), rule).await) };
-            warnings.extend(session.stop.or_fail("nothing was deleted", looked).await?);
-        }
-        let mut counts = Counts { warnings, obstacle: missing.map(CountObstacle::Failed), ..Counts::default() };
+        let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.obstacle.clone());
+        let mut counts = Counts { warnings, obstacle, ..looked };
         if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
             let look = async {
                 estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await;

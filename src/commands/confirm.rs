@@ -32,6 +32,10 @@ pub(super) async fn ask_to_delete(stop: &Stop, rules: &[RuleReport]) -> anyhow::
         let namespace = clean(&rule.namespace);
         format!("  {namespace:<width$}  {expired:>13} of {whole:>13} documents{}", expected.unwrap_or_default())
     });
+    let warnings = ready.iter().flat_map(|rule| rule.warnings.iter().map(|warning| (&rule.namespace, warning)));
+    let lines = lines.chain(warnings.map(|(namespace, warning)| format!("  warning: {namespace}: {warning}")));
+    let refused = rules.iter().filter(|rule| rule.status == Status::Refused);
+    let lines = lines.chain(refused.map(|rule| format!("  refused: {}: {}", rule.namespace, rule.why().unwrap_or_default())));
     let total: u64 = ready.iter().filter_map(|rule| rule.expired_count).sum();
     let question = format!("delete {} from {}?", plural(total, "document"), plural(ready.len() as u64, "collection"));
     ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was deleted").await?;

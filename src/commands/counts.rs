@@ -7,10 +7,10 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::estimates::Estimates;
+use super::fields;
 use super::orders;
 use super::session::Session;
 use crate::instant::millis;
-use crate::native::own_ttl;
 use crate::plan::estimate::RunCaps;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
 use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
@@ -52,14 +52,18 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => None,
     };
+    let is_gone = gone.borrow().is_some();
+    let looked = match is_gone {
+        true => vec![Counts::default(); plan.rules.len()],
+        false => fields::look(session, deployment, plan, scope.count_all, |planned| counted_rule(planned, scope.count_all)).await,
+    };
     let gone = &gone;
-    stream::iter(&plan.rules)
-        .map(|planned| async move {
-            let rule = match &planned.decision {
-                Decision::Sweep(rule) => Some(rule),
-                decision => decision.countable().filter(|_| scope.count_all),
-            };
-            let Some(rule) = rule else { return Counts::default() };
+    stream::iter(plan.rules.iter().zip(looked))
+        .map(|(planned, looked)| async move {
+            let Some(rule) = counted_rule(planned, scope.count_all) else { return looked };
+            if looked.obstacle.is_some() || (!scope.count_all && Verdict::before(planned, &looked).is_some()) {
+                return looked;
+            }
             let known = gone.borrow().clone();
             if let Some(why) = known {
                 return Counts { obstacle: Some(CountObstacle::Failed(not_begun(&why))), ..Counts::default() };
@@ -68,32 +72,44 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
                 biased;
-                counted = count(&deployment, planned, rule, scope, estimates.as_ref()) => counted,
-                () = session.stop.asked() => Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..Counts::default() }),
+                counted = count(&deployment, planned, rule, scope, estimates.as_ref(), looked.clone()) => counted,
+                () = session.stop.asked() => {
+                    Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..looked.clone() })
+                }
             };
+            let looked_ms = looked.duration_ms;
             let counts = counted.unwrap_or_else(|cause| {
                 let why = cause.to_string();
                 let obstacle = Some(CountObstacle::Failed(format!("counting: {why}; nothing was deleted there")));
                 gone.replace(cause.is_unreachable().then_some(why));
-                Counts { obstacle, ..Counts::default() }
+                Counts { obstacle, ..looked }
             });
-            Counts { duration_ms: millis(begun.elapsed()), ..counts }
+            Counts { duration_ms: looked_ms + millis(begun.elapsed()), ..counts }
         })
         .buffered(COUNTED_AT_ONCE)
         .collect()
         .await
 }
 
+/// Returns the rule of a namespace that is counted, if one is.
+fn counted_rule(planned: &PlannedRule, count_all: bool) -> Option<&SweepRule> {
+    match &planned.decision {
+        Decision::Sweep(rule) => Some(rule),
+        decision => decision.countable().filter(|_| count_all),
+    }
+}
+
+/// Counts one rule; `counts` are the findings before.
 async fn count(
     deployment: &Deployment,
     planned: &PlannedRule,
     rule: &SweepRule,
     scope: CountScope<'_>,
     estimates: Option<&Estimates>,
+    mut counts: Counts,
 ) -> Result<Counts, ServerError> {
     let CountScope { count_all, run_limit, run: _ } = scope;
-    let documents = for_search_guard(deployment, planned, rule).await?;
-    let mut counts = Counts { documents, ..Counts::default() };
+    counts.documents = for_search_guard(deployment, planned, rule).await?;
     if !count_all && Verdict::before(planned, &counts).is_some() {
         return Ok(counts);
     }
@@ -103,16 +119,12 @@ async fn count(
         let enough = enough.map(|percent| (percent / 100.0 * rule.selection.document_count as f64) as u64 + 1);
         let expired;
         (expired, counts.forecast) = count::expired_and_forecast(deployment, rule, enough).await?;
-        if expired.count == 0 && rule.selection.document_count > 0 && count_all {
-            counts.field_seen = Some(count::has_field(deployment, rule).await?);
-        }
         counts.documents = for_share_guard(deployment, rule, expired.count, counts.documents).await?;
         counts.expired = Some(expired);
     }
     if count_all {
         counts.never_expires = count::never_expires(deployment, rule).await?;
     }
-    counts.warnings.extend(misspelt_ttl(deployment, rule).await);
     counts.order = orders::choose(deployment, planned, rule, run_limit).await;
     if let Some(estimates) = estimates {
         estimates.enter(deployment, rule, &mut counts).await;
@@ -148,12 +160,6 @@ pub(super) async fn for_share_guard(
         }
         _ => Ok(known),
     }
-}
-
-/// Returns a warning if documents have the rule's `ttlField` in another case. A failure to look does not keep the rule from running.
-pub(super) async fn misspelt_ttl(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
-    let other = count::misspelt_ttl(deployment, rule).await.ok()??;
-    Some(own_ttl::misspelt(rule.expiry.ttl_field.as_deref()?, &other))
 }
 
 /// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped is counted along

@@ -163,7 +163,6 @@ impl Sweeping<'_> {
             lease_lost,
             archive: directory,
             never_expires: self.never_expires(ready, &outcome).await,
-            field_seen: self.field_seen(ready, &outcome).await,
             written_bytes: written_after.zip(written_before).and_then(|(after, before)| after.checked_sub(before)),
             pressure_unknown: self.pressure_unknown(rule),
             warnings: self.warnings(rule, &outcome),
@@ -190,17 +189,6 @@ impl Sweeping<'_> {
     async fn written(&self, rule: &SweepRule) -> Option<u64> {
         let figures = self.unless_stopped(rule, load::figures(self.deployment)).await??;
         figures.written
-    }
-
-    /// Looks for the rule's field if nothing was deleted: the field may not exist.
-    async fn field_seen(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<bool> {
-        let is_idle = outcome.end == End::Complete && outcome.deleted == 0 && ready.rule.selection.document_count > 0;
-        if !is_idle || ready.counts.expired.is_some() {
-            return None;
-        }
-        let deployment = self.deployment.of_rule(ready.rule);
-        // The sweep is over: a query that fails is not worth an error.
-        self.unless_stopped(ready.rule, count::has_field(&deployment, ready.rule)).await?.ok()
     }
 
     /// Returns the result of a question about a rule; `None` if the rule may not go on meanwhile.

@@ -31,14 +31,6 @@ pub fn obeyed(ttl_field: &str, collection: &Collection) -> Option<String> {
     })
 }
 
-/// Returns a warning about documents that have the ttl field of a rule in another case.
-pub fn misspelt(ttl_field: &str, other: &str) -> String {
-    format!(
-        "none of the first documents has `{ttl_field}`, but some have `{other}`, which is another field: without `{ttl_field}` they expire by \
-         `expireAfterSeconds`"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use bson::doc;

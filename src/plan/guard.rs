@@ -5,6 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::fields::UnknownField;
 use super::{RunFacts, create_index};
 use crate::plan::index::IndexChoice;
 use crate::policy::Rule;
@@ -35,6 +36,8 @@ pub enum Guard {
     Plan,
     /// Another run holds the lease of the namespace.
     Lock,
+    /// Documents may go for the lack of a field that no document was found to have.
+    UnknownField,
     /// A larger share of the collection has expired than `maxDeletePercent` allows.
     MaxDeletePercent,
     /// The oplog cannot keep the window that `minOplogWindow` asks for, or its window is unknown.
@@ -134,6 +137,24 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
         ));
     }
     None
+}
+
+/// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it would delete what it
+/// is to keep.
+pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
+    let refused = || unknown.iter().filter(|unknown| unknown.is_refused());
+    refused().next()?;
+    let findings: Vec<String> = refused().map(UnknownField::finding).collect();
+    let names: Vec<&str> = refused().map(|unknown| unknown.field.shown.as_str()).collect();
+    Some(Refusal::new(
+        Guard::UnknownField,
+        format!(
+            "{}; with a wrong name the rule deletes what it is to keep: correct it or, if no document needs the field, set \
+             `allowUnknownFields: [{}]`",
+            findings.join("; "),
+            names.join(", ")
+        ),
+    ))
 }
 
 /// Refuses to search a large collection without an index.
@@ -250,6 +271,7 @@ mod tests {
             (Guard::AsOf, "asOf"),
             (Guard::Plan, "plan"),
             (Guard::Lock, "lock"),
+            (Guard::UnknownField, "unknownField"),
             (Guard::MaxDeletePercent, "maxDeletePercent"),
             (Guard::MinOplogWindow, "minOplogWindow"),
             (Guard::CollectionScan, "collectionScan"),

@@ -154,8 +154,7 @@ keys! {
     /// Keys that may stand in a rule and in `defaults`.
     SHARED:
 
-    FIELD: Key<Text<String>> = Key::new("field",
-        Text::new("a field path", r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$", strings::parse_field),
+    FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
         "Path of the date, dotted as MongoDB reads it, through arrays too. _id: the creation time inside the ObjectId, or on a \
          clustered collection a Date. Left out for a time-series collection.")
         .examples(&["lastModified", "meta.finishedAt", "_id"]);
@@ -238,6 +237,10 @@ keys! {
     ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
         "true: go through more than 1,000,000 documents without an index.").default(false);
 
+    ALLOW_UNKNOWN_FIELDS: Key<List<String>> = Key::new("allowUnknownFields", List(FIELD_PATH),
+        "Paths of ttlField and filter that no document needs to have. Without it a rule is refused if a document without the field may go for the \
+         lack of it, and none has it: its name may be wrong.").examples(&["[legalHold]"]);
+
     WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
         "Delete only between these times of the day. With end before start the window goes over midnight.")
         .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);
@@ -298,6 +301,9 @@ keys! {
 }
 
 const PER_SECOND: Whole<u32> = Whole::new(1, 1_000_000_000);
+
+const FIELD_PATH: Text<String> =
+    Text::new("a field path", r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$", strings::parse_field);
 
 const STRING: Text<String> = Text::new("a string", "", |text| Ok(text.to_owned()));
 

@@ -60,6 +60,7 @@ pub(super) fn read_rule<'a>(
         max_dirty: map.optional(&keys::MAX_DIRTY),
         window: map.optional(&keys::WINDOW),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
+        allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),
         archive: map.optional(&keys::ARCHIVE),
     };
     Some((map.optional(&keys::NAME), rule))

@@ -9,6 +9,7 @@ use super::outcome::RuleOutcome;
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
+use crate::plan::fields::UnknownField;
 use crate::plan::order::OrderChoice;
 use crate::plan::{Refusal, StopReason};
 use crate::units::UnitForecast;
@@ -41,8 +42,8 @@ pub struct Counts {
     pub documents: Option<CountedDocuments>,
     /// Documents that never expire by the rule, by reason.
     pub never_expires: Option<BTreeMap<String, u64>>,
-    /// Whether one of the first documents has the rule's field.
-    pub field_seen: Option<bool>,
+    /// Fields that the rule names and no document was found to have.
+    pub unknown_fields: Vec<UnknownField>,
     /// The order of the deletes, if it was chosen.
     pub order: Option<OrderChoice>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.

@@ -101,7 +101,6 @@ pub fn swept(deleted: u64, end: End) -> Swept {
         lease_lost: None,
         archive: None,
         never_expires: None,
-        field_seen: None,
         pressure_unknown: None,
         written_bytes: None,
         warnings: Vec::new(),

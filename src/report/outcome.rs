@@ -48,8 +48,6 @@ pub struct Swept {
     pub archive: Option<String>,
     /// Documents that never expire by the rule, by reason, counted after the sweep.
     pub never_expires: Option<BTreeMap<String, u64>>,
-    /// Whether one of the first documents has the rule's field.
-    pub field_seen: Option<bool>,
     /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
     pub written_bytes: Option<u64>,
     /// Figures of the server's load that were unknown, and the reason; `None` if none was.

@@ -20,7 +20,8 @@ use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
 use crate::plan::estimate::Estimate;
-use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason, Storage};
+use crate::plan::fields::UnknownField;
+use crate::plan::{Decision, Guard, PlannedRule, Reason, Selection, StopReason, Storage};
 use crate::policy::{Order, Rule, Variable};
 use crate::text::{percent, plural, sha256};
 
@@ -44,7 +45,7 @@ pub struct RuleReport {
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
-    /// lease; maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
+    /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
@@ -215,6 +216,7 @@ impl RuleReport {
     /// Makes the report of a planned rule from everything that is known about it.
     pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
         let Verdict { status, reason, error } = Verdict::of(planned, counts, outcome);
+        let warnings = warnings(planned, counts, outcome, status, reason.as_ref());
         let (remaining_count, oldest_remaining) = remaining.values(status, counts, outcome);
         let rule = planned.decision.countable();
         let selection = rule.map(|rule| &rule.selection);
@@ -264,7 +266,7 @@ impl RuleReport {
             order: counts.order.as_ref().and_then(|choice| choice.order).map(DeleteOrder::of),
             order_reason: counts.order.as_ref().map(|choice| choice.reason.clone()),
             written_bytes_per_document: swept.and_then(written_bytes_per_document),
-            warnings: warnings(planned, counts, outcome, status),
+            warnings,
             error,
             audit: counts.audit.clone(),
         }
@@ -366,7 +368,13 @@ fn archive(planned: &PlannedRule, outcome: &RuleOutcome) -> Option<String> {
     }
 }
 
-fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, status: Status) -> Vec<String> {
+fn warnings(
+    planned: &PlannedRule,
+    counts: &Counts,
+    outcome: &RuleOutcome,
+    status: Status,
+    reason: Option<&Reason>,
+) -> Vec<String> {
     let mut warnings = [planned.warnings.as_slice(), &counts.warnings].concat();
     let swept = outcome.swept();
     if let Some(swept) = swept {
@@ -403,10 +411,9 @@ fn warnings(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, statu
             _ => {}
         }
     }
-    let unseen = [counts.field_seen, swept.and_then(|swept| swept.field_seen)].contains(&Some(false));
-    if let (true, Some(rule)) = (unseen, planned.decision.countable()) {
-        warnings.push(format!("none of the first 1000 documents has the field `{}`; is its name right?", rule.expiry.field));
-    }
+    // The refusal says it already.
+    let is_said = |unknown: &UnknownField| unknown.is_refused() && reason == Some(&Reason::Guard(Guard::UnknownField));
+    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
     warnings
 }
 

@@ -28,7 +28,11 @@ impl Verdict {
                 let scan = || scan(planned, rule, counts);
                 let share = || share(rule, counts);
                 let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
-                let refusal = scan().or_else(share).or_else(approval).or_else(|| counts.oplog_refusal.clone());
+                let refusal = guard::unknown_field(&counts.unknown_fields)
+                    .or_else(scan)
+                    .or_else(share)
+                    .or_else(approval)
+                    .or_else(|| counts.oplog_refusal.clone());
                 refusal.as_ref().map(Self::refused)
             }
         }

@@ -19,9 +19,6 @@ use crate::report::counts::{CountedDocuments, Expired};
 use crate::units::{CountFindings, UnitForecast};
 use crate::values::count_in;
 
-/// Number of documents at the head of a collection in which to look for a field.
-const FIELD_SAMPLE: i64 = 1000;
-
 /// Counts the expired documents of a rule as [`expired`] does, and says what a sweep will cost where the service bills it.
 pub(crate) async fn expired_and_forecast(
     deployment: &Deployment,
@@ -176,15 +173,6 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
     Ok((!counts.is_empty()).then_some(counts))
 }
 
-/// Tells whether one of the first documents of the collection has the rule's field.
-pub(crate) async fn has_field(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
-    let SweepRule { selection, expiry, .. } = rule;
-    let most = sample(deployment, FIELD_SAMPLE);
-    let stages = vec![doc! { "$limit": most }, doc! { "$match": { &expiry.field: { "$exists": true } } }, doc! { "$count": "n" }];
-    let plain = Selection { collation: None, index: None, ..selection.clone() };
-    Ok(one(deployment, &plain, stages).await?.is_some())
-}
-
 /// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without one.
 pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<u64>> {
     let Some(predicate) = rule.expiry.ttl_ignored() else { return Ok(None) };
@@ -201,36 +189,6 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
     let found = one(deployment, selection, stages).await?;
     Ok(read(expiry, found.as_ref()).count)
-}
-
-/// Returns the rule's `ttlField` as some of the first documents spell it in another case; `None` if one of them has the field as the rule names
-/// it.
-pub(crate) async fn misspelt_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<String>> {
-    let SweepRule { selection, expiry, .. } = rule;
-    let Some(ttl_field) = expiry.ttl_field.as_deref() else { return Ok(None) };
-    let mut capitalized: String = ttl_field.to_lowercase();
-    if let Some(first) = capitalized.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    let mut others = vec![ttl_field.to_lowercase(), ttl_field.to_uppercase(), capitalized];
-    others.retain(|other| other != ttl_field);
-    let is_there = |name: &str| doc! { "$max": { "$ne": [{ "$type": format!("${name}") }, "missing"] } };
-    let mut group = doc! { "_id": null, "named": is_there(ttl_field) };
-    group.extend(others.iter().enumerate().map(|(n, other)| (format!("other{n}"), is_there(other).into())));
-    // A service that bills each document that is looked at gets a smaller sample.
-    let most = if deployment.facts.capabilities.request_charge { FIELD_SAMPLE / 10 } else { FIELD_SAMPLE };
-    let plain = Selection { collation: None, index: None, ..selection.clone() };
-    let found = one(deployment, &plain, vec![doc! { "$limit": sample(deployment, most) }, doc! { "$group": group }])
-        .await?
-        .unwrap_or_default();
-    let has = |key: &str| found.get_bool(key).unwrap_or(false);
-    let other = others.into_iter().enumerate().find(|(n, _)| has(&format!("other{n}")));
-    Ok(other.filter(|_| !has("named")).map(|(_, other)| other))
-}
-
-/// Returns the number of documents to look at, at most as many as one query may load under the rule's limit of request units.
-fn sample(deployment: &Deployment, most: i64) -> i64 {
-    deployment.account().and_then(Account::find_limit).map_or(most, |limit| limit.clamp(1, most))
 }
 
 /// Returns the first document that an aggregation yields.

@@ -255,6 +255,8 @@ impl SweptRule {
             Filter::Done => lines.push("filter: {status: done}".into()),
             Filter::NotHeld => lines.push("filter: {status: {$ne: held}}".into()),
         }
+        // The last document with one of them may go.
+        lines.push("allowUnknownFields: [status, ttl]".into());
         lines.extend(self.rate.map(|rate| format!("rate: {rate}")));
         lines.extend(self.max_deletes.map(|most| format!("maxDeletes: {most}")));
         lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));

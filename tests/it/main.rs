@@ -73,6 +73,7 @@ mod guards {
     mod hints;
     mod own_counts;
     mod refusals;
+    mod unknown_fields;
     mod window;
 }
 

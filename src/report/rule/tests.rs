@@ -1,6 +1,7 @@
 use std::time::Duration as Time;
 
 use super::*;
+use crate::plan::fields::{UnknownField, named};
 use crate::plan::{Approved, Guard, Refusal, SkipReason};
 use crate::report::counts::CountObstacle;
 use crate::report::made_up::{counted, not_swept, planned, swept};
@@ -165,7 +166,13 @@ fn a_window_and_a_field_that_nobody_has_are_warned_of() {
     assert!(closed.warnings[0].ends_with("and it is not that time now"), "{:?}", closed.warnings);
     let stopped = of(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
     assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
-    let counts = Counts { field_seen: Some(false), ..counted(0) };
-    let unseen = of(&planned("", 200), &counts, not_swept());
-    assert_eq!(unseen.warnings, ["none of the first 1000 documents has the field `at`; is its name right?"]);
+    let rule = planned("    filter: {held: {$ne: true}}\n", 200);
+    let unknown = |field| UnknownField { field, similar: None, is_elsewhere: false };
+    let counts = Counts { unknown_fields: named(&rule).into_iter().map(unknown).collect(), ..counted(0) };
+    let unseen = of(&rule, &counts, not_swept());
+    assert_eq!((unseen.status, unseen.reason), (Status::Refused, Some(Reason::Guard(Guard::UnknownField))));
+    assert!(unseen.error.unwrap().starts_with("no document found has `held` (`filter`); "));
+    assert_eq!(unseen.warnings, ["no document found has `at` (`field`); is its name right?"]);
+    let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counts };
+    assert_eq!(of(&rule, &stopped, not_swept()).warnings.len(), 2, "another reason does not say it");
 }

@@ -48,7 +48,7 @@ async fn filled(server: &Secured, name: &str) -> (Database, String) {
     let rules = format!(
         "  - {{namespace: {name}.indexed, field: at, expireAfter: 1d, maxDeletePercent: 90}}\n  \
            - {{namespace: {name}.backwards, field: at, expireAfter: 1d}}\n  \
-           - {{namespace: {name}.plain, field: at, expireAfter: 1d, ttlField: absent, filter: {{state: secret-state}}}}\n"
+           - {{namespace: {name}.plain, field: at, expireAfter: 1d, ttlField: absent, allowUnknownFields: [absent], filter: {{state: secret-state}}}}\n"
     );
     (db, rules)
 }

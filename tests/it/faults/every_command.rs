@@ -38,7 +38,7 @@ const AS_OF: [&str; 2] = ["--as-of", "2020-06-01T00:00:00Z"];
 const RULES: &str = "  - {name: c, namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, maxDeletes: 12, maxLag: 10s}
   - {name: d, namespace: DB.d, field: at, expireAfter: 1d, ttlField: ttl}
   - {name: e, namespace: DB.e, field: at, expireAfter: 1d, batchSize: 6, maxDeletePercent: 95, archive: {directory: ARCHIVES}}
-  - {name: all, namespace: 'DB*.f*', field: at, expireAfter: 1d, filter: {x: 1}}
+  - {name: all, namespace: 'DB*.f*', field: at, expireAfter: 1d, filter: {$or: [{x: 1}, {y: 1}]}}
 run: {concurrency: 1}
 lock: {collection: DB.locks}
 history: {collection: DB.runs}
@@ -75,7 +75,7 @@ impl Stage {
             let dated = (0..30_i32).map(|id| {
                 let year = if id < 20 { "2020" } else { "2100" };
                 let at = DateTime::parse_rfc3339_str(format!("{year}-01-{:02}T00:00:00Z", id + 1)).unwrap();
-                doc! { "_id": id, "at": at, "x": 1, "TTL": 5 }
+                doc! { "_id": id, "at": at, "x": 1, "ttl": "none" }
             });
             case.fill(name, dated).await;
         }

@@ -170,6 +170,8 @@ fn what_the_parser_takes_is_valid() {
             "expireAfter: 1d\n    window: {start: '22:00', end: '02:00:30'}",
             "expireAfter: 1d\n    window: {start: '22:00', end: '${NOT_SET:-23:00}', timezone: Etc/GMT+5}",
             "expireAfter: 1d\n    hint: $x_1",
+            "expireAfter: 1d\n    allowUnknownFields: [legalHold, meta.0.held]",
+            "expireAfter: 1d\n    allowUnknownFields: []",
         ]
         .map(rule),
     );
@@ -254,6 +256,9 @@ fn what_is_wrong_is_refused_by_both() {
         "hint: {at: 1}",
         "enabled: 'yes'",
         "allowCollectionScan: 1",
+        "allowUnknownFields: legalHold",
+        "allowUnknownFields: [$a]",
+        "allowUnknownFields: ['a..b']",
         "batchSize: 0",
         "maxDeletePercent: 0",
         "maxDeletePercent: 100.1",

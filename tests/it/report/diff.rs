@@ -7,7 +7,7 @@ use crate::support::sweeper::{Case, run, sweeper};
 use mongodb::bson::doc;
 
 const RULES: &str = "  - {name: a, namespace: DB.a, field: at, expireAfter: 1d}
-  - {namespace: DB.b_*, field: at, expireAfter: 1d, ttlField: ttl}\n";
+  - {namespace: DB.b_*, field: at, expireAfter: 1d, ttlField: ttl, allowUnknownFields: [ttl]}\n";
 
 async fn save(case: &Case, rules: &str, name: &str) -> String {
     let path = case.dir.path().join(name).display().to_string();

@@ -140,7 +140,7 @@ async fn a_sweep_costs_no_more_than_the_cheapest_plain_way() {
 
 #[tokio::test]
 async fn the_report_names_all_that_the_run_cost() {
-    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, ttlField: ttl, maxDeletePercent: 90}\n";
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, ttlField: text, maxDeletePercent: 90}\n";
     for args in [&["sweep", "--dry-run"][..], &["audit"], &["audit", "--exact"], &["sweep"]] {
         let proxied = account(CosmosRu::default(), documents(300, 1000), true).await;
         let report = report_of(&proxied.case, rule, args).await;
@@ -215,7 +215,7 @@ async fn a_share_that_is_too_high_is_seen_before_everything_is_counted() {
 #[tokio::test]
 async fn a_dry_run_and_an_audit_foretell_what_the_sweep_costs() {
     for (keys, indexed) in
-        [("", true), ("", false), (", ttlField: ttl", false), (", maxDeletes: 1000", true), (", maxDeletes: 1000", false)]
+        [("", true), ("", false), (", ttlField: text", false), (", maxDeletes: 1000", true), (", maxDeletes: 1000", false)]
     {
         let proxied =
             account(CosmosRu { units_per_second: Some(100_000.0), ..CosmosRu::default() }, documents(400, 1500), indexed).await;

@@ -103,9 +103,9 @@ async fn a_ttl_in_another_case_is_another_field() {
         let proxied = account(case, None).await;
         for args in [&["audit"][..], &["check", "--connect"], &["sweep", "--dry-run"], &["sweep"]] {
             let report = json(&proxied.case, RULE, args).await;
-            let warnings = report["rules"][0]["warnings"].to_string();
-            assert_eq!(warnings.contains("which is another field"), other.is_some(), "{args:?}: {warnings}");
-            assert!(other.is_none_or(|other| warnings.contains(&format!("but some have `{other}`"))), "{args:?}: {warnings}");
+            let said = report["rules"][0]["error"].to_string();
+            assert_eq!(said.contains("which is another field"), other.is_some(), "{args:?}: {said}");
+            assert!(other.is_none_or(|other| said.contains(&format!("but some have `{other}`"))), "{args:?}: {said}");
         }
     }
 }

@@ -42,7 +42,7 @@ async fn every_way_of_finding_documents_deletes_strange_ones_as_well() {
         (&[], ""),
         (&[], ", batchSize: 3"),
         (&[], ", maxDeletes: 1000"),
-        (&INDEX, ", ttlField: ttl"),
+        (&INDEX, ", ttlField: text"),
         (&INDEX, ", maxDeletePercent: 60, batchSize: 5"),
         // Strings that the collation folds are deleted one by one.
         (&INDEX, ", collation: {locale: en, strength: 2}, maxDeletes: 1000"),

@@ -15,9 +15,11 @@ use crate::lock::fence::Fence;
 use crate::lock::lease;
 use crate::lock::moment::{Moment, ServerTime};
 use crate::plan::SweepRule;
+use crate::plan::fields::NamedField;
 use crate::policy::namespace::Namespace;
 use crate::report::counts::Expired;
 use crate::server::document_match::{DocumentState, IndexRange};
+use crate::server::fields::{self, SearchTime};
 use crate::server::find::Query;
 use crate::server::grant::{Consent, DeleteGrant, RecordGrant};
 use crate::server::insert::{Present, Put};
@@ -51,9 +53,9 @@ enum What {
     },
     Count,
     NeverExpires,
-    HasField,
     IgnoredTtl,
-    MisspeltTtl,
+    /// The looks for a field.
+    Field(NamedField),
     Distribution,
     Samples,
     CountAll,
@@ -91,9 +93,8 @@ impl Call {
             6..10 => What::DeleteStates { one_by_one: random.u8(0..3) == 0, along_index: random.bool() },
             10 => What::Count,
             11 => What::NeverExpires,
-            12 => What::HasField,
             13 => What::IgnoredTtl,
-            14 => What::MisspeltTtl,
+            12 | 14 => What::Field(field(random, &rule)),
             15 => What::Distribution,
             16 => What::Samples,
             17 => What::CountAll,
@@ -152,9 +153,12 @@ impl Call {
                 Outcome::of(found)
             }
             What::NeverExpires => Outcome::of(count::never_expires(deployment, &rule).await),
-            What::HasField => Outcome::of(count::has_field(deployment, &rule).await),
             What::IgnoredTtl => Outcome::of(count::ignored_ttl(deployment, &rule).await),
-            What::MisspeltTtl => Outcome::of(count::misspelt_ttl(deployment, &rule).await),
+            What::Field(field) => {
+                let looked = fields::look(deployment, &rule, field).await;
+                let searched = fields::search(deployment, &rule, field, &SearchTime::new()).await;
+                Outcome::of((looked, searched, fields::similar(deployment, &rule, field).await))
+            }
             What::Distribution => {
                 let found = audit::distribution(deployment, &rule, None).await;
                 Outcome::of(found.map(|(found, drawn)| (with_comparable_samples(found, rule.selection.filter.is_some()), drawn)))
@@ -280,6 +284,12 @@ impl Call {
         let statements = statements(&Restriction::Range { bounds: doc! {}, hint: Bson::Null }, &rule.selection, false);
         Outcome::of((found, sorts, is_multikey, statements.is_ok()))
     }
+}
+
+/// Returns a field that documents may have.
+fn field(random: &mut Rng, rule: &SweepRule) -> NamedField {
+    let path = *one_of(random, &["ttl", "tll", "kind", "a.b", "at.0", &rule.expiry.field]);
+    NamedField { path: path.into(), shown: path.into(), stored: path.into(), key: "filter", is_guarded: true }
 }
 
 /// Returns a distribution with those of its samples that do not depend on an order that a server chooses.

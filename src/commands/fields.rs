@@ -1,0 +1,163 @@
+//! The look for documents that have the fields that the policy names, before anything is counted.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+
+use super::session::Session;
+use crate::instant::millis;
+use crate::plan::fields::{NamedField, UnknownField, named};
+use crate::plan::{Plan, PlannedRule, SweepRule};
+use crate::report::counts::{CountObstacle, Counts};
+use crate::report::not_begun;
+use crate::server::Deployment;
+use crate::server::error::Result;
+use crate::server::fields::{self, FieldLook, SearchTime};
+use crate::sweep::asked_reason;
+
+/// Namespaces that are looked at at the same time.
+const LOOKED_AT_ONCE: usize = 4;
+
+/// The look at the namespaces of a run, which goes over all of them several times.
+struct Looking<'a> {
+    session: &'a Session,
+    deployment: &'a Deployment,
+    /// The names that documents in some namespace of a rule have: the name of the rule, and the path.
+    found: RefCell<BTreeSet<(String, String)>>,
+    time: SearchTime,
+    /// Set when the deployment turns out to be unreachable.
+    gone: RefCell<Option<String>>,
+}
+
+/// One turn of the look.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// Looks at the first documents.
+    Sample,
+    /// Searches for the names that no sample had.
+    Search,
+    /// Looks for names that are nearly the same as those that were not found.
+    Names,
+}
+
+/// Looks for the fields that the rules name, and returns the beginning of their counts, in the order of the plan. `of_rule` returns the rule of a
+/// namespace that is to be looked at. With `for_all` all fields are looked for; otherwise those that a sweep depends on.
+///
+/// A name that documents in one namespace of a rule have is right, and not searched for in the others: with hundreds of tenants some have no
+/// document with a rare field such as a legal hold, and a rule that is refused there would have to do without the guard everywhere.
+pub(super) async fn look<'a>(
+    session: &Session,
+    deployment: &Deployment,
+    plan: &'a Plan,
+    for_all: bool,
+    of_rule: impl Fn(&'a PlannedRule) -> Option<&'a SweepRule>,
+) -> Vec<Counts> {
+    let looking = &Looking { session, deployment, found: RefCell::default(), time: SearchTime::new(), gone: RefCell::default() };
+    let rules: Vec<Option<&SweepRule>> = plan.rules.iter().map(of_rule).collect();
+    let begin = |(planned, rule): (&PlannedRule, &Option<&SweepRule>)| Counts {
+        unknown_fields: if rule.is_some() { asked(deployment, planned, for_all) } else { Vec::new() },
+        ..Counts::default()
+    };
+    let mut looked: Vec<Counts> = plan.rules.iter().zip(&rules).map(begin).collect();
+    for turn in [Turn::Sample, Turn::Search, Turn::Names] {
+        let looks = stream::iter(rules.iter().zip(looked)).map(|(rule, counts)| async move {
+            match rule {
+                Some(rule) => looking.one(rule, counts, turn).await,
+                None => counts,
+            }
+        });
+        looked = looks.buffered(LOOKED_AT_ONCE).collect().await;
+    }
+    for (planned, counts) in plan.rules.iter().zip(&mut looked) {
+        for unknown in &mut counts.unknown_fields {
+            unknown.is_elsewhere = looking.is_known(&planned.rule.name, &unknown.field.path);
+        }
+        // In the report of a sweep it is of no interest which tenants have no document with a rare field.
+        counts.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
+    }
+    looked
+}
+
+/// Returns the fields to look for, as if none were found.
+fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool) -> Vec<UnknownField> {
+    // Without its date nothing is deleted: not worth a look for which a service bills every document.
+    let looks_for_date = !deployment.facts.capabilities.request_charge;
+    let is_asked = |field: &NamedField| for_all || field.is_guarded || (field.key == "field" && looks_for_date);
+    let fields = named(planned).into_iter().filter(is_asked);
+    fields.map(|field| UnknownField { field, similar: None, is_elsewhere: false }).collect()
+}
+
+impl Looking<'_> {
+    fn is_known(&self, rule: &str, path: &str) -> bool {
+        self.found.borrow().contains(&(rule.to_owned(), path.to_owned()))
+    }
+
+    /// Takes one turn at a namespace, and returns its counts without the fields that were found.
+    async fn one(&self, rule: &SweepRule, counts: Counts, turn: Turn) -> Counts {
+        if counts.unknown_fields.is_empty() || counts.obstacle.is_some() {
+            return counts;
+        }
+        if let Some(why) = self.gone.borrow().as_ref() {
+            return Counts { obstacle: Some(CountObstacle::Failed(not_begun(why))), ..counts };
+        }
+        let begun = Instant::now();
+        let deployment = self.deployment.of_rule(rule);
+        let stop = &self.session.stop;
+        let looked = tokio::select! {
+            biased;
+            looked = self.unknown(&deployment, rule, &counts.unknown_fields, turn) => looked,
+            () = stop.asked() => {
+                return Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(stop))), ..counts };
+            }
+        };
+        let duration_ms = counts.duration_ms + millis(begun.elapsed());
+        match looked {
+            Ok(unknown_fields) => Counts { unknown_fields, duration_ms, ..counts },
+            Err(cause) => {
+                let why = cause.to_string();
+                let failed = format!("looking for the fields that the policy names: {why}; nothing was deleted there");
+                self.gone.replace(cause.is_unreachable().then_some(why));
+                Counts { obstacle: Some(CountObstacle::Failed(failed)), duration_ms, ..Counts::default() }
+            }
+        }
+    }
+
+    /// Returns the fields that are still not found; none where there are no documents.
+    ///
+    /// Errors: a look fails, and the field is one for the lack of which documents may be deleted.
+    async fn unknown(
+        &self,
+        deployment: &Deployment,
+        rule: &SweepRule,
+        fields: &[UnknownField],
+        turn: Turn,
+    ) -> Result<Vec<UnknownField>> {
+        let mut unknown = Vec::new();
+        for field in fields {
+            let mut field = field.clone();
+            let looked = match turn {
+                Turn::Sample => fields::look(deployment, rule, &field.field).await,
+                _ if self.is_known(&rule.name, &field.field.path) => Ok(FieldLook::NotFound),
+                Turn::Search => fields::search(deployment, rule, &field.field, &self.time).await,
+                Turn::Names => {
+                    // Without such a name the finding is the same.
+                    field.similar = fields::similar(deployment, rule, &field.field).await.unwrap_or_default();
+                    Ok(FieldLook::NotFound)
+                }
+            };
+            match looked {
+                Ok(FieldLook::Found) => {
+                    self.found.borrow_mut().insert((rule.name.clone(), field.field.path.clone()));
+                }
+                Ok(FieldLook::NotFound) => unknown.push(field),
+                Ok(FieldLook::NoDocuments) => return Ok(Vec::new()),
+                Err(cause) if field.field.is_guarded => return Err(cause),
+                // The sweep has more patience with a server that does not answer.
+                Err(_) => {}
+            }
+        }
+        Ok(unknown)
+    }
+}

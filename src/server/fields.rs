@@ -1,0 +1,204 @@
+//! A look for documents that have a field, which tells whether its name is right. Reads only.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use tokio::time::Instant;
+
+use super::error::Result;
+use super::find::Query;
+use super::meter::Account;
+use super::{Deployment, codes};
+use crate::plan::SweepRule;
+use crate::plan::fields::NamedField;
+use crate::policy::nearest;
+
+/// Number of documents at the head of a collection that are looked at first.
+const SAMPLE: i64 = 1000;
+
+/// The same on a service that bills each document that is looked at.
+const BILLED_SAMPLE: i64 = 100;
+
+/// Number of documents whose fields are compared with a name that none has.
+const NAMES_SAMPLE: i64 = 100;
+
+/// Time limit of a look at the head of a collection.
+const MAX_SAMPLE_TIME: Duration = Duration::from_secs(10);
+
+/// Time limit of the search for one field in one collection.
+const MAX_SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// Time limit of all searches of a run, so that one with hundreds of namespaces begins soon.
+const MAX_SEARCHES_TIME: Duration = Duration::from_secs(30);
+
+/// The time that is left for searches.
+pub(crate) struct SearchTime(Cell<Duration>);
+
+impl SearchTime {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(MAX_SEARCHES_TIME))
+    }
+
+    /// Returns the time limit of the next search; `None` if the run has no time left for one. The server counts in whole milliseconds, and takes
+    /// none for no limit.
+    fn next(&self) -> Option<Duration> {
+        Some(self.0.get().min(MAX_SEARCH_TIME)).filter(|left| left.as_millis() > 0)
+    }
+
+    fn spend(&self, time: Duration) {
+        self.0.set(self.0.get().saturating_sub(time));
+    }
+}
+
+/// The result of looking for a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldLook {
+    Found,
+    NotFound,
+    /// The collection has no documents, which says nothing of a name.
+    NoDocuments,
+}
+
+/// Looks for a field among the first documents of a rule's collection.
+pub(crate) async fn look(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<FieldLook> {
+    if in_sample(deployment, rule, field).await? {
+        return Ok(FieldLook::Found);
+    }
+    // The server's own count may be wrong, or late.
+    let any = Query::find(&rule.selection.namespace, doc! {}).projection(doc! { "_id": 1 }).limit(1);
+    let any = any.read_preference(deployment.read_options.preference).first_batch(deployment).await?;
+    Ok(if any.is_empty() { FieldLook::NoDocuments } else { FieldLook::NotFound })
+}
+
+/// Tells whether one of the first documents has a field.
+async fn in_sample(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<bool> {
+    let most = sample(deployment, SAMPLE);
+    let stages =
+        vec![doc! { "$limit": most }, doc! { "$match": exists(field) }, doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
+    let query = Query::aggregate(&rule.selection.namespace, stages).max_time(Some(MAX_SAMPLE_TIME));
+    is_found(query.read_preference(deployment.read_options.preference).all_raw(deployment).await)
+}
+
+/// Searches a rule's collection for a document that has a field, as long as there is time: the newest ones first where the order of the storage is
+/// known, because a field that few have is often a new one.
+///
+/// Under a limit of request units nothing is searched: a service that bills each document does not say before how many it will load.
+pub(crate) async fn search(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    field: &NamedField,
+    time: &SearchTime,
+) -> Result<FieldLook> {
+    let is_limited = deployment.account().is_some_and(|account| account.limit().is_some());
+    let Some(max_time) = time.next().filter(|_| !is_limited) else { return Ok(FieldLook::NotFound) };
+    let newest = deployment.facts.capabilities.record_order.then(|| doc! { "$natural": -1 });
+    let query = Query::find(&rule.selection.namespace, exists(field)).projection(doc! { "_id": 1 }).limit(1).hint(newest);
+    let query = query.max_time(Some(max_time)).read_preference(deployment.read_options.preference).shrunk_by_caller();
+    let begun = Instant::now();
+    let found = query.first_batch(deployment).await;
+    time.spend(begun.elapsed());
+    Ok(if is_found(found)? { FieldLook::Found } else { FieldLook::NotFound })
+}
+
+/// Tells whether a query found a document. One that took too long has found none.
+fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
+    match found {
+        Ok(found) => Ok(!found.is_empty()),
+        Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Returns the name of a field of the first documents that is nearly the name of a field that none has; `None` if there is none, or the path
+/// does not end at the root of a document.
+pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
+    // The value of a variable may be secret, and what is near to it as well.
+    if [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) || field.path.contains('.') {
+        return Ok(None);
+    }
+    let names = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "as": "f", "in": "$$f.k" } };
+    let stages = vec![doc! { "$limit": sample(deployment, NAMES_SAMPLE) }, doc! { "$project": { "_id": 0, "names": names } }];
+    let query = Query::aggregate(&rule.selection.namespace, stages).max_time(Some(MAX_SAMPLE_TIME));
+    let found = query.read_preference(deployment.read_options.preference).all(deployment).await?;
+    let names = found.iter().filter_map(|found| found.get_array("names").ok()).flatten().filter_map(Bson::as_str);
+    let others = names.filter(|name| *name != field.path && *name != "_id");
+    Ok(nearest(&field.path, others).map(str::to_owned))
+}
+
+fn exists(field: &NamedField) -> Document {
+    doc! { &field.stored: { "$exists": true } }
+}
+
+/// Returns the number of documents to look at, at most as many as one query may load under the rule's limit of request units.
+fn sample(deployment: &Deployment, most: i64) -> i64 {
+    let most = if deployment.facts.capabilities.request_charge { most.min(BILLED_SAMPLE) } else { most };
+    deployment.account().and_then(Account::find_limit).map_or(most, |limit| limit.clamp(1, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Decision;
+    use crate::plan::fields::named;
+    use crate::report::made_up::planned;
+    use crate::server::error::ServerError;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    fn rule() -> (SweepRule, NamedField) {
+        let planned = planned("    ttlField: tll\n", 5000);
+        let field = named(&planned).remove(1);
+        let Decision::Sweep(rule) = planned.decision else { panic!("{:?}", planned.decision) };
+        (rule, field)
+    }
+
+    #[tokio::test]
+    async fn a_search_that_runs_out_of_time_has_found_nothing() {
+        let (rule, field) = rule();
+        let expired = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+        let script = Script::new([ScriptedReply::Error(expired)]);
+        assert_eq!(search(&script.deployment(), &rule, &field, &SearchTime::new()).await, Ok(FieldLook::NotFound));
+        let sent = script.sent().remove(0);
+        assert_eq!(sent.get_document("filter"), Ok(&doc! { "tll": { "$exists": true } }));
+        assert_eq!(sent.get_document("hint"), Ok(&doc! { "$natural": -1 }));
+        assert_eq!(crate::values::integer_in(&sent, "maxTimeMS"), Some(2000));
+    }
+
+    #[tokio::test]
+    async fn a_collection_without_documents_is_no_evidence() {
+        let (rule, field) = rule();
+        let nothing = || [ScriptedReply::Batch(Vec::new()), ScriptedReply::End];
+        let script = Script::new(nothing().into_iter().chain(nothing()));
+        assert_eq!(look(&script.deployment(), &rule, &field).await, Ok(FieldLook::NoDocuments));
+        assert_eq!(script.sent()[1].get_document("filter"), Ok(&doc! {}));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_searched_without_time() {
+        let (rule, field) = rule();
+        let script = Script::new([]);
+        let time = SearchTime::new();
+        time.spend(Duration::from_millis(29_500));
+        assert_eq!(time.next(), Some(Duration::from_millis(500)));
+        time.spend(Duration::from_secs(9));
+        assert_eq!(search(&script.deployment(), &rule, &field, &time).await, Ok(FieldLook::NotFound));
+        assert_eq!(script.sent().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_nearly_the_same_is_found_at_the_root_and_never_for_a_variable() {
+        let (rule, field) = rule();
+        let names = doc! { "names": ["_id", "at", "ttl", "status"] };
+        let script = Script::new([ScriptedReply::Batch(vec![names]), ScriptedReply::End]);
+        let deployment = script.deployment();
+        assert_eq!(similar(&deployment, &rule, &field).await, Ok(Some("ttl".into())));
+        for other in [
+            NamedField { path: "a.tll".into(), shown: "a.tll".into(), stored: "a.tll".into(), ..field.clone() },
+            NamedField { shown: "${TTL}".into(), ..field.clone() },
+            NamedField { stored: "meta".into(), ..field },
+        ] {
+            assert_eq!(similar(&deployment, &rule, &other).await, Ok(None), "{other:?}");
+        }
+        assert_eq!(script.sent().len(), 1);
+    }
+}
