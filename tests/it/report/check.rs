@@ -34,6 +34,7 @@ ok       good    DB.c, 3 documents, index at_1
 ok       DB.c    3 documents, no index: goes through the collection
          warning: neither `maxDeletes` nor `maxDeletePercent`: a wrong date or
          filter is not stopped by a limit
+         warning: no document found has `made` (`field`); is its name right?
 skipped  gone    DB.gone
          warning: no such namespace: `DB.gone`
 refused  view    DB.view
