@@ -24,7 +24,7 @@ use crate::server::privileges;
 /// Errors: a usage error, no connection, or no answer about the user's privileges.
 pub(super) async fn command(options: &Common, args: &CheckArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, None)?;
-    let (session, outputs) = Session::begin(options, id)?;
+    let (session, outputs) = if args.connect { Session::begin(options, id)? } else { Session::begin_offline(options, id)? };
     let report = if args.connect { connected(&session, args).await? } else { offline(&session)? };
     Ok(outputs::deliver(options, &report, outputs))
 }

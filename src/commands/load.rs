@@ -14,6 +14,23 @@ use crate::secrets;
 ///
 /// Errors: it cannot be read, or it is invalid; the message lists all of its problems.
 pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
+    let given = Uri::given(options);
+    let policy = policy(options, given.is_some())?;
+    let uri = given.unwrap_or_else(|| Uri::of_policy(&policy.path, &policy.connection));
+    Ok((policy, uri))
+}
+
+/// Reads and validates the policy for a command that connects to nothing: environment variables in its connection string need not be set.
+///
+/// Errors: those of [`load`].
+pub(super) fn offline(options: &Common) -> Result<(Policy, Uri), Failure> {
+    let policy = policy(options, true)?;
+    let uri = Uri::of_policy(&policy.path, &policy.connection);
+    Ok((policy, uri))
+}
+
+/// Reads and validates the policy. With `uri_given` its connection string is left out.
+fn policy(options: &Common, uri_given: bool) -> Result<Policy, Failure> {
     let path = options.policy.display().to_string();
     let text = read(options).map_err(|cause| {
         let hint = match cause.kind() {
@@ -25,14 +42,12 @@ pub(super) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
         };
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
-    let given = Uri::given(options);
-    let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), given.is_some())
+    let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), uri_given)
         .map_err(|invalid| Failure::usage(invalid.head()).details(invalid.lines()))?;
     for variable in policy.rules.iter().flat_map(|rule| &rule.variables) {
         secrets::withhold(&variable.text, &variable.written);
     }
-    let uri = given.unwrap_or_else(|| Uri::of_policy(&path, &policy.connection));
-    Ok((policy, uri))
+    Ok(policy)
 }
 
 /// Returns the connection string and the flavor of a command that needs no policy: from the command line, else from the policy.

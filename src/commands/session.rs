@@ -73,8 +73,23 @@ impl Session {
     ///
     /// Errors: a wrong command line or policy, or an output that cannot be written; nothing was contacted.
     pub(super) fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+        Self::begin_with(options, id, load::load)
+    }
+
+    /// Does the same for a command that connects to nothing, and needs no secret.
+    ///
+    /// Errors: those of [`Self::begin`].
+    pub(super) fn begin_offline(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+        Self::begin_with(options, id, load::offline)
+    }
+
+    fn begin_with(
+        options: &Common,
+        id: &str,
+        load: fn(&Common) -> Result<(Policy, Uri), Failure>,
+    ) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
-        let (policy, uri) = load::load(options)?;
+        let (policy, uri) = load(options)?;
         let outputs = outputs::open(outputs)?;
         refuse_invisible(&policy)?;
         Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))

@@ -87,3 +87,22 @@ async fn colours_are_for_those_who_ask() {
     assert!(!plain.contains('\u{1b}'), "{plain}");
     assert!(coloured.contains("\u{1b}[33mrefused\u{1b}[0m  view"), "{coloured:?}");
 }
+
+#[tokio::test]
+async fn a_check_of_the_file_needs_no_secret() {
+    let case = Case::named("DB_secret").await;
+    let rules = "collections: [{namespace: a.b, field: at, expireAfter: 1d, maxDeletes: 5}]";
+    let text = format!("version: 1\nconnection: {{uri: \"${{NOT_SET_ANYWHERE}}\"}}\n{rules}\n");
+    let policy = case.file("secret.yaml", &text);
+    for (args, code) in [(&["check"][..], 0), (&["check", "--connect"], 2)] {
+        let mut command = sweeper(args);
+        command.arg("--policy").arg(&policy);
+        let ran = run(command).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert_eq!(ran.stderr.contains("`NOT_SET_ANYWHERE` is not set"), code == 2, "{ran:?}");
+    }
+    let wrong = case.file("wrong.yaml", &text.replace("uri: \"${NOT_SET_ANYWHERE}\"", "uri: 5"));
+    let mut command = sweeper(&["check", "--policy"]);
+    command.arg(wrong);
+    assert_eq!(run(command).await.code, Some(2));
+}
