@@ -96,7 +96,7 @@ pub(super) async fn listen(address: SocketAddr, page: Arc<StatusPage>) -> Result
 
 async fn accept(listener: TcpListener, page: Arc<StatusPage>) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // Nobody closes the semaphore.
+    // The semaphore is never closed.
     while let Ok(place) = room.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {

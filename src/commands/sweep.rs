@@ -72,7 +72,7 @@ pub(super) async fn once(
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     let exit_code = outputs::deliver(options, &report, outputs);
     let ended = Ended { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
-    // Last, because nobody waits long after a second signal.
+    // Last, because the process has only a moment left after a second signal.
     if let Some(session) = cut_short {
         record::end_at_once(&session, args.dry_run, &Ok(report)).await;
     }

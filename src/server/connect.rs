@@ -84,10 +84,12 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     let patience = first_patience(&options, command_timeout);
     let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, given, &cause));
     let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
-    let selection = limit.or(options.server_selection_timeout).unwrap_or(SELECTION_TIME);
     let asked = tried(&shown, limit, || heard.is_hopeless(), ask(transport.as_ref(), patience, seeds, by_name)).await;
-    let facts = asked.unwrap_or_else(|| Err(ServerError::new(FailureStage::Unreachable, NO_SERVER.into())));
-    let facts = facts.map_err(|cause| cannot_connect(&shown, with, &explained(cause, &heard, selection, &shown)))?;
+    let (facts, time) = match asked {
+        Some(facts) => (facts, options.server_selection_timeout.unwrap_or(SELECTION_TIME)),
+        None => (Err(ServerError::new(FailureStage::Unreachable, NO_SERVER.into())), TERMINAL_TIME),
+    };
+    let facts = facts.map_err(|cause| cannot_connect(&shown, with, &explained(cause, &heard, time, &shown)))?;
     let billing = match facts.capabilities.request_charge {
         true => {
             transport.close().await;
@@ -302,7 +304,7 @@ mod tests {
     fn a_host_that_may_be_part_of_a_password_is_not_named() {
         let heard = Heard::new(None);
         heard.failed("secret:27017".into(), ServerError::other("no").with_obstacle(Some(ConnectObstacle::Unresolved)));
-        let selected = || ServerError::new(FailureStage::Unreachable, "nobody".into());
+        let selected = || ServerError::new(FailureStage::Unreachable, "none".into());
         let said = |shown: &str| explained(selected(), &heard, TERMINAL_TIME, shown).to_string();
         assert!(said("mongodb://secret").contains("secret:27017"));
         assert_eq!(said("mongodb://<redacted>"), NO_SERVER);

@@ -83,7 +83,8 @@ impl Heard {
             return unreachable(format!("`{address}` {belongs}"), Some(ConnectObstacle::ReplicaSet));
         }
         let causes = causes(&servers);
-        if let Some((address, _, member)) = members.iter().find(|(_, server, _)| server.is_left_out) {
+        let is_left_out = members.iter().all(|(_, server, _)| server.is_left_out);
+        if let Some((address, _, member)) = members.first().filter(|_| is_left_out) {
             let hosts: Vec<String> = member.hosts.iter().map(|host| format!("`{host}`")).collect();
             let why = format!("{in_time}: `{address}` did, but the members of its set are called {}{causes}", hosts.join(", "));
             return unreachable(why, Some(ConnectObstacle::MemberNames));

@@ -67,10 +67,10 @@ async fn a_person_at_a_terminal_is_told_what_is_tried_and_waits_for_five_seconds
     let on_terminal = |uri: &str| Terminal::open(&command(uri)).end();
     let limits = ["serverSelectionTimeoutMS=7000", "serverSelectionTimeoutMS=6000&connectTimeoutMS=20000"];
     let limited = limits.map(|limit| format!("{uri}?{limit}"));
-    let (alone, selection, connect, elsewhere) =
+    let (plain, selection, connect, elsewhere) =
         tokio::join!(on_terminal(&uri), on_terminal(&limited[0]), on_terminal(&limited[1]), site.run(&uri, RULES, &["sweep"]),);
-    assert!(alone.stdout.contains("connecting to `mongodb://127.0.0.1:"), "{alone:?}");
-    assert!(alone.stdout.contains("no answer yet; trying for 5 s") && alone.stdout.contains("in time (5 s)"), "{alone:?}");
+    assert!(plain.stdout.contains("connecting to `mongodb://127.0.0.1:"), "{plain:?}");
+    assert!(plain.stdout.contains("no answer yet; trying for 5 s") && plain.stdout.contains("in time (5 s)"), "{plain:?}");
     for (ran, said) in [(&selection, "in time (7 s)"), (&connect, "in time (6 s)")] {
         assert!(ran.stdout.contains(said) && !ran.stdout.contains("trying for"), "{said}: {ran:?}");
     }
