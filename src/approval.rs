@@ -5,11 +5,13 @@ use std::time::Duration;
 use bson::DateTime;
 
 use crate::facts::ServerFacts;
-use crate::instant::Instant;
+use crate::instant::{Instant, millis};
 use crate::plan::guard::{AGAIN, CLOCK_SKEW_GUARD_MS};
 use crate::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRule};
 use crate::policy::Policy;
+use crate::policy::namespace::Namespace;
 use crate::report::{PlanReport, Report, ReportCommand, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
+use crate::text::duration;
 
 /// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +53,11 @@ impl Approval {
     pub(crate) fn hold_against(&self, policy: &Policy, server: &ServerFacts, most_age: Duration, plan: &mut Plan) {
         let drift = self.drift(policy, server, most_age);
         for planned in &mut plan.rules {
+            let is_skipped = matches!(planned.decision, Decision::Skip(_));
+            if drift.is_none() && !is_skipped && self.approved(&planned.rule.name, &planned.namespace).is_none() {
+                planned.decision = Decision::Skip(SkipReason::NotInPlan);
+                continue;
+            }
             let (Decision::Sweep(sweep) | Decision::Refuse { countable: Some(sweep), .. }) = &mut planned.decision else {
                 continue;
             };
@@ -64,7 +71,6 @@ impl Approval {
                     sweep.limits.max_deletes = Some(of_rule.map_or(approved.most, |most| most.min(approved.most)));
                     sweep.approved = Some(approved);
                 }
-                PlanAnswer::NotAsked => planned.decision = Decision::Skip(SkipReason::NotInPlan),
                 PlanAnswer::Refused(reason) => {
                     planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
                 }
@@ -90,10 +96,10 @@ impl Approval {
         let age = server.local_time.timestamp_millis() - self.report.started_at.millis();
         if age > i64::try_from(most_age.as_millis()).unwrap_or(i64::MAX) {
             return Some(format!(
-                "the plan was saved at {}, {} s ago; at most {} s are allowed (`--max-plan-age`); {AGAIN}",
+                "the plan was saved at {}, {} ago; at most {} are allowed (`--max-plan-age`); {AGAIN}",
                 self.report.started_at,
-                age / 1000,
-                most_age.as_secs()
+                duration(age.unsigned_abs()),
+                duration(millis(most_age))
             ));
         }
         if age < -CLOCK_SKEW_GUARD_MS {
@@ -103,11 +109,17 @@ impl Approval {
         None
     }
 
+    /// Returns what the plan has of a rule in a namespace.
+    fn approved(&self, name: &str, namespace: &Namespace) -> Option<&RuleReport> {
+        let namespace = namespace.to_string();
+        self.report.rules.iter().find(|rule| rule.name == name && rule.namespace == namespace)
+    }
+
     /// Returns the plan's answer for a rule that could be swept.
     fn answer(&self, sweep: &SweepRule) -> PlanAnswer {
-        let namespace = sweep.namespace.to_string();
-        let is_meant = |rule: &&RuleReport| rule.name == sweep.name && rule.namespace == namespace;
-        let Some(rule) = self.report.rules.iter().find(is_meant) else { return PlanAnswer::NotAsked };
+        let Some(rule) = self.approved(&sweep.name, &sweep.namespace) else {
+            return PlanAnswer::Refused(format!("the plan does not have this rule; {AGAIN}"));
+        };
         if rule.status != Status::Complete {
             let reason = rule.reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
             return PlanAnswer::Refused(format!("the plan has this rule as {}{reason}; {AGAIN}", rule.status));
@@ -126,8 +138,6 @@ impl Approval {
 /// Answer of a saved plan for one rule.
 enum PlanAnswer {
     Approved(Approved),
-    /// The plan does not have the rule.
-    NotAsked,
     /// The plan does not allow the rule, for this reason.
     Refused(String),
 }
@@ -156,6 +166,7 @@ mod tests {
     use crate::facts::Topology;
     use crate::flavor::Flavor;
     use crate::plan::PlannedRule;
+    use crate::plan::estimate::RunCaps;
     use crate::policy::parse::parse;
     use crate::report::counts::Remaining;
     use crate::report::made_up::{NOW, counted, not_swept, planned};
@@ -190,6 +201,7 @@ mod tests {
             policy: &policy(""),
             server: Some(&server("6.0.5", NOW)),
             plan: None,
+            limits: RunCaps::default(),
         };
         let rules = vec![RuleReport::of(rule, &counted(expired), &not_swept(), &Remaining::Unknown)];
         Approval::read(&serde_json::to_string(&Report::new(record, rules)).unwrap()).unwrap()
@@ -233,7 +245,7 @@ mod tests {
                 server("7.0.0", NOW),
                 "the server's version is not the one of the plan (`7.0.0`, the plan's is `6.0.5`)",
             ),
-            (policy(""), server("6.0.5", NOW + day + 1), "86400 s ago; at most 86400 s are allowed"),
+            (policy(""), server("6.0.5", NOW + day + 1), "24h 00m ago; at most 24h 00m are allowed"),
             (policy(""), server("6.0.5", NOW - CLOCK_SKEW_GUARD_MS - 1), "which is later than the server's clock"),
         ] {
             let held = held(&approval, &policy, &server, rule.clone());
@@ -252,8 +264,16 @@ mod tests {
         let mut other = rule.clone();
         let Decision::Sweep(sweep) = &mut other.decision else { panic!("{other:?}") };
         sweep.name = "other".into();
-        let other = held(&saved(&rule, 100), &policy, &server, other);
-        assert_eq!(other.decision, Decision::Skip(SkipReason::NotInPlan));
+        other.rule.name = "other".into();
+        let held_other = held(&saved(&rule, 100), &policy, &server, other.clone());
+        assert_eq!(held_other.decision, Decision::Skip(SkipReason::NotInPlan));
+        // Nor is one that a guard refuses, or that cannot be read: the plan says nothing of it.
+        let view = Decision::Refuse { refusal: Refusal::new(Guard::View, "a view"), countable: None };
+        for decision in [view, Decision::Fail("no".into())] {
+            let other = PlannedRule { decision, ..other.clone() };
+            let held = held(&saved(&rule, 100), &policy, &server, other);
+            assert_eq!(held.decision, Decision::Skip(SkipReason::NotInPlan));
+        }
         let guarded = planned("    maxDeletePercent: 5\n", 1000);
         let guarded = held(&saved(&guarded, 100), &policy, &server, guarded);
         assert!(refused(&guarded).contains("the plan has this rule as refused (maxDeletePercent)"), "{guarded:?}");

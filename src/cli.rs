@@ -8,10 +8,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use args::{
-    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, InitArgs, ManArgs,
+    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, ImportArgs, InitArgs, ManArgs,
     NativeApplyArgs, NativeCommand, ReadFrom, RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
 };
 
@@ -35,7 +35,7 @@ pub enum Command {
     /// Write a first policy, after a few questions
     ///
     /// With a connection string it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
-    /// come from --namespace, --field and --expire-after. Writes to the file of --output, else of --policy; replaces one only with --force.
+    /// come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment. Writes to the file of --output, else of --policy; replaces one only with --force.
     #[command(after_help = help::INIT_EXAMPLES)]
     Init(InitArgs),
     /// Validate the policy, and with --connect check it against the deployment; never writes
@@ -82,8 +82,9 @@ pub enum Command {
     ///
     /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
     /// policy if --uri, --uri-file or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    /// Replaces an existing file only with --force.
     #[command(after_help = help::IMPORT_EXAMPLES)]
-    Import,
+    Import(ImportArgs),
     /// Compare the deployment's own TTL settings with the policy, or change them to match it
     Native {
         #[command(subcommand)]
@@ -113,13 +114,13 @@ pub struct Common {
     #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]
     pub policy: PathBuf,
     /// Connection string; overrides the policy's
-    #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, global = true)]
+    #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, value_hint = ValueHint::Url, global = true)]
     pub uri: Option<String>,
     /// File that holds the connection string and nothing else; overrides MONGODB_URI and the policy's
     #[arg(long, value_name = "FILE", global = true)]
     pub uri_file: Option<PathBuf>,
     /// Only rules whose name or namespace matches; `*` matches anything; repeatable
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
     pub only: Vec<String>,
     /// Write the report to a file, replaced as a whole at the end; `-` is standard output; repeatable
     #[arg(short, long, value_name = "FILE")]

@@ -58,7 +58,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Why(args) => why::command(options, args, id).await,
         Command::Archive { command } => archive::command(options, command).await,
         Command::Restore(args) => restore::command(options, args, id).await,
-        Command::Import => import::command(options, id).await,
+        Command::Import(args) => import::command(options, args, id).await,
         Command::Native { command } => native::command(options, command, id).await,
         Command::Schema(args) => generate::schema(options, args),
         Command::Completions(args) => generate::completions(options, args),

@@ -5,7 +5,20 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fd::AsFd;
+use rustix::termios::tcgetwinsize;
 use tempfile::NamedTempFile;
+
+use crate::text::MAIL_WIDTH;
+
+/// Least and greatest width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to read.
+const WIDTHS: (usize, usize) = (40, 200);
+
+/// Returns the width of text for a stream: that of its terminal, or that of a mail.
+pub(crate) fn terminal_width(stream: impl AsFd) -> usize {
+    let columns = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    columns.map_or(MAIL_WIDTH, |columns| columns.clamp(WIDTHS.0, WIDTHS.1))
+}
 
 /// A place to write to, found writable before anything is contacted.
 pub(crate) enum OutputTarget {

@@ -1,6 +1,8 @@
 //! Report of a run, as values, which the modules below render. The JSON Schema is derived from these types.
 
 mod ages;
+pub(crate) mod aligned;
+mod amount;
 pub mod archives;
 mod audit_text;
 pub mod check;
@@ -18,6 +20,7 @@ mod markdown;
 pub mod metrics;
 pub mod native_ttl;
 pub mod outcome;
+pub(crate) mod preview;
 pub mod restore;
 pub mod rule;
 mod table;
@@ -35,8 +38,10 @@ use serde::{Deserialize, Serialize};
 use crate::exit;
 use crate::facts::ServerFacts;
 use crate::instant::Instant;
+use crate::plan::estimate::RunCaps;
 use crate::plan::{Guard, Reason};
 use crate::policy::Policy;
+use crate::text::MAIL_WIDTH;
 pub use rule::{DeleteOrder, PausedMs, RuleReport, Strategy, predicate_json};
 pub use verdict::{Verdict, not_begun};
 
@@ -69,6 +74,8 @@ pub struct Report {
     pub server: Option<ServerReport>,
     /// The saved audit that approved the sweep; null where there was none.
     pub plan: Option<PlanReport>,
+    /// Limits of the whole run; null where it had none.
+    pub limits: Option<RunLimits>,
     /// One entry for each rule and namespace, in the order of the policy.
     pub rules: Vec<RuleReport>,
     pub totals: Totals,
@@ -154,6 +161,30 @@ pub struct PlanReport {
     pub run_id: String,
 }
 
+/// Limits of a run, over all of its rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "limits")]
+pub struct RunLimits {
+    /// Documents that the run deletes at most.
+    pub max_deletes: Option<u64>,
+    /// Documents per second at most.
+    pub rate: Option<u32>,
+    /// Seconds that the run takes at most.
+    pub max_duration_seconds: Option<u64>,
+}
+
+impl RunLimits {
+    fn of(caps: RunCaps) -> Option<Self> {
+        let RunCaps { max_deletes, rate, max_duration } = caps;
+        (caps != RunCaps::default()).then(|| Self {
+            max_deletes,
+            rate,
+            max_duration_seconds: max_duration.map(|most| most.as_secs()),
+        })
+    }
+}
+
 impl From<&ServerFacts> for ServerReport {
     fn from(facts: &ServerFacts) -> Self {
         Self {
@@ -233,6 +264,7 @@ pub struct RunRecord<'a> {
     pub policy: &'a Policy,
     pub server: Option<&'a ServerFacts>,
     pub plan: Option<PlanReport>,
+    pub limits: RunCaps,
 }
 
 impl Report {
@@ -278,6 +310,7 @@ impl Report {
             policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
             server: run.server.map(ServerReport::from),
             plan: run.plan,
+            limits: RunLimits::of(run.limits),
             totals: Totals::of(&rules),
             rules,
         }
@@ -318,18 +351,31 @@ impl Format {
     }
 }
 
-/// Returns one line with the outcome and the worst error: all that a quiet run prints.
+/// Returns one line with the outcome, and every rule that did not run to its end: all that a quiet run prints.
 pub fn reason(report: &Report) -> String {
-    let worst = report.rules.iter().filter(|rule| rule.status > Status::Complete).max_by_key(|rule| rule.status);
-    let why = worst.and_then(|rule| Some(format!("; {}: {}", rule.namespace, rule.error.as_ref()?)));
-    format!("{}{}", lines::last(report).1, why.unwrap_or_default())
+    let parts: Vec<String> = std::iter::once(lines::last(report).1).chain(lines::unfinished(report)).collect();
+    parts.join("; ")
 }
 
-/// Renders a report; the text ends with a newline. `colored` applies only to the table.
-pub fn render(report: &Report, format: Format, colored: bool) -> String {
+/// Look of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    pub colored: bool,
+    /// Columns of its reader's terminal.
+    pub width: usize,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { colored: false, width: MAIL_WIDTH }
+    }
+}
+
+/// Renders a report; the text ends with a newline. `look` applies only to the table.
+pub fn render(report: &Report, format: Format, look: Look) -> String {
     match format {
-        Format::Table if report.command == ReportCommand::Check => check::render(report, colored),
-        Format::Table => table::render(report, colored),
+        Format::Table if report.command == ReportCommand::Check => check::render(report, look),
+        Format::Table => table::render(report, look),
         Format::Json => json::render(report),
         Format::Html => html::render(report),
         Format::Csv => csv::render(report),
@@ -356,6 +402,7 @@ mod tests {
             policy: &parse("p", text, &|_| None, true).unwrap(),
             server: None,
             plan: None,
+            limits: RunCaps::default(),
         };
         Report::new(run, rules)
     }
@@ -398,6 +445,43 @@ mod tests {
         assert_eq!((found(true, complete, None), found(false, complete, Some(1))), (exit::DONE, exit::DONE));
         assert_eq!(found(true, &[Status::Failed], Some(1)), exit::RULE_FAILED);
         assert_eq!(found(true, &[Status::Refused], Some(1)), exit::FOUND);
+    }
+
+    #[test]
+    fn the_line_of_a_quiet_run_names_every_rule_that_did_not_run_to_its_end_and_what_is_left() {
+        use Status::{Complete, Failed, Partial, Refused};
+        let mut rules = rules(&[Complete, Partial, Refused, Failed, Refused, Partial]);
+        rules[1].reason = Some(Reason::Stop(StopReason::MaxDeletes));
+        rules[1].remaining_count = Some(19_337);
+        rules[2].reason = Some(Reason::Guard(Guard::MaxDeletePercent));
+        rules[2].error = Some("90 % have expired".into());
+        rules[2].remaining_count = Some(90);
+        rules[3].error = Some("counting: no".into());
+        rules[4].reason = Some(Reason::Guard(Guard::View));
+        rules[4].error = Some("a view".into());
+        rules[5].reason = Some(Reason::Stop(StopReason::MaxDeletes));
+        rules[5].remaining_count = Some(1);
+        rules[0].remaining_count = Some(0);
+        let line = reason(&report(false, None, rules.clone()));
+        assert_eq!(
+            line,
+            "failed: deleted 0 documents by 3 rules; left: 19,428 documents, and an unknown number by 2 rules; \
+             2 partial (maxDeletes); 2 refused (maxDeletePercent, view); 1 failed, in 1 ms; \
+             app.c3: failed: counting: no; app.c2: refused: maxDeletePercent: 90 % have expired; app.c4: refused: view: a view; \
+             also app.c1, app.c5"
+        );
+        // A reply was lost: so many were deleted at least, and so many are left at most.
+        rules.truncate(2);
+        rules[1] =
+            RuleReport { uncertain: true, expired_count: Some(10), deleted_count: 4, remaining_count: None, ..rules[1].clone() };
+        let line = reason(&report(false, None, rules));
+        assert!(
+            line.starts_with("partial: deleted at least 4 documents by 2 rules; left: at most 6 documents; 1 partial"),
+            "{line}"
+        );
+        let many: Vec<Status> = (0..40).map(|_| Partial).collect();
+        let line = reason(&report(false, None, self::rules(&many)));
+        assert!(line.len() < 400, "{line}");
     }
 
     #[test]

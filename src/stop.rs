@@ -34,6 +34,8 @@ pub(crate) struct Stop {
     again: watch::Receiver<Option<u8>>,
     /// Whether the process ends by itself after the second signal, because it has something to say.
     has_last_words: Arc<AtomicBool>,
+    /// Whether the run waits for a person, so that nothing is in flight.
+    is_idle: Arc<AtomicBool>,
     /// Whether the stop file was seen.
     file: Option<watch::Receiver<bool>>,
     /// End of the maximum duration.
@@ -49,6 +51,8 @@ impl Stop {
         let (sender_again, again) = watch::channel(None);
         let has_last_words = Arc::new(AtomicBool::new(false));
         let waits = has_last_words.clone();
+        let is_idle = Arc::new(AtomicBool::new(false));
+        let idle = is_idle.clone();
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
@@ -68,18 +72,20 @@ impl Stop {
                     }
                     std::process::exit(i32::from(code));
                 }
-                warn!("stopping after the batch in flight; a second signal stops at once");
+                if !idle.load(Ordering::Relaxed) {
+                    warn!("stopping after the batch in flight; a second signal stops at once");
+                }
                 sender.send_replace(Some(code));
             }
         });
-        Ok(Self { signals, again, has_last_words, file: None, end: None })
+        Ok(Self { signals, again, has_last_words, is_idle, file: None, end: None })
     }
 
     /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
     #[cfg(test)]
     pub(crate) fn by(signals: watch::Receiver<Option<u8>>) -> Self {
         let (_, again) = watch::channel(None);
-        Self { signals, again, has_last_words: Arc::default(), file: None, end: None }
+        Self { signals, again, has_last_words: Arc::default(), is_idle: Arc::default(), file: None, end: None }
     }
 
     /// Returns the same signals together with a stop file. Once the file was seen, the run is asked to stop even if the file is
@@ -115,6 +121,14 @@ impl Stop {
             // The listener lives as long as the runtime; without it no signal can come.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Waits for a person while nothing is in flight.
+    pub(crate) async fn idle<T>(&self, wait: impl Future<Output = T>) -> T {
+        self.is_idle.store(true, Ordering::Relaxed);
+        let waited = wait.await;
+        self.is_idle.store(false, Ordering::Relaxed);
+        waited
     }
 
     /// Waits until the run is asked to stop.

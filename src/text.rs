@@ -90,10 +90,18 @@ pub fn page(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     lines.into_iter().map(|line| clean(line.as_ref()) + "\n").collect()
 }
 
+/// Width of text whose reader's width is unknown: mails, and files.
+pub const MAIL_WIDTH: usize = 80;
+
 /// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names and instants stay
 /// whole.
 pub fn fold(text: &str, indent: &str) -> Vec<String> {
-    let options = textwrap::Options::new(80)
+    fold_to(text, indent, MAIL_WIDTH)
+}
+
+/// Breaks a line as [`fold`] does, at another width.
+pub fn fold_to(text: &str, indent: &str, width: usize) -> Vec<String> {
+    let options = textwrap::Options::new(width)
         .subsequent_indent(indent)
         .break_words(false)
         .word_separator(textwrap::WordSeparator::AsciiSpace)

@@ -154,6 +154,13 @@ pub struct HistoryArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Replace an existing file
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of one run, as the report of the sweep names it
     #[arg(value_name = "ARCHIVE")]
@@ -212,7 +219,7 @@ pub struct ArchiveArgs {
 pub enum NativeCommand {
     /// Compare each rule with the TTL setting that would do the same: same, differs, missing, extra, impossible; reads only
     ///
-    /// Exit code 0: all the same; 5: at least one is not.
+    /// Exit code 0: all the same, but for rules that no setting can serve (impossible); 5: at least one is not.
     #[command(after_help = help::NATIVE_DIFF_EXAMPLES)]
     Diff,
     /// Create and change TTL settings so that the server deletes what the policy says

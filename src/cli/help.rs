@@ -38,7 +38,7 @@ Examples:
 pub(super) const DIFF_EXAMPLES: &str = "\
 Examples:
   sweeper diff monday.json tuesday.json
-  sweeper diff audit.json swept.json --only app.sessions -o changes.json
+  sweeper diff audit.json swept.json --only app.sessions -o changes.csv
 ";
 
 pub(super) const HISTORY_EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use super::so_far::RuleState;
 use crate::failure::Failure;
 use crate::instant::millis;
 use crate::plan::StopReason;
+use crate::plan::estimate::RunCaps;
 use crate::progress::RuleTally;
 use crate::report::counts::Remaining;
 use crate::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
@@ -16,14 +17,14 @@ use crate::report::{Report, ReportCommand, RuleReport, RunRecord};
 /// Returns the report of a run that ends at once. The counts of the rules that were being swept are lower bounds.
 ///
 /// Errors: nothing had been deleted.
-pub(super) fn report(session: &Session) -> Result<Report, Failure> {
+pub(super) fn report(session: &Session, limits: RunCaps) -> Result<Report, Failure> {
     let (Some(known), Some(deployment)) = (session.so_far.known(), session.connected.get()) else {
         let failure = session.stop.failure("nothing was deleted");
         return Err(failure.also("a second signal ended the run at once"));
     };
     let states = known.rules.lock();
     let rules = known.plan.rules.iter().zip(&known.counts).enumerate().map(|(index, (planned, counts))| {
-        let report = |outcome: &RuleOutcome| RuleReport::of(planned, counts, outcome, &Remaining::Unknown);
+        let report = |outcome: &RuleOutcome| RuleReport::of(planned, counts, outcome, &Remaining::Derived);
         let report = match states.get(&index) {
             None => report(&RuleOutcome::NotSwept { window_closed: false }),
             Some(RuleState::Waits) => {
@@ -44,6 +45,7 @@ pub(super) fn report(session: &Session) -> Result<Report, Failure> {
         as_of: Some(known.plan.as_of),
         server: Some(&deployment.facts),
         plan: session.so_far.plan(),
+        limits,
         ..session.record(ReportCommand::Sweep)
     };
     warn!("{}", left_behind(session));

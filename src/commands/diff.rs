@@ -6,19 +6,31 @@ use super::outputs::SingleOutput;
 use crate::cli::{Common, DiffArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::report::diff::{diff, to_text};
+use crate::policy::only::Only;
+use crate::report::diff::{diff, to_csv, to_text};
 use crate::report::{Format, Report, SCHEMA_VERSION};
 
 /// Writes the changes and returns the exit code, which says whether there are any only with `--detailed-exitcode`.
 ///
 /// Errors: a report cannot be read, or the output cannot be written.
 pub(super) fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
-    let output = SingleOutput::with_format(options, "diff", &[Format::Table, Format::Json])?;
-    let (old, new) = (read(&args.old)?, read(&args.new)?);
+    let output = SingleOutput::with_format(options, "diff", &[Format::Table, Format::Json, Format::Csv])?;
+    let (mut old, mut new) = (read(&args.old)?, read(&args.new)?);
+    let only = Only(&options.only);
+    for report in [&mut old, &mut new] {
+        report.rules.retain(|rule| only.selects_named(&rule.name, &rule.namespace));
+    }
+    if !options.only.is_empty() && old.rules.is_empty() && new.rules.is_empty() {
+        let failure = format!("--only {}: no rule or namespace of either report matches", options.only.join(" --only "));
+        return Err(Failure::usage(failure).into());
+    }
     let output = output.open()?;
     let name = |path: &Path| path.display().to_string();
-    let diff = diff((&name(&args.old), &old), (&name(&args.new), &new));
-    let text = output.json_or_text(&diff, to_text);
+    let diff = diff((&name(&args.old), &old), (&name(&args.new), &new), !options.only.is_empty());
+    let text = match output.format {
+        Format::Csv => to_csv(&diff),
+        _ => output.json_or_text(&diff, |diff| to_text(diff, output.look(options).colored)),
+    };
     output.write("the comparison", &text)?;
     Ok(if args.detailed_exitcode && !diff.changes.is_empty() { exit::FOUND } else { exit::DONE })
 }

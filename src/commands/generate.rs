@@ -15,6 +15,16 @@ use crate::policy;
 use crate::report::history::History;
 use crate::report::{Report, json};
 
+/// Section of every manual page. That of the options names only the variables of a command's own options.
+const ENVIRONMENT: &str = ".SH ENVIRONMENT
+.TP
+\\fBMONGODB_URI\\fR
+Connection string, unless \\-\\-uri gives one
+.TP
+\\fBSWEEPER_POLICY\\fR
+The policy, unless \\-\\-policy names one
+";
+
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
 /// Errors: the file cannot be created.
@@ -71,6 +81,7 @@ fn page(command: &Command) -> io::Result<String> {
     }
     man.render_options_section(&mut page)?;
     let mut page = String::from_utf8(page).map_err(io::Error::other)?;
+    page.push_str(ENVIRONMENT);
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     for line in after.lines() {
         match line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {

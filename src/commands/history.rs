@@ -14,6 +14,7 @@ use crate::policy::namespace::Namespace;
 use crate::report::Format;
 use crate::report::history::{History, render};
 use crate::server::history;
+use crate::text::plural;
 
 /// Shows the runs. Returns the exit code, which is 0 even if no run is recorded.
 ///
@@ -31,7 +32,7 @@ pub(super) async fn command(options: &Common, args: &HistoryArgs, id: &str) -> a
     session.need_uri()?;
     let history = session.stop.or_fail("nothing was read", read(&session, args, &namespace)).await?;
     let unicode = !output.is_stdout() || !std::io::stdout().is_terminal() || is_utf8();
-    let text = render(&history, output.format, unicode);
+    let text = render(&history, output.format, unicode, output.look(options).colored);
     output.write("the history", &text)?;
     Ok(exit::DONE)
 }
@@ -51,6 +52,10 @@ async fn read(session: &Session, args: &HistoryArgs, namespace: &Namespace) -> R
         );
     }
     let history = History::new(namespace.to_string(), &documents, only);
+    if history.runs.is_empty() && !documents.is_empty() && !only.is_empty() {
+        let runs = plural(documents.len() as u64, "recorded run");
+        warn!("--only {}: no rule or namespace of {runs} matches", only.join(" --only "));
+    }
     if history.runs.len() < documents.len() && only.is_empty() {
         warn!("{} documents of `{namespace}` record no run of sweeper and are left out", documents.len() - history.runs.len());
     }

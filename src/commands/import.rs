@@ -5,7 +5,7 @@ use tracing::warn;
 
 use super::load;
 use super::outputs::SingleOutput;
-use crate::cli::Common;
+use crate::cli::{Common, ImportArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::flavor::Flavor;
@@ -17,11 +17,11 @@ use crate::server::{catalog, connect, uri};
 use crate::stop::Stop;
 use crate::text::plural;
 
-/// Writes the policy to standard output or the file of `--output`. Returns the exit code: 3 if a part of the catalog could not be read.
+/// Writes the policy to standard output or the file of `--output`, which it replaces only if it is forced to. Returns the exit code: 3 if a part of the catalog could not be read.
 ///
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
-pub(super) async fn command(options: &Common, run_id: &str) -> anyhow::Result<u8> {
-    let output = SingleOutput::without_format(options, "import")?.open()?;
+pub(super) async fn command(options: &Common, args: &ImportArgs, run_id: &str) -> anyhow::Result<u8> {
+    let output = SingleOutput::without_format(options, "import")?.open_new(args.force)?;
     let (uri, flavor) = load::connection(options)?;
     let stop = Stop::listen()?;
     let read = async { read(options, &uri.with_password(&stop).await?, flavor, run_id).await };

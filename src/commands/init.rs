@@ -1,14 +1,12 @@
 //! `sweeper init`: writes a first policy, from options or from the answers to a few questions. Changes nothing in the deployment.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use super::{interview, outputs};
 use crate::cli::{Common, InitArgs};
 use crate::exit;
 use crate::failure::Failure;
-use crate::init::Draft;
-use crate::output::OutputTarget;
 use crate::policy::answer::Answer;
 
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
@@ -20,23 +18,17 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
         several => outputs::single(several.iter().collect(), "init")?,
     };
     let shown = path.display().to_string();
-    let target = open(path, args.force)?;
+    let target = outputs::open_new(path, args.force)?;
     judge(args)?;
     let missing: Vec<&str> = [("--namespace", &args.namespace), ("--field", &args.field), ("--expire-after", &args.expire_after)]
         .into_iter()
         .filter(|(_, given)| given.is_none())
         .map(|(option, _)| option)
         .collect();
-    let draft = match (&args.namespace, &args.expire_after) {
-        (Some(namespace), Some(expire_after)) if args.field.is_some() => Draft {
-            namespace: namespace.clone(),
-            field: args.field.clone(),
-            date_format: args.date_format.clone(),
-            expire_after: expire_after.clone(),
-            ttl_field: args.ttl_field.clone(),
-            max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
-            replica_set: None,
-        },
+    let draft = match (&args.namespace, &args.field, &args.expire_after) {
+        (Some(namespace), Some(field), Some(expire_after)) => {
+            interview::unasked(options, args, namespace, field, expire_after).await
+        }
         _ if io::stdin().is_terminal() => interview::interview(options, args).await?,
         _ => {
             let missing = missing.join(", ");
@@ -52,18 +44,6 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
         next_steps(options, path)?;
     }
     Ok(exit::DONE)
-}
-
-fn open(path: &Path, force: bool) -> Result<OutputTarget, Failure> {
-    let target = if force { OutputTarget::open(path) } else { OutputTarget::create(path) };
-    target.map_err(|cause| {
-        let shown = path.display();
-        if cause.kind() == ErrorKind::AlreadyExists {
-            return Failure::usage(format!("writing the policy `{shown}`: it already exists; nothing was written"))
-                .hint("--force replaces it; -o FILE writes another one");
-        }
-        Failure::cannot_run(format!("writing the policy `{shown}`: {cause}; nothing was written"))
-    })
 }
 
 /// Checks each option by itself, before anything is asked.

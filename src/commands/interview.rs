@@ -102,6 +102,49 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
     })
 }
 
+/// Makes the draft of a policy from the options, which leave nothing open. With a connection string it looks at what they name, and warns of what does not
+/// fit.
+pub(super) async fn unasked(options: &Common, args: &InitArgs, namespace: &str, field: &str, expire_after: &str) -> Draft {
+    let mut draft = Draft {
+        namespace: namespace.to_owned(),
+        field: Some(field.to_owned()),
+        date_format: args.date_format.clone(),
+        expire_after: expire_after.to_owned(),
+        ttl_field: args.ttl_field.clone(),
+        max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
+        replica_set: None,
+    };
+    let Some(Look { deployment, collections }) = look(options).await else { return draft };
+    draft.replica_set = deployment.facts.set_name.clone();
+    let chosen = collections.iter().map(|counted| &counted.collection).find(|of| of.namespace.to_string() == namespace);
+    match chosen {
+        None if namespace.contains('*') => {}
+        None => warn!(
+            "no collection `{namespace}` that can be swept: it is missing, a view or capped; the policy names it all the same"
+        ),
+        Some(collection) => {
+            let fields = sampled(&deployment, collection).await;
+            match fields.iter().find(|known| known.path == field) {
+                None => warn!("none of the documents looked at has a date in `{field}` of `{namespace}`; is its name right?"),
+                Some(known) => draft.date_format = draft.date_format.or_else(|| format_of(known).map(str::to_owned)),
+            }
+        }
+    }
+    deployment.close().await;
+    draft
+}
+
+/// Returns the format that a policy has to name for a field; `None` if it is the usual one.
+fn format_of(field: &DateField) -> Option<&'static str> {
+    match field.format {
+        // Without a format the kind of the collection decides what `_id` holds.
+        DateFormat::Date if field.path == "_id" => Some("date"),
+        DateFormat::Date | DateFormat::ObjectId => None,
+        DateFormat::EpochMillis => Some("epochMillis"),
+        DateFormat::EpochSeconds => Some("epochSeconds"),
+    }
+}
+
 /// Connects if there is a connection string. A failure is only a warning: the questions can be answered without a deployment.
 async fn look(uri: Option<String>) -> Option<Look> {
     let uri = uri?;
@@ -163,7 +206,7 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
         let documents = plural(field.documents as u64, "document");
         say(&format!("{:>3}  {:<width$}  in {documents}: {what}, {span}", index + 1, clean(&field.path)))?;
     }
-    let first = shown.first().filter(|field| field.format == DateFormat::Date).map(|field| field.path.as_str());
+    let first = shown.first().filter(|field| field.format != DateFormat::ObjectId).map(|field| field.path.as_str());
     let default = ttl_field.or(first);
     let question =
         if shown.is_empty() { "Which field holds the date" } else { "Which field holds the date, by number or by name" };
@@ -178,14 +221,7 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
             }
             return Ok((answer.to_owned(), None));
         };
-        let format = match field.format {
-            // Without a format the kind of the collection decides what `_id` holds.
-            DateFormat::Date if field.path == "_id" => Some("date"),
-            DateFormat::Date | DateFormat::ObjectId => None,
-            DateFormat::EpochMillis => Some("epochMillis"),
-            DateFormat::EpochSeconds => Some("epochSeconds"),
-        };
-        Ok((field.path.clone(), format.map(str::to_owned)))
+        Ok((field.path.clone(), format_of(field).map(str::to_owned)))
     })
 }
 

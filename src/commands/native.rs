@@ -62,7 +62,8 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
         rows,
     };
     deployment.close().await;
-    let text = output.json_or_text(&report, report::to_text);
+    let colored = output.look(&session.options).colored;
+    let text = output.json_or_text(&report, |report| report::to_text(report, colored));
     Ok(deliver_single(&session.options, output, &text, report.exit_code, &report::summary(&report))?)
 }
 
@@ -154,7 +155,8 @@ async fn apply(
     }
     if !yes {
         let question = format!("apply {}?", plural(ready.len() as u64, "change"));
-        confirm::ask(&session.stop, &report::rows(&ready), &question, "nothing was changed").await?;
+        let shown = report::rows(&ready, session.options.color.decide(io::stderr().is_terminal()));
+        confirm::ask(&session.stop, &shown, &shown, &question, "nothing was changed").await?;
     }
     // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a wildcard index
     // crashes mongod 7.0.

@@ -1,16 +1,17 @@
 //! Outputs of a command: found, checked and opened before anything is contacted, written when the command is done.
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::cli::{Common, SweepArgs};
 use crate::exit;
 use crate::failure::Failure;
+use crate::log;
 use crate::output::{self, OutputTarget};
-use crate::report::{self, Format, Report, json};
+use crate::report::{self, Format, Look, Report, json};
 use crate::text::plural;
 
 /// An open output and the format of what is written to it.
@@ -37,17 +38,30 @@ impl Output {
         matches!(self.target, OutputTarget::Stdout)
     }
 
+    /// Whether a file is written as a whole, and no pipe, device or standard output.
+    fn is_file(&self) -> bool {
+        matches!(self.target, OutputTarget::Replace(_) | OutputTarget::Create(_))
+    }
+
     /// Renders a report as JSON, or as text for any other format.
-    pub(super) fn json_or_text<T: Serialize>(&self, report: &T, to_text: fn(&T) -> String) -> String {
+    pub(super) fn json_or_text<T: Serialize>(&self, report: &T, to_text: impl Fn(&T) -> String) -> String {
         if self.format == Format::Json { json::render(report) } else { to_text(report) }
+    }
+
+    /// Returns the look of text that is written there.
+    pub(super) fn look(&self, options: &Common) -> Look {
+        if self.is_stdout() { look(options) } else { Look::default() }
     }
 
     /// Writes the text of a command with a single output; `what` names the text in messages.
     ///
     /// Errors: it cannot be written.
     pub(super) fn write(self, what: &str, text: &str) -> Result<(), Failure> {
+        let is_file = self.is_file();
         let Self { target, place, .. } = self;
-        target.write(text).map_err(|cause| Failure::cannot_run(format!("writing {what} to {place}: {cause}")))
+        target.write(text).map_err(|cause| Failure::cannot_run(format!("writing {what} to {place}: {cause}")))?;
+        wrote(&place, is_file);
+        Ok(())
     }
 }
 
@@ -158,12 +172,34 @@ impl SingleOutput {
         Ok(Self { path: single(places(options), command)?, format: Format::Table })
     }
 
+    /// Checks that a policy can be written there, and replaces an existing file only if it is forced to.
+    ///
+    /// Errors: the file exists, or it cannot be written.
+    pub(super) fn open_new(self, force: bool) -> Result<Output, Failure> {
+        Ok(Output { target: open_new(&self.path, force)?, format: self.format, place: place(&self.path) })
+    }
+
     /// Checks that the output can be written.
     ///
     /// Errors: it cannot.
     pub(super) fn open(self) -> Result<Output, Failure> {
         Output::open(&self.path, self.format)
     }
+}
+
+/// Checks that a policy can be written, and replaces an existing file only if it is forced to.
+///
+/// Errors: the file exists, or it cannot be written.
+pub(super) fn open_new(path: &Path, force: bool) -> Result<OutputTarget, Failure> {
+    let target = if force { OutputTarget::open(path) } else { OutputTarget::create(path) };
+    target.map_err(|cause| {
+        let shown = path.display();
+        if cause.kind() == ErrorKind::AlreadyExists {
+            return Failure::usage(format!("writing the policy `{shown}`: it already exists; nothing was written"))
+                .hint("--force replaces it; -o FILE writes another one");
+        }
+        Failure::cannot_run(format!("writing the policy `{shown}`: {cause}; nothing was written"))
+    })
 }
 
 /// Returns the only output of a command that cannot have several.
@@ -196,16 +232,18 @@ pub(super) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
     let (mut is_shown, mut is_written) = (false, false);
     let mut unwritten = Vec::new();
     for output in outputs {
-        let to_stdout = output.is_stdout();
+        let (to_stdout, is_file, look) = (output.is_stdout(), output.is_file(), output.look(options));
         let Output { target, format, place } = output;
         if to_stdout && options.quiet {
             continue;
         }
         is_shown |= to_stdout;
-        let colored = to_stdout && options.color.decide(std::io::stdout().is_terminal());
-        let text = report::render(report, format, colored);
+        let text = report::render(report, format, look);
         match target.write(&text) {
-            Ok(()) => is_written = true,
+            Ok(()) => {
+                is_written = true;
+                wrote(&place, is_file);
+            }
             Err(cause) => unwritten.push((format!("to {place}: {cause}"), text)),
         }
     }
@@ -222,6 +260,19 @@ pub(super) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
         error!("{}", report::reason(report));
     }
     report.exit_code
+}
+
+/// Returns the look of text on standard output.
+fn look(options: &Common) -> Look {
+    let stdout = std::io::stdout();
+    Look { colored: options.color.decide(stdout.is_terminal()), width: output::terminal_width(stdout) }
+}
+
+/// Says which file was written.
+fn wrote(place: &str, is_file: bool) {
+    if is_file {
+        info!(target: log::PROGRESS, "wrote {place}");
+    }
 }
 
 /// Returns the name of an output in messages.

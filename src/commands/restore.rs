@@ -22,7 +22,7 @@ use crate::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::server::insert::{self, Present, Put};
 use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
-use crate::text::plural;
+use crate::text::{page, plural};
 
 /// Maximum number of documents that are looked up and inserted at a time, and their maximum size together.
 type MaxChunk = (usize, usize);
@@ -161,13 +161,13 @@ fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespac
 }
 
 async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Result<()> {
-    let lines = parts.iter().map(|part| format!("  {}: {}", part.to, plural(part.file.documents, "document")));
+    let shown = page(parts.iter().map(|part| format!("  {}: {}", part.to, plural(part.file.documents, "document"))));
     let total: u64 = parts.iter().map(|part| part.file.documents).sum();
     let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
     let set = deployment.facts.set_name.as_ref().map(|set| format!("the replica set {set}, ")).unwrap_or_default();
     let hosts = deployment.facts.hosts.join(", ");
     let question = format!("insert what is missing of {documents} into {collections} of {set}{hosts}?");
-    confirm::ask(stop, &lines.collect::<Vec<_>>(), &question, "nothing was inserted").await
+    confirm::ask(stop, &shown, &shown, &question, "nothing was inserted").await
 }
 
 /// Restores one file, and adds to `done` what was inserted.

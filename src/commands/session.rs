@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::instant::millis;
 use crate::log;
 use crate::machine::wall_clock;
+use crate::plan::estimate::RunCaps;
 use crate::policy::Policy;
 use crate::report::{ReportCommand, RunRecord};
 #[cfg(test)]
@@ -136,6 +137,7 @@ impl Session {
             policy: &self.policy,
             server: None,
             plan: None,
+            limits: RunCaps { max_deletes: None, rate: self.policy.run.rate, max_duration: self.policy.run.max_duration },
         }
     }
 }

@@ -18,10 +18,10 @@ use crate::lock::lease::Leases;
 use crate::log::LogFormat;
 use crate::machine::wall_clock;
 use crate::plan::estimate::RunCaps;
-use crate::plan::{Plan, PlannedRule};
+use crate::plan::{Plan, PlannedRule, StopReason};
 use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
-use crate::report::outcome::RuleOutcome;
+use crate::report::outcome::{RuleOutcome, Stopped};
 use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
@@ -61,7 +61,7 @@ pub(super) async fn once(
         let report = tokio::select! {
             biased;
             swept = sweep(&session, args) => return Ok((swept?, outputs, None)),
-            () = session.stop.asked_again() => cut_short::report(&session).map_err(anyhow::Error::from),
+            () = session.stop.asked_again() => cut_short::report(&session, caps(&session, args)).map_err(anyhow::Error::from),
         };
         if report.is_err() {
             record::end_at_once(&session, args.dry_run, &report).await;
@@ -139,8 +139,10 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         held.release().await;
     }
     let (counts, outcomes) = swept?;
+    // A service that bills the count of a whole collection is asked for it only if it is recorded.
     let is_recorded = args.metrics_file.is_some() || args.listen.is_some() || session.policy.history.is_some();
-    let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, is_recorded).await;
+    let count_all = is_recorded || !deployment.facts.capabilities.request_charge;
+    let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, count_all).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, counts), (outcome, remaining))| {
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
@@ -150,7 +152,8 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         dry_run: args.dry_run,
         as_of: Some(plan.as_of),
         server: Some(&deployment.facts),
-        plan: approval.zip(args.plan.as_ref()).map(|(approval, path)| approval.reported(path.display().to_string())),
+        plan: session.so_far.plan(),
+        limits: caps(session, args),
         ..session.record(ReportCommand::Sweep)
     };
     Ok(Report::new(record, rules.collect()).billed(deployment.units_spent()))
@@ -175,10 +178,8 @@ async fn sweep_plan(
     leases: Leases,
 ) -> anyhow::Result<(Vec<Counts>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let of_policy = &session.policy.run;
-    let rate = args.rate.or(of_policy.rate);
-    let run_limit = args.max_deletes.map(|_| "--max-deletes").or(rate.map(|_| "rate"));
-    let run = RunCaps { max_deletes: args.max_deletes, rate, max_duration: args.max_duration.or(of_policy.max_duration) };
+    let run = caps(session, args);
+    let run_limit = run.max_deletes.map(|_| "--max-deletes").or(run.rate.map(|_| "rate"));
     let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
     let counts = counts::before(session, deployment, plan, scope).await;
     let not_swept = not_swept(plan);
@@ -191,11 +192,50 @@ async fn sweep_plan(
         .collect();
     let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
     reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
-    let consent = if asks { confirm::ask_to_delete(&session.stop, &reports).await? } else { Consent::NotAsked };
-    let Some(grant) = DeleteGrant::new(args.dry_run, consent) else { return Ok((counts, not_swept)) };
-    let limits = Limits { max_deletes: args.max_deletes, rate, concurrency: of_policy.concurrency, leases };
+    let consent = match asks {
+        true => {
+            let record = RunRecord {
+                as_of: Some(plan.as_of),
+                server: Some(&deployment.facts),
+                plan: session.so_far.plan(),
+                limits: run,
+                ..session.record(ReportCommand::Sweep)
+            };
+            let colored = session.options.color.decide(std::io::stderr().is_terminal());
+            confirm::ask_to_delete(&session.stop, &Report::new(record, reports), colored).await?
+        }
+        false => Consent::NotAsked,
+    };
+    let Some(grant) = DeleteGrant::new(args.dry_run, consent) else {
+        let outcomes = not_swept.into_iter().zip(&counts);
+        let outcomes: Vec<RuleOutcome> =
+            outcomes.map(|(outcome, counts)| if args.dry_run { outcome } else { not_begun(outcome, counts) }).collect();
+        return Ok((counts, outcomes));
+    };
+    let limits = Limits { max_deletes: run.max_deletes, rate: run.rate, concurrency: session.policy.run.concurrency, leases };
     let outcomes = rules::sweep(session, deployment, grant, limits, show(&session.options), plan, &counts).await;
     Ok((counts, outcomes))
+}
+
+/// Returns the limits of the whole run; those of the command line win.
+fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
+    let of_policy = &session.policy.run;
+    RunCaps {
+        max_deletes: args.max_deletes,
+        rate: args.rate.or(of_policy.rate),
+        max_duration: args.max_duration.or(of_policy.max_duration),
+    }
+}
+
+/// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired documents.
+fn not_begun(outcome: RuleOutcome, counts: &Counts) -> RuleOutcome {
+    let has_expired = counts.expired.as_ref().is_none_or(|expired| expired.count > 0);
+    match outcome {
+        RuleOutcome::NotSwept { window_closed: true } if has_expired => {
+            RuleOutcome::NotBegun(Stopped { reason: StopReason::Window, lease_lost: None })
+        }
+        outcome => outcome,
+    }
 }
 
 /// Returns the outcomes of a plan when no rule is swept, in the order of the plan.

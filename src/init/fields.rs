@@ -23,8 +23,9 @@ pub(crate) struct DateField {
     pub newest: DateTime,
 }
 
-/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Dates come first, then
-/// ObjectIds, then numbers; among each of these, fields that more documents have come first.
+/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Fields that half of the documents
+/// have come first, dates before numbers; then the other dates, the ObjectIds and the other numbers. Among each of these, fields that more documents
+/// have come first.
 pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
     for document in documents {
@@ -49,7 +50,13 @@ pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
         }
     }
     let mut fields: Vec<DateField> = found.into_values().collect();
-    fields.sort_by(|a, b| rank(a.format).cmp(&rank(b.format)).then(b.documents.cmp(&a.documents)).then(a.path.cmp(&b.path)));
+    let place = |field: &DateField| match (field.documents * 2 >= documents.len(), field.format) {
+        (false, DateFormat::Date) => 3,
+        (_, DateFormat::ObjectId) => 4,
+        (true, format) => rank(format),
+        (false, format) => 4 + rank(format),
+    };
+    fields.sort_by(|a, b| (place(a), b.documents, &a.path).cmp(&(place(b), a.documents, &b.path)));
     fields
 }
 
@@ -99,9 +106,9 @@ fn widen(field: &mut DateField, oldest: DateTime, newest: DateTime) {
 fn rank(format: DateFormat) -> u8 {
     match format {
         DateFormat::Date => 0,
-        DateFormat::ObjectId => 1,
-        DateFormat::EpochMillis => 2,
-        DateFormat::EpochSeconds => 3,
+        DateFormat::EpochMillis => 1,
+        DateFormat::EpochSeconds => 2,
+        DateFormat::ObjectId => 3,
     }
 }
 
@@ -113,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_come_first_then_the_id_then_numbers() {
+    fn what_most_documents_have_comes_first_then_dates_the_id_and_numbers() {
         let at = |seconds: i64| DateTime::from_millis(seconds * 1000);
         let id = ObjectId::from_bytes([0x65, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let documents = [
@@ -127,15 +134,15 @@ mod tests {
             brief,
             [
                 ("made", DateFormat::Date, 2),
+                ("s", DateFormat::EpochSeconds, 2),
                 ("events.at", DateFormat::Date, 1),
                 ("meta.done", DateFormat::Date, 1),
                 ("_id", DateFormat::ObjectId, 3),
                 ("ms", DateFormat::EpochMillis, 1),
-                ("s", DateFormat::EpochSeconds, 2),
             ]
         );
         assert_eq!((found[0].oldest, found[0].newest), (at(-7), at(2)));
-        assert_eq!((found[1].oldest, found[1].newest), (at(5), at(9)));
+        assert_eq!((found[2].oldest, found[2].newest), (at(5), at(9)));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, Document};
 
 use super::yaml::{comment, quoted, text, value};
 use crate::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope, ServerFacts};
+use crate::init::Draft;
 use crate::instant::rfc3339;
 use crate::plan::index::is_same_collation;
 use crate::policy::{Rule, parse};
@@ -68,16 +69,21 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
 
 fn head(source: &ImportSource) -> String {
     let server = source.server;
+    let expect =
+        server.set_name.as_ref().map(|name| format!("  expect: {{replicaSet: {}}}  # refuse to run anywhere else\n", text(name)));
+    let expect = expect.unwrap_or_default();
     let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
     format!(
         "# Written by `sweeper import` on {at} from {uri}: {product} {version}{set}.\n\
          # Each rule deletes what the server deletes by the setting above it, unless a line there says otherwise. The server goes on with that; a document goes once.\n\
-         # Add maxDeletePercent or maxDeletes before the first sweep, and look with `sweeper sweep --dry-run`.\n\
+         # Look with `sweeper sweep --dry-run` before the first sweep.\n\
          # With this line, editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
          # yaml-language-server: $schema=sweeper.schema.json\n\
          version: 1\n\
-         connection:\n  uri: ${{MONGODB_URI}}\n\
+         connection:\n  uri: ${{MONGODB_URI}}\n{expect}\
+         defaults:\n  maxDeletePercent: {percent}  # refuse where more of a collection would go\n\
          collections:\n",
+        percent = Draft::PERCENT,
         at = rfc3339(source.at),
         uri = comment(source.uri),
         product = server.flavor.product(),

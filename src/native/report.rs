@@ -10,6 +10,7 @@ use super::target::TtlTarget;
 use crate::exit;
 use crate::facts::{NativeTtl, Scope};
 use crate::instant::Instant;
+use crate::report::aligned::{Tone, paint};
 use crate::report::{PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::text::{clean, count, page, plural};
 
@@ -151,9 +152,10 @@ fn json(document: &Document) -> Value {
     Bson::Document(document.clone()).into_canonical_extjson()
 }
 
-/// Returns the exit code of a diff: 0 if there is no difference.
+/// Returns the exit code of a diff: 0 if there is no difference, but for rules that no native setting can serve.
 pub fn of_diff(rows: &[Row]) -> u8 {
-    if rows.iter().all(|row| row.state == State::Same) { exit::DONE } else { exit::REFUSED }
+    let is_served = |row: &Row| matches!(row.state, State::Same | State::Impossible);
+    if rows.iter().all(is_served) { exit::DONE } else { exit::REFUSED }
 }
 
 /// Returns the exit code of an apply: 0 if everything is as the rules say that native TTL can serve.
@@ -175,21 +177,27 @@ fn is_left(row: &Row, rows: &[Row]) -> bool {
 }
 
 /// Renders a report as text that ends with a newline.
-pub fn to_text(report: &NativeReport) -> String {
-    let mut lines = rows(&report.rows);
-    lines.push(summary(report));
-    page(lines)
+pub fn to_text(report: &NativeReport, colored: bool) -> String {
+    rows(&report.rows, colored) + &page([summary(report)])
 }
 
 /// Renders rows as lines, each with its change below it.
-pub fn rows(rows: &[Row]) -> Vec<String> {
+pub fn rows(rows: &[Row], colored: bool) -> String {
     let width = rows.iter().map(|row| clean(&row.namespace).chars().count()).max().unwrap_or(0);
     let line = |row: &Row| {
         let first = format!("{:<10}  {:<width$}  {}", row.state, clean(&row.namespace), said(row));
         let below = row.change.iter().flat_map(|change| changed(row, change)).map(|line| format!("{:<10}  {line}", ""));
-        std::iter::once(first).chain(below).collect::<Vec<_>>()
+        std::iter::once(first).chain(below).map(|line| paint(&line, tone(row), colored) + "\n").collect::<String>()
     };
-    rows.iter().flat_map(line).collect()
+    rows.iter().map(line).collect()
+}
+
+fn tone(row: &Row) -> Tone {
+    match (row.state, row.change.as_ref().map(|change| change.status)) {
+        (_, Some(ChangeStatus::Failed)) => Tone::Error,
+        (State::Same, _) | (_, Some(ChangeStatus::Applied)) => Tone::Plain,
+        (State::Differs | State::Missing | State::Extra | State::Impossible, _) => Tone::Warning,
+    }
 }
 
 fn said(row: &Row) -> String {
@@ -284,6 +292,13 @@ mod tests {
         });
         let (rule, native, reason) = (Some("r".into()), None, None);
         Row { rule, namespace: "a.c".into(), state, native, wanted: Some(wanted), reason, change }
+    }
+
+    #[test]
+    fn a_diff_is_done_if_only_what_no_setting_can_do_is_left() {
+        let of = |state| of_diff(&[row(State::Same, 1, None), row(state, 2, None)]);
+        assert_eq!([State::Same, State::Impossible].map(of), [exit::DONE; 2]);
+        assert_eq!([State::Differs, State::Missing, State::Extra].map(of), [exit::REFUSED; 3]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{RunFacts, create_index};
 use crate::plan::index::IndexChoice;
 use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
-use crate::text::{count, percent};
+use crate::text::{count, duration, percent};
 
 /// Maximum number of documents in a collection that is searched without an index and without the rule's permission.
 pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
@@ -122,7 +122,10 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     if ahead > 0 {
         return Some(Refusal::new(
             Guard::AsOf,
-            format!("`--as-of` is later than the server's clock, by {ahead} ms; expected an earlier instant"),
+            format!(
+                "`--as-of` is later than the server's clock, by {}; expected an earlier instant",
+                duration(ahead.unsigned_abs())
+            ),
         ));
     }
     let skew = run.server.clock_skew_ms;

@@ -1,21 +1,28 @@
 //! Report of a check as text: one line per rule, ok or not, and its errors and warnings below.
 
-use super::lines::Tone;
-use super::table::paint;
-use super::{Report, RuleReport, Status, Strategy};
+use std::collections::BTreeMap;
+
+use super::aligned::{Tone, paint};
+use super::{Look, Report, RuleReport, Status, Strategy};
 use crate::plan::{Reason, SkipReason};
-use crate::text::{clean, count, fold, plural};
+use crate::text::{clean, count, fold_to, plural};
 
 /// Maximum length, in characters, of a name that shares its line with the facts.
 const MAX_NAME: usize = 28;
 
+/// Maximum length of a text that is said again of another rule.
+const MAX_REPEATED: usize = 60;
+
 /// Indent of notes: they begin below the names.
 const INDENT: &str = "         ";
 
-pub fn render(report: &Report, colored: bool) -> String {
+pub fn render(report: &Report, look: Look) -> String {
+    let Look { colored, width: columns } = look;
+    let below = |text: &str| fold_to(&format!("{INDENT}{text}"), INDENT, columns);
     let width = |rule: &RuleReport| clean(&rule.name).chars().count();
     let widest = report.rules.iter().map(width).filter(|width| *width <= MAX_NAME).max().unwrap_or(0);
     let mut lines = Vec::new();
+    let mut said: BTreeMap<String, &str> = BTreeMap::new();
     for rule in &report.rules {
         let (word, tone) = verdict(rule);
         let name = clean(&rule.name);
@@ -37,21 +44,23 @@ pub fn render(report: &Report, colored: bool) -> String {
         // Its warning names the namespace as well.
         let is_said = rule.reason == Some(Reason::Skip(SkipReason::NoSuchNamespace)) && !rule.warnings.is_empty();
         let why = rule.why().filter(|_| !is_said);
-        lines.extend(why.iter().flat_map(|why| below(why)).map(|line| paint(&line, tone, colored)));
-        let warnings = rule.warnings.iter().flat_map(|warning| below(&format!("warning: {warning}")));
-        lines.extend(warnings.map(|line| paint(&line, Tone::Warning, colored)));
+        let warnings = rule.warnings.iter().map(|warning| (Tone::Warning, format!("warning: {warning}")));
+        for (tone, text) in why.map(|why| (tone, why)).into_iter().chain(warnings) {
+            // What was said of another rule is not said again.
+            let first = *said.entry(text.clone()).or_insert(&rule.name);
+            let text = match text.split_once(": ") {
+                Some((what, _)) if first != rule.name && text.len() > MAX_REPEATED => format!("{what}: as for {first}"),
+                _ => text,
+            };
+            lines.extend(below(&text).iter().map(|line| paint(line, tone, colored)));
+        }
     }
     let untested = report.server.as_ref().and_then(|server| server.untested.as_ref());
     let untested = untested.iter().flat_map(|why| below(&format!("warning: {why}")));
     lines.extend(untested.map(|line| paint(&line, Tone::Warning, colored)));
     lines.push(String::new());
-    lines.extend(fold(&last(report), "  "));
+    lines.extend(fold_to(&last(report), "  ", columns));
     lines.join("\n") + "\n"
-}
-
-/// Returns a text as lines below the names, safe to print.
-fn below(text: &str) -> Vec<String> {
-    fold(&format!("{INDENT}{text}"), INDENT)
 }
 
 fn verdict(rule: &RuleReport) -> (String, Tone) {

@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 45] = [
+const COLUMNS: [&str; 48] = [
     "runId",
     "command",
     "dryRun",
@@ -24,6 +24,9 @@ const COLUMNS: [&str; 45] = [
     "reason",
     "expiredCount",
     "expiredMeasurements",
+    "wouldDeleteCount",
+    "wouldDeleteLimit",
+    "approvedCount",
     "deletedCount",
     "uncertain",
     "unconfirmedCount",
@@ -95,6 +98,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         reason,
         expired_count,
         expired_measurements,
+        would_delete_count,
+        would_delete_limit,
+        approved_count,
         deleted_count,
         uncertain,
         unconfirmed_count,
@@ -144,6 +150,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         known(reason.as_ref()),
         known(*expired_count),
         known(*expired_measurements),
+        known(*would_delete_count),
+        known(*would_delete_limit),
+        known(*approved_count),
         deleted_count.to_string(),
         uncertain.to_string(),
         known(*unconfirmed_count),

@@ -5,11 +5,28 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::table::align;
+use super::aligned::{align, bold};
+use super::csv::{known, lines};
 use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, Totals};
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
-use crate::text::{count, fold, page};
+use crate::text::{clean, count, fold};
+
+/// Values that not every command measures.
+const MEASURED: [&str; 9] = [
+    "documentCount",
+    "estimatedBytes",
+    "expiredCount",
+    "expiredMeasurements",
+    "expiredPercent",
+    "forecast",
+    "nativeTtl",
+    "oldestExpired",
+    "unconfirmedCount",
+];
+
+/// Columns of a comparison as CSV.
+const COLUMNS: [&str; 6] = ["rule", "namespace", "key", "old", "new", "difference"];
 
 /// Comparison of two reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,15 +66,22 @@ pub struct ValueChange {
     pub difference: Option<i64>,
 }
 
-/// Compares two reports; each comes with the name of its file.
-pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
+/// Compares two reports; each comes with the name of its file. Of reports that are cut down to some rules, `of_rules` leaves out what the runs had as a
+/// whole.
+pub fn diff(old: (&str, &Report), new: (&str, &Report), of_rules: bool) -> Diff {
     let mut changes = of_run(old.1, new.1);
+    if of_rules {
+        changes.retain(|change| change.key.starts_with("policy.") || change.key.starts_with("server."));
+    }
+    // A sweep does not measure what an audit measures.
+    let kind = |report: &Report| (report.command, report.dry_run);
+    let are_alike = kind(old.1) == kind(new.1);
     let key = |rule: &RuleReport| (rule.name.clone(), rule.namespace.clone());
     let before: BTreeMap<_, _> = old.1.rules.iter().map(|rule| (key(rule), rule)).collect();
     let after: BTreeMap<_, _> = new.1.rules.iter().map(|rule| (key(rule), rule)).collect();
     for rule in &old.1.rules {
         match after.get(&key(rule)) {
-            Some(now) => changes.extend(of_rule(rule, now)),
+            Some(now) => changes.extend(of_rule(rule, now).into_iter().filter(|change| are_alike || !is_unmeasured(change))),
             None => changes.push(change(Some(rule), "rule", json!("there"), Value::Null)),
         }
     }
@@ -71,6 +95,12 @@ pub fn diff(old: (&str, &Report), new: (&str, &Report)) -> Diff {
         policy: report.policy.clone(),
     };
     Diff { schema_version: SCHEMA_VERSION, command: "diff", old: side(old), new: side(new), changes }
+}
+
+/// Whether one of the runs did not measure a value that the other did.
+fn is_unmeasured(change: &ValueChange) -> bool {
+    let is_figure = MEASURED.contains(&change.key.as_str()) || change.key.starts_with("neverExpires.");
+    is_figure && (change.old.is_null() || change.new.is_null())
 }
 
 fn of_run(old: &Report, new: &Report) -> Vec<ValueChange> {
@@ -95,6 +125,7 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
         started_at: _,
         duration_ms: _,
         plan: _,
+        limits: _,
         rules: _,
     } = report;
     let Totals {
@@ -169,6 +200,9 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         written_bytes_per_document: _,
         threshold: _,
         predicate: _,
+        would_delete_count: _,
+        would_delete_limit: _,
+        approved_count: _,
         remaining_count: _,
         oldest_remaining: _,
         archived_count: _,
@@ -266,12 +300,26 @@ fn change(rule: Option<&RuleReport>, key: &str, old: Value, new: Value) -> Value
     }
 }
 
+/// Renders a comparison as CSV: one line for each change.
+pub fn to_csv(diff: &Diff) -> String {
+    let value = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let rows = diff.changes.iter().map(|change| {
+        let ValueChange { rule, namespace, key, old, new, difference } = change;
+        vec![known(rule.as_ref()), known(namespace.as_ref()), key.clone(), value(old), value(new), known(*difference)]
+    });
+    lines(COLUMNS.into_iter(), rows)
+}
+
 /// Renders a comparison as text, with one line for each change below the name of its rule; the text ends with a newline.
-pub fn to_text(diff: &Diff) -> String {
+pub fn to_text(diff: &Diff, colored: bool) -> String {
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {
         let as_of = side.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string());
-        lines.push(format!("{word} {}: as of {as_of}, run {}", side.path, side.run_id));
+        lines.push(clean(&format!("{word} {}: as of {as_of}, run {}", side.path, side.run_id)));
     }
     let rows: Vec<[String; 2]> = diff.changes.iter().map(|change| [change.key.clone(), changed(change)]).collect();
     let mut title = None;
@@ -279,7 +327,7 @@ pub fn to_text(diff: &Diff) -> String {
         let of_change = Some(titled(change));
         if of_change != title {
             lines.push(String::new());
-            lines.push(of_change.clone().unwrap_or_default());
+            lines.push(bold(&of_change.clone().unwrap_or_default(), colored));
             title = of_change;
         }
         lines.extend(fold(&format!("  {line}"), "    "));
@@ -288,7 +336,7 @@ pub fn to_text(diff: &Diff) -> String {
         lines.push(String::new());
         lines.push("nothing changed".to_owned());
     }
-    page(lines)
+    lines.join("\n") + "\n"
 }
 
 fn titled(change: &ValueChange) -> String {

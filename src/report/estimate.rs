@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::RuleReport;
 use crate::plan::estimate::{Estimate, SpeedSource};
 use crate::text::{bytes, count, duration, plural};
 
@@ -37,14 +38,36 @@ pub(super) fn named(estimate: &Estimate) -> Vec<(String, String)> {
     values.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, text(value))).collect()
 }
 
-/// Returns the estimate in a few words, for a question: `about 12.0 s, 1.17 MiB of oplog`.
-pub(crate) fn brief(estimate: &Estimate) -> String {
-    let mut parts = vec![time(estimate)];
-    parts.extend(estimate.oplog_bytes.map(|size| {
-        let after = estimate.oplog_window_after_seconds.map(|after| format!(", which then covers {}", seconds(after)));
-        format!("{} of oplog{}", bytes(size), after.unwrap_or_default())
+/// Returns the estimate of a sweep by some rules in a few words: `about 12.0 s, 1.17 MiB of oplog`. `max_deletes` is the limit of the run. `None` if
+/// nothing was estimated.
+pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<String> {
+    let units: f64 = rules.iter().filter_map(|rule| rule.estimated_request_units).sum();
+    if units > 0.0 {
+        let seconds = rules.iter().map(|rule| rule.estimated_seconds).sum();
+        return Some(cost(units, seconds));
+    }
+    let estimates: Vec<&Estimate> = rules.iter().filter_map(|rule| rule.estimate.as_ref()).collect();
+    let documents = estimates.iter().map(|estimate| estimate.documents).fold(0, u64::saturating_add);
+    if documents == 0 {
+        return None;
+    }
+    let part = max_deletes.map_or(1.0, |most| (most as f64 / documents as f64).min(1.0));
+    let mut parts = vec![time(estimates.iter().map(|estimate| Some(estimate.seconds? * part)).sum())];
+    let size: Option<u64> = estimates.iter().map(|estimate| estimate.oplog_bytes).sum();
+    parts.extend(size.map(|size| {
+        let after = estimates.iter().filter_map(|estimate| estimate.oplog_window_after_seconds).min();
+        let at_most = if estimates.len() > 1 { "at most " } else { "" };
+        let covers = after.map(|after| format!(", which then covers {at_most}{}", seconds(after)));
+        // A cast from float saturates.
+        format!("{} of oplog{}", bytes((size as f64 * part) as u64), covers.unwrap_or_default())
     }));
-    parts.join(", ")
+    Some(parts.join(", "))
+}
+
+/// Returns the estimated cost of a sweep, such as `about 7000 request units, at least 18 s`.
+pub(super) fn cost(units: f64, seconds: Option<f64>) -> String {
+    let time = seconds.map_or_else(String::new, |seconds| format!(", at least {}", duration((seconds * 1000.0) as u64)));
+    format!("about {units:.0} request units{time}")
 }
 
 fn in_size_and_time(estimate: &Estimate) -> String {
@@ -54,11 +77,11 @@ fn in_size_and_time(estimate: &Estimate) -> String {
         SpeedSource::Assumption => "an assumed speed",
     };
     let speed = format!("{source} of {} documents per second", count(estimate.documents_per_second as u64));
-    format!("{size} in {}, by {speed} and the limits", time(estimate))
+    format!("{size} in {}, by {speed} and the limits", time(estimate.seconds))
 }
 
-fn time(estimate: &Estimate) -> String {
-    match estimate.seconds {
+fn time(seconds: Option<f64>) -> String {
+    match seconds {
         None => "an unknown time".to_owned(),
         Some(..1.0) => "less than a second".to_owned(),
         // A cast from float saturates.
@@ -73,6 +96,7 @@ fn seconds(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::made_up::report;
 
     #[test]
     fn what_is_unknown_is_said_or_left_out_and_never_zero() {
@@ -101,9 +125,20 @@ mod tests {
                 "`compact` then gives back 8.00 KiB on b:1, c:1 and at last a:1",
             ]
         );
-        assert_eq!(brief(&known), "about 12.0 s, 146.48 KiB of oplog, which then covers 22h 13m");
+        let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
+        let of_all = |estimates: &[&Estimate], most| {
+            let rules: Vec<RuleReport> = estimates.iter().map(|estimate| rule(estimate)).collect();
+            of_all(&rules.iter().collect::<Vec<_>>(), most)
+        };
+        assert_eq!(of_all(&[&known], None).unwrap(), "about 12.0 s, 146.48 KiB of oplog, which then covers 22h 13m");
+        let less = Estimate { oplog_window_after_seconds: Some(70_000), ..known.clone() };
+        let both = "about 24.0 s, 292.97 KiB of oplog, which then covers at most 19h 26m";
+        assert_eq!(of_all(&[&known, &less], None).unwrap(), both);
+        let half = "about 12.0 s, 146.48 KiB of oplog, which then covers at most 19h 26m";
+        assert_eq!(of_all(&[&known, &less], Some(1200)).unwrap(), half);
         let short = Estimate { seconds: Some(0.9), oplog_bytes: None, ..known.clone() };
-        assert_eq!(brief(&short), "less than a second");
+        assert_eq!(of_all(&[&short], None).unwrap(), "less than a second");
+        assert_eq!(of_all(&[], None), None);
         let unknown = Estimate {
             bytes: None,
             seconds: None,
@@ -125,6 +160,6 @@ mod tests {
                 "what that leaves of the oplog is unknown: not shown",
             ]
         );
-        assert_eq!(brief(&unknown), "an unknown time");
+        assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
     }
 }

@@ -45,6 +45,7 @@ pub(super) fn render(report: &Report) -> String {
                 header { (overview::head(report, &verdict)) }
                 main {
                     (overview::attention(report))
+                    (overview::warnings(report))
                     (rules::rules(report, &loud, &quiet))
                     @if !loud.is_empty() { h2 { "Each rule" } }
                     @if in_full.len() < loud.len() {

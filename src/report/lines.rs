@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, Status, Strategy, estimate};
+use super::aligned::Tone;
+use super::amount::{AtMost, amount};
+use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, ServerReport, Status, Strategy, estimate};
 use crate::plan::Reason;
 use crate::text::{bytes, count, duration, plural};
 
-/// Heads of the columns.
-pub(super) const COLUMNS: [&str; 7] = ["rule", "status", "expired", "of", "share", "deleted", "time"];
+/// Number of columns.
+pub(super) const COLUMNS: usize = 8;
 
 /// Index of the first column with numbers.
 pub(super) const FIRST_NUMBER: usize = 2;
@@ -15,13 +17,14 @@ pub(super) const FIRST_NUMBER: usize = 2;
 /// Maximum number of rules with nothing to do that get a row each; if there are more, one line counts them.
 const MAX_QUIET: usize = 10;
 
-/// Severity of a note.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    Plain,
-    Warning,
-    Error,
-}
+/// Maximum number of rules that a note names, if they share it.
+const MAX_NAMED: usize = 3;
+
+/// Maximum number of rules whose reasons stand in the line of a quiet run; of others only the names do.
+const MAX_REASONS: usize = 3;
+
+/// Maximum number of rules that this line names.
+const MAX_NAMES: usize = 12;
 
 /// Returns the lines about the run, the deployment and the policy.
 pub(super) fn head(report: &Report) -> Vec<String> {
@@ -33,8 +36,7 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     let mut lines =
         vec![format!("sweeper {mode}, as of {}", report.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string()))];
     if let Some(server) = &report.server {
-        let name = server.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-        lines.push(format!("server {} {}, {}{name}", server.flavor, server.version, server.topology));
+        lines.push(server_line(server));
         if server.flavor != "mongodb" {
             lines.push(format!("recognised by {}", server.recognised_by));
         }
@@ -44,6 +46,18 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     lines.push(format!("policy {} (sha256 {})", report.policy.path, &sha256[..sha256.len().min(12)]));
     lines.push(format!("run {}", report.run_id));
     lines
+}
+
+/// Names the deployment.
+pub(super) fn server_line(server: &ServerReport) -> String {
+    let name = server.name.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+    format!("server {} {}, {}{name}", server.flavor, server.version, server.topology)
+}
+
+/// Returns the heads of the columns.
+pub(super) fn columns(report: &Report) -> [&'static str; COLUMNS] {
+    let [went, left] = if report.dry_run { ["would go", "limit"] } else { ["deleted", "left"] };
+    ["rule", "status", "expired", "of", "share", went, left, "time"]
 }
 
 /// Returns the rules that get a row, and the number of quiet ones that do not.
@@ -65,17 +79,23 @@ pub(super) fn is_quiet(rule: &RuleReport) -> bool {
         && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
 }
 
-/// Returns the cells of a rule, in the order of [`COLUMNS`].
-pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; 7] {
+/// Returns the cells of a rule, in the order of [`columns`].
+pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS] {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
-    let deleted = format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
+    let deleted = || format!("{}{}", if rule.uncertain { ">= " } else { "" }, count(rule.deleted_count));
+    let limit = || rule.would_delete_limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
+    let [went, left] = match report.dry_run {
+        true => [number(rule.would_delete_count), limit()],
+        false => [deleted(), number(rule.remaining_count)],
+    };
     [
         title(report, rule),
         rule.status.to_string(),
         number(rule.expired_count),
         number(rule.document_count),
         rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
-        deleted,
+        went,
+        left,
         if rule.status == Status::Skipped { "-".to_owned() } else { duration(rule.duration_ms) },
     ]
 }
@@ -88,7 +108,14 @@ pub(super) fn title(report: &Report, rule: &RuleReport) -> String {
 
 /// Returns the notes below the rows: the facts about each rule, its warnings and its errors.
 pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
-    let (rules, quiet) = shown(report);
+    let rules = shown(report).0;
+    let loud = || rules.iter().copied().filter(|rule| !is_quiet(rule));
+    let warnings = shared(loud().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone()))));
+    let whys = shared(loud().filter(|rule| rule.status != Status::Skipped).filter_map(|rule| Some((rule, said(rule)?))));
+    let first_of = |groups: &[(String, Vec<&RuleReport>)], rule: &RuleReport| -> Vec<(String, String)> {
+        let of_rule = groups.iter().filter(|(_, sharing)| sharing.first().is_some_and(|first| std::ptr::eq(*first, rule)));
+        of_rule.map(|(text, sharing)| (named(report, sharing), text.clone())).collect()
+    };
     let mut notes = Vec::new();
     for rule in rules.iter().filter(|rule| !is_quiet(rule) || rule.audit.is_some()) {
         let title = title(report, rule);
@@ -103,16 +130,12 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
         for (reason, number) in kept {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
         }
-        for warning in &rule.warnings {
-            notes.push((Tone::Warning, format!("{title}: {warning}")));
+        // What several rules share is said once, at the first of them.
+        for (titles, warning) in first_of(&warnings, rule) {
+            notes.push((Tone::Warning, format!("{titles}: {warning}")));
         }
-        let tone = match rule.status {
-            Status::Failed => Tone::Error,
-            Status::Refused | Status::Partial => Tone::Warning,
-            Status::Complete | Status::Skipped => Tone::Plain,
-        };
-        if let (Some(why), true) = (rule.why(), rule.status != Status::Skipped) {
-            notes.push((tone, format!("{title}: {}: {why}", rule.status)));
+        for (titles, why) in first_of(&whys, rule) {
+            notes.push((tone(rule.status), format!("{titles}: {why}")));
         }
         if rule.uncertain {
             notes.push((
@@ -121,10 +144,49 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
             ));
         }
     }
-    if quiet > 0 {
-        notes.push((Tone::Plain, format!("{} more with nothing expired", plural(quiet as u64, "rule"))));
-    }
     notes
+}
+
+/// Counts the rules without a row; `None` if there is none.
+pub(super) fn without_row(report: &Report) -> Option<String> {
+    let quiet = shown(report).1 as u64;
+    (quiet > 0).then(|| format!("{} more with nothing expired", plural(quiet, "rule")))
+}
+
+/// Returns the status of a rule with its reason, if it has one.
+fn said(rule: &RuleReport) -> Option<String> {
+    Some(format!("{}: {}", rule.status, rule.why()?))
+}
+
+/// Returns the severity of a status.
+pub(super) fn tone(status: Status) -> Tone {
+    match status {
+        Status::Failed => Tone::Error,
+        Status::Refused | Status::Partial => Tone::Warning,
+        Status::Complete | Status::Skipped => Tone::Plain,
+    }
+}
+
+/// Groups rules by a text that they share, in the order of the first of each.
+pub(super) fn shared<'a>(texts: impl Iterator<Item = (&'a RuleReport, String)>) -> Vec<(String, Vec<&'a RuleReport>)> {
+    let mut groups: Vec<(String, Vec<&RuleReport>)> = Vec::new();
+    for (rule, text) in texts {
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, sharing)) => sharing.push(rule),
+            None => groups.push((text, vec![rule])),
+        }
+    }
+    groups
+}
+
+/// Names rules: `a, b, c and 5 more`.
+pub(super) fn named(report: &Report, rules: &[&RuleReport]) -> String {
+    let titles: Vec<String> = rules.iter().take(MAX_NAMED).map(|rule| title(report, rule)).collect();
+    let more = match rules.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {} more", count(more as u64)),
+    };
+    format!("{}{more}", titles.join(", "))
 }
 
 /// Returns a reason of `neverExpires` in words.
@@ -165,6 +227,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         reason: _,
         estimate: _,
         expired_count: _,
+        would_delete_count: _,
+        would_delete_limit: _,
+        approved_count: _,
         deleted_count: _,
         uncertain: _,
         document_count: _,
@@ -220,7 +285,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         (None, _) => {}
     }
     if let Some(units) = *estimated_request_units {
-        facts.push(format!("a sweep costs {}", cost(units, *estimated_seconds)));
+        facts.push(format!("a sweep costs {}", estimate::cost(units, *estimated_seconds)));
     }
     if let Some(units) = request_units {
         facts.push(format!("{units:.0} request units"));
@@ -232,12 +297,6 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     facts.join(", ")
 }
 
-/// Returns the estimated cost of a sweep, such as `about 7000 request units, at least 18 s`.
-pub(crate) fn cost(units: f64, seconds: Option<f64>) -> String {
-    let time = seconds.map_or_else(String::new, |seconds| format!(", at least {}", duration((seconds * 1000.0) as u64)));
-    format!("about {units:.0} request units{time}")
-}
-
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
 pub(super) fn pauses(paused: PausedMs) -> Vec<String> {
     let word = |reason| if reason == "throttle" { "throttling" } else { reason };
@@ -247,17 +306,16 @@ pub(super) fn pauses(paused: PausedMs) -> Vec<String> {
 
 /// Returns the outcome of the run in one line.
 pub(super) fn last(report: &Report) -> (Tone, String) {
-    let totals = &report.totals;
     let ran = report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)).count();
     let mut parts = Vec::new();
     if report.dry_run {
-        let ready: Option<u64> =
-            report.rules.iter().filter(|rule| rule.status == Status::Complete).map(|rule| rule.expired_count).sum();
-        let number = ready.map_or_else(|| "an unknown number of documents".to_owned(), |n| plural(n, "document"));
+        let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), |most| most.to_string());
         parts.push(format!("would delete {number} by {}", plural(ran as u64, "rule")));
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
-        parts.push(format!("deleted {least}{} by {}", plural(totals.deleted_count, "document"), plural(ran as u64, "rule")));
+        let deleted = amount(report, |rule| rule.deleted_count);
+        parts.push(format!("deleted {least}{deleted} by {}", plural(ran as u64, "rule")));
+        parts.extend(left(report));
     }
     for (status, word) in
         [(Status::Partial, "partial"), (Status::Refused, "refused"), (Status::Failed, "failed"), (Status::Skipped, "skipped")]
@@ -278,11 +336,47 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
         let mode = if report.command == ReportCommand::Audit { "audit" } else { "dry run" };
         parts.push(format!("nothing was deleted ({mode})"));
     }
-    let tone = match report.status {
-        Status::Failed => Tone::Error,
-        Status::Partial | Status::Refused => Tone::Warning,
-        Status::Complete | Status::Skipped => Tone::Plain,
+    let units = report.totals.request_units.map_or_else(String::new, |units| format!(", for {units:.0} request units"));
+    (tone(report.status), format!("{}: {}, in {}{units}", report.status, parts.join("; "), duration(report.duration_ms)))
+}
+
+/// Says how many expired documents a sweep left; `None` if it left none.
+pub(super) fn left(report: &Report) -> Option<String> {
+    // After a lost reply, or a second signal, at least so many were deleted.
+    let most = |rule: &RuleReport| rule.remaining_count.or_else(|| Some(rule.expired_count?.saturating_sub(rule.deleted_count)));
+    let ran = || report.rules.iter().filter(|rule| rule.status != Status::Skipped);
+    let unknown = ran().filter(|rule| most(rule).is_none()).count() as u64;
+    let known = amount(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) });
+    let is_bound = ran().any(|rule| rule.remaining_count.is_none() && most(rule).is_some());
+    let at_most = if is_bound { "at most " } else { "" };
+    match (ran().any(|rule| most(rule).is_some_and(|left| left > 0)), unknown) {
+        (false, 0) => None,
+        (true, 0) => Some(format!("left: {at_most}{known}")),
+        (true, unknown) => Some(format!("left: {at_most}{known}, and an unknown number by {}", plural(unknown, "rule"))),
+        (false, unknown) => Some(format!("left: an unknown number by {}", plural(unknown, "rule"))),
+    }
+}
+
+/// Names every rule that did not run to its end, the worst first, the first of them with their reasons.
+pub(super) fn unfinished(report: &Report) -> Vec<String> {
+    let of = |status: Status| report.rules.iter().filter(move |rule| rule.status == status);
+    let rules: Vec<&RuleReport> = [Status::Failed, Status::Refused, Status::Partial].into_iter().flat_map(of).collect();
+    let said = shared(rules.iter().filter_map(|rule| Some((*rule, said(rule)?))));
+    let (told, others) = said.split_at(said.len().min(MAX_REASONS));
+    let mut parts: Vec<String> = told.iter().map(|(why, sharing)| format!("{}: {why}", namespaces(sharing))).collect();
+    let others: Vec<&RuleReport> = others.iter().flat_map(|(_, sharing)| sharing.iter().copied()).collect();
+    if !others.is_empty() {
+        parts.push(format!("also {}", namespaces(&others)));
+    }
+    parts
+}
+
+/// Names the namespaces of rules, up to [`MAX_NAMES`] of them.
+fn namespaces(rules: &[&RuleReport]) -> String {
+    let names: Vec<&str> = rules.iter().take(MAX_NAMES).map(|rule| rule.namespace.as_str()).collect();
+    let more = match rules.len().saturating_sub(MAX_NAMES) {
+        0 => String::new(),
+        more => format!(" and {} more", count(more as u64)),
     };
-    let units = totals.request_units.map_or_else(String::new, |units| format!(", for {units:.0} request units"));
-    (tone, format!("{}: {}, in {}{units}", report.status, parts.join("; "), duration(report.duration_ms)))
+    format!("{}{more}", names.join(", "))
 }

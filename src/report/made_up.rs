@@ -6,7 +6,9 @@ use serde_json::json;
 use super::counts::{Counts, Expired};
 use super::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
 use super::rule::RuleReport;
+use super::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
 use crate::expiry::Expiry;
+use crate::instant::Instant;
 use crate::plan::{Decision, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
@@ -111,6 +113,30 @@ pub fn swept(deleted: u64, end: End) -> Swept {
 /// Returns the outcome of a rule that was not to be swept.
 pub fn not_swept() -> RuleOutcome {
     RuleOutcome::NotSwept { window_closed: false }
+}
+
+/// Returns the report of a dry run at [`NOW`] on a replica set.
+pub fn dry_run(rules: Vec<RuleReport>) -> Report {
+    let server = json!({
+        "flavor": "mongodb", "recognisedBy": "an example", "version": "6.0.5", "topology": "replicaSet", "name": "rs0", "hosts": ["a:1", "b:1"],
+    });
+    Report {
+        schema_version: SCHEMA_VERSION,
+        command: ReportCommand::Sweep,
+        dry_run: true,
+        run_id: "r".into(),
+        as_of: Some(Instant(DateTime::from_millis(NOW))),
+        started_at: Instant(DateTime::from_millis(NOW)),
+        duration_ms: 1,
+        exit_code: 0,
+        status: rules.iter().map(|rule| rule.status).max().unwrap_or(Status::Complete),
+        policy: PolicyReport { path: "sweeper.yaml".into(), sha256: "0".repeat(64) },
+        server: Some(serde_json::from_value(server).expect("a server")),
+        plan: None,
+        limits: None,
+        totals: Totals::of(&rules),
+        rules,
+    }
 }
 
 /// Returns the report of a complete rule that has names but no counts.

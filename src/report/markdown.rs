@@ -1,6 +1,6 @@
 //! Report as Markdown, for an issue or a wiki.
 
-use super::lines::{COLUMNS, FIRST_NUMBER, cells, head, last, notes, shown, title};
+use super::lines::{COLUMNS, FIRST_NUMBER, cells, columns, head, last, notes, shown, title, without_row};
 use super::table::prefix;
 use super::{Report, ReportCommand, audit_text};
 use crate::text::clean;
@@ -8,8 +8,8 @@ use crate::text::clean;
 pub(super) fn render(report: &Report) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
     lines.push(String::new());
-    lines.push(format!("| {} |", COLUMNS.join(" | ")));
-    let rule: Vec<&str> = (0..COLUMNS.len()).map(|index| if index < FIRST_NUMBER { "---" } else { "---:" }).collect();
+    lines.push(format!("| {} |", columns(report).join(" | ")));
+    let rule: Vec<&str> = (0..COLUMNS).map(|index| if index < FIRST_NUMBER { "---" } else { "---:" }).collect();
     lines.push(format!("| {} |", rule.join(" | ")));
     for rule in shown(report).0 {
         lines.push(format!("| {} |", cells(report, rule).map(|cell| escape(&cell)).join(" | ")));
@@ -18,6 +18,7 @@ pub(super) fn render(report: &Report) -> String {
     for (tone, note) in notes(report) {
         lines.push(format!("- {}{}", prefix(tone), escape(&note)));
     }
+    lines.extend(without_row(report).map(|line| format!("- {}", escape(&line))));
     lines.push(String::new());
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);

@@ -52,6 +52,13 @@ pub struct RuleReport {
     pub expired_count: Option<u64>,
     /// Measurements in the expired buckets of a time-series collection.
     pub expired_measurements: Option<u64>,
+    /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes` and the `window`. Null where nothing
+    /// may be swept, not all expired documents were counted, or the sweep is over.
+    pub would_delete_count: Option<u64>,
+    /// The limit that keeps it below `expiredCount`: maxDeletes or window.
+    pub would_delete_limit: Option<StopReason>,
+    /// Expired documents that the saved plan approved. Null without one.
+    pub approved_count: Option<u64>,
     /// Deleted documents, summed from the server's replies.
     pub deleted_count: u64,
     /// Whether a reply was lost: deletedCount is then a lower bound.
@@ -226,6 +233,7 @@ impl RuleReport {
         let average_bytes = selection.and_then(|selection| selection.average_bytes);
         let swept = outcome.swept();
         let sweep = swept.map(|swept| &swept.outcome);
+        let would_delete = would_delete(planned, expired_count, outcome).filter(|_| status == Status::Complete);
         let archived_count = swept.and_then(|swept| swept.archive.as_ref().map(|_| swept.outcome.archived.documents));
         Self {
             name: planned.rule.name.clone(),
@@ -239,6 +247,9 @@ impl RuleReport {
             reason,
             expired_count,
             expired_measurements: expired.and_then(|expired| expired.measurements),
+            would_delete_count: would_delete.map(|(count, _)| count),
+            would_delete_limit: would_delete.and_then(|(_, limit)| limit),
+            approved_count: rule.and_then(|rule| rule.approved).map(|approved| approved.count),
             deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
             uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
             unconfirmed_count: sweep.map(|sweep| sweep.unconfirmed),
@@ -286,6 +297,9 @@ impl RuleReport {
             reason: None,
             expired_count: None,
             expired_measurements: None,
+            would_delete_count: None,
+            would_delete_limit: None,
+            approved_count: None,
             deleted_count: 0,
             uncertain: false,
             unconfirmed_count: None,
@@ -353,6 +367,17 @@ fn withhold(value: &mut Bson, variables: &[Variable]) {
 fn written_bytes_per_document(swept: &Swept) -> Option<f64> {
     let deleted = swept.outcome.deleted;
     swept.written_bytes.filter(|_| deleted > 0).map(|written| two_decimals(written as f64 / deleted as f64))
+}
+
+/// Returns the documents that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is over.
+fn would_delete(planned: &PlannedRule, expired_count: Option<u64>, outcome: &RuleOutcome) -> Option<(u64, Option<StopReason>)> {
+    let (Decision::Sweep(rule), RuleOutcome::NotSwept { window_closed }) = (&planned.decision, outcome) else { return None };
+    match (expired_count?, rule.limits.max_deletes) {
+        (0, _) => Some((0, None)),
+        _ if *window_closed => Some((0, Some(StopReason::Window))),
+        (expired, Some(most)) if most < expired => Some((most, Some(StopReason::MaxDeletes))),
+        (expired, _) => Some((expired, None)),
+    }
 }
 
 fn expire_after_seconds(rule: &Rule) -> i64 {

@@ -49,7 +49,7 @@ pub(super) async fn ask(
         ["hosts", "passives", "arbiters"].iter().flat_map(|key| strings(&hello, key)).map(|host| host.to_lowercase()).collect();
     let (flavor, recognised_by) = by_name
         .or_else(|| Flavor::of_hello(&hello).map(|(flavor, why)| (flavor, why.to_owned())))
-        .unwrap_or_else(|| (Flavor::MongoDb, "nothing says otherwise".to_owned()));
+        .unwrap_or_else(|| (Flavor::MongoDb, "no sign of another product".to_owned()));
     let wire_version = integer_in(&hello, "maxWireVersion").and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     Ok(ServerFacts {
         version: build.get_str("version").unwrap_or("unknown").to_owned(),

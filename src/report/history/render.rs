@@ -1,9 +1,9 @@
 //! History as a table, JSON, CSV or Markdown.
 
 use super::{History, RecordedRun, trend};
+use crate::report::aligned::{self, Tone, align};
 use crate::report::csv::{known, lines};
 use crate::report::markdown::escape;
-use crate::report::table::align;
 use crate::report::{Format, json};
 use crate::text::{compact, count, duration, fold, page, plural};
 
@@ -16,25 +16,34 @@ const WORDS: [usize; 2] = [0, 2];
 const MAX_LETTERS: usize = 60;
 
 /// Renders the history; the text ends with a newline. `unicode` says whether the table's reader can show block characters.
-pub fn render(history: &History, format: Format, unicode: bool) -> String {
+pub fn render(history: &History, format: Format, unicode: bool, colored: bool) -> String {
     match format {
         Format::Json => json::render(history),
         Format::Csv => csv(history),
         Format::Markdown => markdown(history),
         // A history has no HTML page: the command `history` refuses the format.
-        Format::Table | Format::Html => table(history, unicode),
+        Format::Table | Format::Html => table(history, unicode, colored),
     }
 }
 
-fn table(history: &History, unicode: bool) -> String {
+fn table(history: &History, unicode: bool, colored: bool) -> String {
     if history.runs.is_empty() {
-        return page([format!("no run is recorded in {}", history.collection)]);
+        return page([format!("no run to show of {}", history.collection)]);
     }
     let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(history.runs.iter().map(cells));
     let lines = align(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column));
+    let tones = std::iter::once(Tone::Plain).chain(history.runs.iter().map(tone));
     let below = summary(history, unicode).into_iter().flat_map(|line| fold(&line, "  "));
     let head = [format!("runs in {}, the newest first", history.collection), String::new()];
-    page(head.into_iter().chain(lines).chain([String::new()]).chain(below))
+    page(head) + &aligned::table(tones.zip(lines).collect(), colored) + &page(std::iter::once(String::new()).chain(below))
+}
+
+fn tone(run: &RecordedRun) -> Tone {
+    match run.status.as_str() {
+        "complete" | "running" => Tone::Plain,
+        "partial" | "refused" => Tone::Warning,
+        _ => Tone::Error,
+    }
 }
 
 fn markdown(history: &History) -> String {

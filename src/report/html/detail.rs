@@ -72,7 +72,8 @@ fn ages(ranges: &[AgeRange]) -> (Markup, String, Markup) {
         count(ranges.iter().map(|range| range.expired_count).sum()),
         count(ranges.iter().map(|range| range.not_expired_count).sum())
     );
-    let chart = html! { (charts::rows(&bars)) p.legend { span.expired { "expired" } span.kept { "not expired" } } };
+    let chart =
+        html! { (charts::rows(&bars, charts::short)) p.legend { span.expired { "expired" } span.kept { "not expired" } } };
     let table = html! {
         table {
             thead { tr { th scope="col" { "age" } th.n scope="col" { "expired" } th.n scope="col" { "not expired" } } }
@@ -156,7 +157,7 @@ pub(super) fn never(rule: &RuleReport, full: bool) -> Markup {
         @if !keys.is_empty() {
             h4 { "Never expire" }
             (scrolling("Never expire", html! {
-                table {
+                table.cards {
                     thead {
                         tr {
                             th scope="col" { "reason" } th scope="col" { "meaning" } th.n scope="col" { "documents" }
@@ -167,10 +168,10 @@ pub(super) fn never(rule: &RuleReport, full: bool) -> Markup {
                         @for reason in keys {
                             tr {
                                 th scope="row" { (code(reason)) }
-                                td.wrap { (meaning(reason)) }
-                                td.n { (measured(reasons.get(reason).copied())) }
+                                td.wrap data-l="meaning" { (meaning(reason)) }
+                                td.n data-l="documents" { (measured(reasons.get(reason).copied())) }
                                 @if let Some(samples) = samples {
-                                    td { @for value in samples.get(reason).into_iter().flatten().take(MAX_SAMPLES) { div { (id(value)) } } }
+                                    td data-l="some _ids" { @for value in samples.get(reason).into_iter().flatten().take(MAX_SAMPLES) { div { (id(value)) } } }
                                 }
                             }
                         }
@@ -208,11 +209,15 @@ pub(super) fn samples(audit: &AuditReport) -> Markup {
         @if !audit.samples.is_empty() {
             h4 { "Some expired documents" }
             (scrolling("Some expired documents", html! {
-                table.sortable {
+                table.sortable.cards {
                     thead { tr { th scope="col" { "_id" } th scope="col" { "date that decided" } th scope="col" { "why" } } }
                     tbody {
                         @for sample in audit.samples.iter().take(MAX_SAMPLES) {
-                            tr { td { (id(&sample.id)) } td.when { (at(sample.date)) } td.wrap { (name(&sample.why)) } }
+                            tr {
+                                td data-l="_id" { (id(&sample.id)) }
+                                td.when data-l="date that decided" { (at(sample.date)) }
+                                td.wrap data-l="why" { (name(&sample.why)) }
+                            }
                         }
                     }
                 }

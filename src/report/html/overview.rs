@@ -3,12 +3,16 @@
 use maud::{Markup, html};
 
 use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
-use crate::report::lines::last;
+use crate::report::amount::{AtMost, amount};
+use crate::report::lines::{last, shared};
 use crate::report::{Report, ReportCommand, RuleReport, Status};
 use crate::text::{bytes, clean, count, duration, plural};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;
+
+/// Maximum number of rules that a warning links to.
+const MAX_LINKS: usize = 5;
 
 /// Returns the outcome of the run in a few words.
 pub(super) fn verdict(report: &Report) -> String {
@@ -21,18 +25,18 @@ pub(super) fn verdict(report: &Report) -> String {
         };
     }
     if report.dry_run || report.command == ReportCommand::Audit {
-        let ready = report.rules.iter().filter(|rule| rule.status == Status::Complete);
-        return match ready.map(|rule| rule.expired_count).sum::<Option<u64>>() {
+        return match AtMost::of(report) {
             None => "an unknown number of documents would go".to_owned(),
-            Some(0) => "nothing would go".to_owned(),
-            Some(number) => format!("{} would go", plural(number, "document")),
+            Some(most) if most.is_none() => "nothing would go".to_owned(),
+            Some(most) => format!("{most} would go"),
         };
     }
     let least = if is_uncertain(report) { "at least " } else { "" };
+    let deleted = amount(report, |rule| rule.deleted_count);
     match report.totals.deleted_count {
         0 if least.is_empty() => "nothing was deleted".to_owned(),
-        1 => format!("{least}1 document was deleted"),
-        number => format!("{least}{} were deleted", plural(number, "document")),
+        1 => format!("{least}{deleted} was deleted"),
+        _ => format!("{least}{deleted} were deleted"),
     }
 }
 
@@ -71,7 +75,10 @@ fn tiles(report: &Report) -> Markup {
                 }))
                 (tile("their size, estimated", sum(hold.map(|rule| rule.estimated_bytes), bytes)))
             }
-            @if swept(report) { (tile("deleted", html! { (deleted(report.totals.deleted_count, is_uncertain(report))) })) }
+            @if swept(report) {
+                (tile("deleted", html! { (deleted(report.totals.deleted_count, is_uncertain(report))) }))
+                (tile("left", sum(looked_at().map(|rule| rule.remaining_count), count)))
+            }
             @if !audits.is_empty() {
                 (tile("expire in 30 days", sum(forecast, count)))
                 (tile("never expire", sum(never, count)))
@@ -80,6 +87,12 @@ fn tiles(report: &Report) -> Markup {
                 (count(report.totals.rules as u64))
                 span.under { (report.totals.refused) " refused, " (report.totals.failed) " failed" }
             }))
+            @if warned(report) > 0 {
+                (tile("warnings", html! {
+                    (count(warned(report) as u64))
+                    span.under { "in " (plural(report.rules.iter().filter(|rule| !rule.warnings.is_empty()).count() as u64, "rule")) }
+                }))
+            }
         }
     }
 }
@@ -97,6 +110,11 @@ fn sum(values: impl Iterator<Item = Option<u64>>, show: fn(u64) -> String) -> Ma
             @if missing > 0 { span.under { (plural(missing as u64, "rule")) " not measured" } }
         }
     }
+}
+
+/// Returns the number of warnings of all rules.
+fn warned(report: &Report) -> usize {
+    report.rules.iter().map(|rule| rule.warnings.len()).sum()
 }
 
 fn is_uncertain(report: &Report) -> bool {
@@ -142,6 +160,34 @@ pub(super) fn attention(report: &Report) -> Markup {
                         li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }
                     }
                     @if more > 0 { li { (count(more as u64)) " more, in the table below" } }
+                }
+            }
+        }
+    }
+}
+
+/// Lists the warnings, each once with the rules that share it.
+pub(super) fn warnings(report: &Report) -> Markup {
+    let warnings = report.rules.iter().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone())));
+    let warnings = shared(warnings);
+    let more = warnings.len().saturating_sub(MAX_URGENT);
+    let index = |rule: &RuleReport| report.rules.iter().position(|other| std::ptr::eq(other, rule));
+    html! {
+        @if !warnings.is_empty() {
+            section.attention {
+                h2 { (plural(warned(report) as u64, "warning")) }
+                ul {
+                    @for (warning, rules) in warnings.iter().take(MAX_URGENT) {
+                        li.note.warning {
+                            @for (place, rule) in rules.iter().take(MAX_LINKS).enumerate() {
+                                @if place > 0 { ", " }
+                                @if let Some(index) = index(rule) { (link(report, index)) }
+                            }
+                            @if rules.len() > MAX_LINKS { " and " (count((rules.len() - MAX_LINKS) as u64)) " more" }
+                            ": " (name(warning))
+                        }
+                    }
+                    @if more > 0 { li { (count(more as u64)) " more, at the rules below" } }
                 }
             }
         }

@@ -2,14 +2,17 @@
 
 use maud::{Markup, html};
 
+use super::charts::{self, Bar};
 use super::detail;
 use super::words::{
     at, code, deleted, found_by, is_counted, measured, name, next_days, rule_name, share, status, swept, unmeasured,
 };
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
+use crate::plan::estimate::Estimate;
 use crate::report::ages::age;
-use crate::report::lines::{cost, pauses};
+use crate::report::estimate::cost;
+use crate::report::lines::pauses;
 use crate::report::native_ttl::NativeSetting;
 use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate};
 use crate::text::{bytes, count, duration, plural};
@@ -64,9 +67,14 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         status,
         expired_count,
         expired_measurements,
+        would_delete_count,
+        would_delete_limit,
+        approved_count,
         deleted_count,
         uncertain,
         unconfirmed_count,
+        remaining_count,
+        oldest_remaining,
         document_count,
         expired_percent,
         oldest_expired,
@@ -94,12 +102,11 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         index: _,
         // Only in other formats.
         predicate: _,
-        remaining_count: _,
-        oldest_remaining: _,
         archived_count: _,
         archive: _,
     } = rule;
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
+    let wide = |label: &str, value: Markup| html! { div.wide { dt { (label) } dd { (value) } } };
     let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
     let check = report.command == ReportCommand::Check;
     let looked_at = *status != Status::Skipped && report.server.is_some();
@@ -118,9 +125,16 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
                 @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
             }
+            @if report.dry_run && let Some(goes) = *would_delete_count {
+                (fact("would go", html! { (count(goes)) @if let Some(limit) = would_delete_limit { span.muted { " (" (limit) ")" } } }))
+            }
+            @if let Some(approved) = *approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
             @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
             @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
-                (fact("a sweep", html! { @for clause in estimate::clauses(expected) { div { (name(&clause)) } } }))
+                (wide("a sweep", html! {
+                    @for clause in estimate::clauses(expected) { div { (name(&clause)) } }
+                    (oplog_window(expected))
+                }))
             }
             @if looked_at && let Some(audit) = audit {
                 @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
@@ -149,6 +163,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
+                (fact("left", measured(*remaining_count)))
+                @if let Some(oldest) = *oldest_remaining { (fact("oldest left", at(oldest))) }
                 @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {
                     (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))
                 }
@@ -157,6 +173,19 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 @if let Some(what) = pressure_unknown { (fact("unknown of the server's load", html! { (what) })) }
             }
             @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
+        }
+    }
+}
+
+/// Draws what the sweep leaves of the oplog's window.
+fn oplog_window(expected: &Estimate) -> Markup {
+    html! {
+        @if let (Some(now), Some(after)) = (expected.oplog_window_seconds, expected.oplog_window_after_seconds) {
+            @let bar = |label: &str, seconds| Bar { label: label.to_owned(), expired: 0, kept: seconds };
+            @let length = |seconds: f64| duration((seconds as u64).saturating_mul(1000));
+            div.chart role="img" aria-label="The oplog's window now and after the sweep, as said above." {
+                (charts::rows(&[bar("oplog now", now), bar("after it", after)], length))
+            }
         }
     }
 }

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 
 use super::words::{
     about, code, deleted, found_by, is_counted, link, name, next_days, number_cell, rule_name, scrolling, share, status, swept,
+    unmeasured,
 };
 use crate::report::{Report, ReportCommand, RuleReport, Status};
-use crate::text::{duration, plural};
+use crate::text::{count, duration, plural};
 
 /// Shows the rules in a table, and those with nothing to report in a second table, which is folded.
 pub(super) fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {
@@ -30,6 +31,8 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
     let (swept, counted, check) = (swept(report), is_counted(report), report.command == ReportCommand::Check);
     let audit = report.rules.iter().any(|rule| rule.audit.is_some());
     let asked = report.server.is_some();
+    let would = report.dry_run && counted;
+    let documents = if counted { "of" } else { "documents" };
     let row = |index: usize| {
         let rule = &report.rules[index];
         html! {
@@ -38,38 +41,46 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
                     @if linked { (link(report, index)) } @else { (rule_name(report, index)) }
                     @if !linked && let Some(why) = rule.why() { span.under { (name(&why)) } }
                 }
-                td { (status(report, rule.status)) }
-                @if !asked { td.wrap { (code(&rule.namespace)) } }
-                @if counted { (number_cell(rule.expired_count)) }
-                @if asked { (number_cell(rule.document_count)) }
+                td data-l="status" {
+                    (status(report, rule.status))
+                    @if !rule.warnings.is_empty() { span.under.warned { (plural(rule.warnings.len() as u64, "warning")) } }
+                }
+                @if !asked { td.wrap data-l="namespace" { (code(&rule.namespace)) } }
+                @if counted { (number_cell("expired", rule.expired_count)) }
+                @if asked { (number_cell(documents, rule.document_count)) }
                 @if counted {
-                    td.n data-v=(rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default()) {
+                    td.n data-l="share" data-v=(rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default()) {
                         (share(rule.expired_percent))
                     }
                 }
-                @if swept { td.n data-v=(rule.deleted_count) { (deleted(rule.deleted_count, rule.uncertain)) } }
-                @if audit { (number_cell(rule.audit.as_ref().and_then(next_days))) }
+                @if would { (would_go(rule)) }
+                @if swept {
+                    td.n data-l="deleted" data-v=(rule.deleted_count) { (deleted(rule.deleted_count, rule.uncertain)) }
+                    (number_cell("left", rule.remaining_count))
+                }
+                @if audit { (number_cell("in 30 days", rule.audit.as_ref().and_then(next_days))) }
                 @if counted {
-                    td.when data-v=(rule.oldest_expired.map(|oldest| oldest.to_string()).unwrap_or_default()) {
+                    td.when data-l="oldest" data-v=(rule.oldest_expired.map(|oldest| oldest.to_string()).unwrap_or_default()) {
                         @if let Some(oldest) = rule.oldest_expired { (about(oldest)) } @else { "–" }
                     }
                 }
-                @if check && asked { td { (found_by(rule)) } }
+                @if check && asked { td data-l="found by" { (found_by(rule)) } }
                 @if !check { (time_cell(rule)) }
             }
         }
     };
     html! {
-        table.sortable {
+        table.sortable.cards {
             thead {
                 tr {
                     th scope="col" { "rule" }
                     th scope="col" { "status" }
                     @if !asked { th scope="col" { "namespace" } }
                     @if counted { th.n scope="col" { "expired" } }
-                    @if asked { th.n scope="col" { (if counted { "of" } else { "documents" }) } }
+                    @if asked { th.n scope="col" { (documents) } }
                     @if counted { th.n scope="col" { "share" } }
-                    @if swept { th.n scope="col" { "deleted" } }
+                    @if would { th.n scope="col" { "would go" } }
+                    @if swept { th.n scope="col" { "deleted" } th.n scope="col" { "left" } }
                     @if audit { th.n scope="col" { "in 30 days" } }
                     @if counted { th scope="col" { "oldest" } }
                     @if check && asked { th scope="col" { "found by" } }
@@ -81,9 +92,24 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
     }
 }
 
+/// Returns the cell of the documents that one sweep deletes at most, with the limit that keeps it from more.
+fn would_go(rule: &RuleReport) -> Markup {
+    let goes = rule.would_delete_count;
+    html! {
+        td.n data-l="would go" data-v=(goes.map(|goes| goes.to_string()).unwrap_or_default()) {
+            @match goes {
+                Some(goes) => (count(goes)),
+                None if rule.status == Status::Complete => (unmeasured()),
+                None => "–",
+            }
+            @if let Some(limit) = rule.would_delete_limit { span.under { (limit) } }
+        }
+    }
+}
+
 fn time_cell(rule: &RuleReport) -> Markup {
     match rule.status {
-        Status::Skipped => html! { td.n data-v="" { "–" } },
-        _ => html! { td.n data-v=(rule.duration_ms) { (duration(rule.duration_ms)) } },
+        Status::Skipped => html! { td.n data-l="time" data-v="" { "–" } },
+        _ => html! { td.n data-l="time" data-v=(rule.duration_ms) { (duration(rule.duration_ms)) } },
     }
 }

@@ -48,8 +48,8 @@ pub(super) fn id(value: &Value) -> Markup {
 }
 
 /// Returns the cell of a number in a table that can be sorted.
-pub(super) fn number_cell(value: Option<u64>) -> Markup {
-    html! { td.n data-v=(value.map(|number| number.to_string()).unwrap_or_default()) { (measured(value)) } }
+pub(super) fn number_cell(label: &str, value: Option<u64>) -> Markup {
+    html! { td.n data-l=(label) data-v=(value.map(|number| number.to_string()).unwrap_or_default()) { (measured(value)) } }
 }
 
 /// Shows a share as a bar, with its number.

@@ -163,6 +163,7 @@ fn the_archive_is_the_runs_after_a_sweep_and_the_policys_before() {
 fn a_window_and_a_field_that_nobody_has_are_warned_of() {
     let rule = planned("    window: {start: \"02:00\", end: \"03:00\"}\n", 200);
     let closed = of(&rule, &counted(5), RuleOutcome::NotSwept { window_closed: true });
+    assert_eq!((closed.would_delete_count, closed.would_delete_limit), (Some(0), Some(StopReason::Window)));
     assert!(closed.warnings[0].ends_with("and it is not that time now"), "{:?}", closed.warnings);
     let stopped = of(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
     assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
@@ -175,4 +176,17 @@ fn a_window_and_a_field_that_nobody_has_are_warned_of() {
     assert_eq!(unseen.warnings, ["no document found has `at` (`field`); is its name right?"]);
     let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counts };
     assert_eq!(of(&rule, &stopped, not_swept()).warnings.len(), 2, "another reason does not say it");
+}
+
+#[test]
+fn what_a_sweep_would_delete_is_bound_by_the_limits_and_known_only_before_it() {
+    let would = |report: &RuleReport| (report.would_delete_count, report.would_delete_limit);
+    let limited = planned("    maxDeletes: 10\n", 200);
+    for (expired, expected) in [(9, (Some(9), None)), (10, (Some(10), None)), (11, (Some(10), Some(StopReason::MaxDeletes)))] {
+        assert_eq!(would(&of(&limited, &counted(expired), not_swept())), expected, "{expired}");
+    }
+    assert_eq!(would(&of(&limited, &Counts::default(), not_swept())), (None, None), "not counted");
+    assert_eq!(would(&of(&limited, &counted(11), sweep(swept(10, End::Partial(StopReason::MaxDeletes))))), (None, None));
+    let refused = planned("    maxDeletePercent: 1\n", 200);
+    assert_eq!(would(&of(&refused, &counted(11), not_swept())), (None, None));
 }

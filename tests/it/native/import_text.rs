@@ -10,6 +10,10 @@ use ttl_sweeper::policy::{Policy, parse};
 
 /// Returns the policy for one TTL index.
 fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
+    of_index_in(None, namespace, field, partial)
+}
+
+fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
     let facts = ServerFacts {
         version: "6.0.5".into(),
         flavor: Flavor::MongoDb,
@@ -17,7 +21,7 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
         capabilities: Flavor::MongoDb.capabilities(17),
         wire_version: 17,
         topology: Topology::Standalone,
-        set_name: None,
+        set_name: set.map(str::to_owned),
         hosts: Vec::new(),
         local_time: DateTime::from_millis(0),
         clock_skew_ms: 0,
@@ -63,6 +67,14 @@ fn filters_of_every_type_are_read_back_to_the_byte() {
         let found = read(&imported).rules[0].filter.clone().unwrap();
         assert_eq!(serialize_to_vec(&found).unwrap(), serialize_to_vec(&filter).unwrap(), "{filter}");
     }
+}
+
+#[test]
+fn the_policy_runs_only_on_the_deployment_it_comes_from_and_has_a_limit() {
+    let policy = read(&of_index_in(Some("rs: #0"), ("app", "c"), "at", None));
+    assert_eq!(policy.connection.expect.replica_set.as_deref(), Some("rs: #0"));
+    assert_eq!(policy.rules[0].max_delete_percent, Some(50.0));
+    assert_eq!(read(&of_index(("app", "c"), "at", None)).connection.expect.replica_set, None);
 }
 
 #[test]

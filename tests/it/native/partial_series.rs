@@ -21,7 +21,7 @@ async fn a_filter_on_the_meta_field_is_a_partial_index_from_7_0_on() {
     }
     if version(db).await.major < 7 {
         let (ran, report) = native(&case, RULES, &["diff"]).await;
-        assert_eq!((ran.code, column(&report, "/state")), (Some(5), vec![json!("impossible"); 4]), "{ran:?}");
+        assert_eq!((ran.code, column(&report, "/state")), (Some(0), vec![json!("impossible"); 4]), "{ran:?}");
         return;
     }
     let partial = |words: &[&str]| doc! { "expireAfterSeconds": 86_400, "partialFilterExpression": { "m.k": { "$in": words } } };

@@ -184,6 +184,31 @@ async fn without_a_terminal_it_takes_options_and_names_those_that_are_missing() 
     assert_eq!((rule.expire_after_seconds, rule.date_format), (Some(86_400), Some(DateFormat::EpochSeconds)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_terminal_it_looks_at_what_the_options_name() {
+    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let (uri, client) = (set.uri(), set.client().await);
+    filled(&client).await;
+    let dir = tempfile::tempdir().unwrap();
+    for (namespace, field, format, warned) in [
+        ("app.sessions", "at", None, ""),
+        ("app.events", "ts", Some(DateFormat::EpochMillis), ""),
+        ("app.sessions", "ta", None, "has a date in `ta` of `app.sessions`"),
+        ("app.shown", "at", None, "no collection `app.shown` that can be swept"),
+        ("app.sesions", "at", None, "no collection `app.sesions` that can be swept"),
+        ("ap*.sessions", "at", None, ""),
+    ] {
+        let args = ["init", "-o", "-", "--uri", &uri, "--namespace", namespace, "--field", field, "--expire-after", "1d"];
+        let ran = run(in_directory(dir.path(), &args)).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let policy = policy(&ran.stdout);
+        assert_eq!(policy.rules[0].date_format, format, "{ran:?}");
+        assert_eq!(policy.connection.expect.replica_set.as_deref(), Some("rs0"), "{ran:?}");
+        assert_eq!(ran.stderr.contains("warning: "), !warned.is_empty(), "{ran:?}");
+        assert!(ran.stderr.contains(warned), "{ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_is_there_stays_as_it_is_but_with_force() {
     let dir = tempfile::tempdir().unwrap();

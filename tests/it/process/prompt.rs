@@ -22,7 +22,13 @@ async fn counts_are_shown_and_yes_deletes() {
     let case = case().await;
     let terminal = Terminal::open(&case.command(RULES, &["sweep"])).until_asked().await;
     let name = case.db.name();
-    for part in [&format!("{name}.c"), &format!("{name}.d"), "delete 6 documents from 2 collections?"] {
+    for part in [
+        &format!("{name}.c"),
+        &format!("{name}.d"),
+        "delete at most 6 documents from 2 collections?",
+        "1 more rule with nothing expired",
+        "server mongodb ",
+    ] {
         assert!(terminal.shown.contains(part), "{part}: {}", terminal.shown);
     }
     assert!(!terminal.shown.contains(".live"), "nothing is deleted there: {}", terminal.shown);
@@ -70,6 +76,79 @@ async fn an_interrupt_at_the_question_ends_the_run_without_a_delete() {
     assert_eq!(case.ids("c").await, id_set(0..5));
     assert!(heard, "the interrupt was not noticed before the question was answered: {ran:?}");
     assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("interrupted; nothing was deleted"), "{ran:?}");
+    assert!(!ran.stdout.contains("in flight"), "nothing was in flight: {ran:?}");
+}
+
+#[tokio::test]
+async fn the_question_is_about_what_goes_under_the_limits_and_everything_can_be_seen() {
+    let case = case().await;
+    for tenant in 0..30 {
+        case.fill(&format!("t_{tenant}"), dated(0..2, days(-3)).chain(dated(2..3, days(3)))).await;
+    }
+    let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 2}
+  - {namespace: DB.d, field: at, expireAfter: 1d, maxDeletePercent: 10}
+  - {name: tenants, namespace: DB.t_*, field: at, expireAfter: 1d}
+  - {namespace: DB.nowhere, field: at, expireAfter: 1d}\n";
+    let terminal = Terminal::open(&case.command(rules, &["sweep", "--max-deletes", "40"])).until_asked().await;
+    let name = case.db.name();
+    for part in [
+        "delete at most 40 documents from 31 collections? `?` shows everything [yes/no] ",
+        "tenants (30 namespaces)",
+        "refused: maxDeletePercent",
+        "skipped: no such namespace",
+        "the run: at most 40 documents (--max-deletes)",
+        "3 of 5 documents have expired, 60.00 %",
+    ] {
+        assert!(terminal.shown.contains(part), "{part}: {}", terminal.shown);
+    }
+    assert!(terminal.shown.lines().count() <= 20, "{}", terminal.shown);
+    assert!(!terminal.shown.contains(&format!("{name}.t_17")), "{}", terminal.shown);
+    let terminal = terminal.types("?\n").until_asked().await;
+    for tenant in 0..30 {
+        assert!(terminal.shown.contains(&format!("tenants {name}.t_{tenant} ")), "{tenant}: {}", terminal.shown);
+    }
+    let ran = terminal.types("yes\n").end().await;
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert_eq!(case.ids("d").await, id_set(0..5), "refused");
+    let mut gone = 5 - case.ids("c").await.len();
+    for tenant in 0..30 {
+        gone += 3 - case.ids(&format!("t_{tenant}")).await.len();
+    }
+    assert_eq!(gone, 40, "no more than the question was about: {ran:?}");
+}
+
+#[tokio::test]
+async fn a_closed_window_is_no_question_and_no_delete() {
+    let case = case().await;
+    let time = |hours: i64| (chrono::Utc::now() + chrono::TimeDelta::hours(hours)).format("%H:%M").to_string();
+    let rules = format!(
+        "  - {{namespace: DB.c, field: at, expireAfter: 1d, window: {{start: '{}', end: '{}', timezone: UTC}}}}\n",
+        time(6),
+        time(12)
+    );
+    let ran = Terminal::open(&case.command(&rules, &["sweep"])).end().await;
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(!ran.stdout.contains("[yes/no]") && ran.stdout.contains("left: 3 documents"), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set(0..5));
+}
+
+#[tokio::test]
+async fn a_plan_shows_what_it_approved() {
+    let case = case().await;
+    let plan = case.dir.path().join("plan.json");
+    let plan = plan.to_str().unwrap();
+    let only = format!("{}.c", case.db.name());
+    let saved = case.run(RULES, &["sweep", "--dry-run", "--only", &only, "-o", plan]).await;
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    let terminal = Terminal::open(&case.command(RULES, &["sweep", "--plan", plan])).until_asked().await;
+    for part in ["approved 3 by 1 rule", "skipped: not in the plan", "delete at most 3 documents from 1 collection?"] {
+        assert!(terminal.shown.contains(part), "{part}: {}", terminal.shown);
+    }
+    let ran = terminal.types("yes\n").end().await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(case.ids("c").await, id_set([3, 4]));
+    assert_eq!(case.ids("d").await, id_set(0..5));
 }
 
 #[tokio::test]

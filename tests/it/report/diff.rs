@@ -67,6 +67,34 @@ async fn every_value_that_changed_is_named_and_no_other() {
     ];
     assert_eq!(changed, expected.map(str::to_owned).into());
 
+    let only = ["diff", &old, &new, "--only", "*.b_*"];
+    let csv = case.dir.path().join("changes.csv");
+    let ran = run(sweeper(&[&only[..], &["-o", csv.to_str().unwrap()]].concat())).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+    let csv = std::fs::read_to_string(csv).unwrap();
+    let of_b: BTreeSet<String> = csv.lines().skip(1).filter(|line| !line.contains("estimatedBytes")).map(str::to_owned).collect();
+    let rule = format!("{db}.b_*");
+    let expected = [
+        format!("{rule},{db}.b_1,rule,there,,"),
+        format!("{rule},{db}.b_2,documentCount,5,4,-1"),
+        format!("{rule},{db}.b_2,expiredPercent,80.0,100.0,"),
+        format!("{rule},{db}.b_2,neverExpires.ttlNotPositive,1,0,-1"),
+        format!("{rule},{db}.b_3,rule,,there,"),
+    ];
+    assert_eq!(of_b, expected.into(), "{csv}");
+    let none = run(sweeper(&["diff", &old, &new, "--only", "nope"])).await;
+    assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{none:?}");
+    assert!(none.stderr.contains("--only nope: no rule or namespace of either report matches"), "{none:?}");
+    let coloured = run(sweeper(&["diff", &old, &new, "--color", "always"])).await;
+    assert!(coloured.stdout.contains("\u{1b}[1mthe run\u{1b}[0m"), "{coloured:?}");
+
+    // A sweep does not count, and so it has no value to compare.
+    let swept = case.dir.path().join("swept.json").display().to_string();
+    let ran = case.run(RULES, &["sweep", "-o", &swept]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let text = run(sweeper(&["diff", &new, &swept])).await.stdout;
+    assert!(text.contains("deletedCount") && !text.contains("expiredPercent"), "{text}");
+
     let text = run(sweeper(&["diff", &old, &new])).await.stdout;
     let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for line in ["expiredCount 10 -> 1,510 (+1,500)", "rule there -> -", "neverExpires.ttlNotPositive 1 -> 0 (-1)"] {

@@ -145,6 +145,6 @@ async fn names_from_outside_cannot_change_what_a_reader_sees() {
     let markdown = case.run(&rules, &["sweep", "--dry-run", "--format", "markdown"]).await;
     assert!(markdown.stdout.contains("a\\|b&lt;script&gt;") && !markdown.stdout.contains("<script>"), "{markdown:?}");
     let row = markdown.stdout.lines().find(|line| line.contains("complete") && line.starts_with('|')).unwrap();
-    assert_eq!(row.replace("\\|", "").matches('|').count(), 8, "{row}");
+    assert_eq!(row.replace("\\|", "").matches('|').count(), 9, "{row}");
     validate(&case.run(&rules, &["sweep", "--dry-run", "--format", "json"]).await);
 }

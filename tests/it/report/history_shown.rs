@@ -119,14 +119,16 @@ async fn only_narrows_runs_and_counts_to_the_rules_that_are_meant() {
         (vec![9.into(), 5.into(), 9.into()], vec!["failed".into(), "complete".into(), "partial".into()])
     );
     assert_eq!(values(&both, "remainingCount"), [2, 1, 2]);
-    assert_eq!(shown(&case, &["--only", "nothing"]).await["runs"], serde_json::json!([]));
+    let nothing = case.run(RULE, &["history", "--only", "nothing"]).await;
+    assert_eq!((nothing.code, nothing.stdout), (Some(0), format!("no run to show of {}.runs\n", case.db.name())));
+    assert_eq!(nothing.stderr, "warning: --only nothing: no rule or namespace of 3 recorded runs matches\n");
 }
 
 #[tokio::test]
 async fn a_history_that_is_empty_or_holds_something_else_is_said() {
     let case = Case::new().await;
     let ran = case.run(RULE, &["history"]).await;
-    assert_eq!((ran.code, ran.stdout), (Some(0), format!("no run is recorded in {}.runs\n", case.db.name())));
+    assert_eq!((ran.code, ran.stdout), (Some(0), format!("no run to show of {}.runs\n", case.db.name())));
     assert_eq!(shown(&case, &[]).await["median"], Value::Null);
     let odd = doc! { "_id": "\u{1b}[31m", "startedAt": "yesterday" };
     let hostile = doc! { "error": "a\u{1b}[31m\nb|", "status": "x\u{202e}" };

@@ -30,8 +30,14 @@ fn the_page_shows_the_values_of_the_report() {
         let percent = rule["expiredPercent"].as_f64().map(|percent| format!("{percent:.1} %"));
         let share = percent.unwrap_or_else(|| "not measured".into());
         assert_eq!(row[0], rule["name"]);
-        assert_eq!(row[1], rule["status"]);
-        assert_eq!(row[2..5], [number(&rule["expiredCount"]), number(&rule["documentCount"]), share.clone()]);
+        let warnings = match rule["warnings"].as_array().unwrap().len() {
+            0 => String::new(),
+            1 => "1 warning".to_owned(),
+            number => format!("{number} warnings"),
+        };
+        assert_eq!(row[1], format!("{}{warnings}", rule["status"].as_str().unwrap()));
+        let would_go = if rule["status"] == "complete" { number(&rule["wouldDeleteCount"]) } else { "–".to_owned() };
+        assert_eq!(row[2..6], [number(&rule["expiredCount"]), number(&rule["documentCount"]), share.clone(), would_go]);
 
         let article = all(root, &format!("details#rule-{}", index + 1))[0];
         let facts = facts(article);
@@ -149,9 +155,14 @@ fn what_was_not_measured_is_said_and_never_shown_as_0() {
             "1.72 GiB 1 rule not measured",
             "374,522 2 rules not measured",
             "1,571 1 rule not measured",
-            "6 1 refused, 1 failed"
+            "6 1 refused, 1 failed",
+            "1 in 1 rule"
         ]
-        .map(|tile| tile.replace(" 1 rule n", "1 rule n").replace(" 2 rules n", "2 rules n").replace("6 1", "61"))
+        .map(|tile| tile
+            .replace(" 1 rule n", "1 rule n")
+            .replace(" 2 rules n", "2 rules n")
+            .replace("6 1", "61")
+            .replace("1 in", "1in"))
     );
     let uploads = all(html.root_element(), "details#rule-4")[0];
     let shown = facts(uploads);
@@ -174,7 +185,7 @@ fn what_was_not_measured_is_said_and_never_shown_as_0() {
     let html = Html::parse_document(&page(&report));
     assert_eq!(texts(html.root_element(), "h1"), ["at least 30 documents were deleted"]);
     let heads: Vec<String> = texts(html.root_element(), "section thead th");
-    assert_eq!(heads, ["rule", "status", "documents", "deleted", "time"]);
+    assert_eq!(heads, ["rule", "status", "documents", "deleted", "left", "time"]);
     assert_eq!(rows(html.root_element(), "section table.sortable")[1][3], "≥ 5");
     assert!(text(html.root_element()).contains("were not counted before this sweep"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use scraper::{ElementRef, Selector};
 use serde_json::Value;
-use ttl_sweeper::report::{Format, Report, render};
+use ttl_sweeper::report::{Format, Look, Report, render};
 use ttl_sweeper::text::count;
 
 /// Returns the report of an audit.
@@ -14,7 +14,7 @@ pub(crate) fn audit() -> Value {
 
 pub(crate) fn page(report: &Value) -> String {
     let report: Report = serde_json::from_value(report.clone()).expect("the fixture is a report");
-    render(&report, Format::Html, false)
+    render(&report, Format::Html, Look::default())
 }
 
 pub(crate) fn all<'a>(root: ElementRef<'a>, css: &str) -> Vec<ElementRef<'a>> {

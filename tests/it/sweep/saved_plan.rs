@@ -79,7 +79,7 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
         ("topology", |plan| plan["server"]["topology"] = "replicaSet".into()),
         ("host is not", |plan| plan["server"]["hosts"] = vec!["elsewhere:27017"].into()),
         ("deployment", |plan| plan["server"] = Value::Null),
-        ("86400 s are allowed (`--max-plan-age`)", |plan| {
+        ("24h 00m are allowed (`--max-plan-age`)", |plan| {
             plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(-1)).into();
         }),
         ("later than the server's clock", |plan| plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(1)).into()),
