@@ -183,7 +183,7 @@ fn what_was_not_measured_is_said_and_never_shown_as_0() {
     report["rules"][1]["uncertain"] = json!(true);
     report["totals"]["deletedCount"] = json!(30);
     let html = Html::parse_document(&page(&report));
-    assert_eq!(texts(html.root_element(), "h1"), ["at least 30 documents were deleted"]);
+    assert_eq!(texts(html.root_element(), "h1"), ["at least 25 documents and 5 buckets were deleted"]);
     let heads: Vec<String> = texts(html.root_element(), "section thead th");
     assert_eq!(heads, ["rule", "status", "documents", "deleted", "left", "time"]);
     assert_eq!(rows(html.root_element(), "section table.sortable")[1][3], "≥ 5");
