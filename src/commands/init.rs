@@ -27,7 +27,7 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
         .collect();
     let draft = match (&args.namespace, &args.field, &args.expire_after) {
         (Some(namespace), Some(field), Some(expire_after)) => {
-            interview::unasked(options, args, namespace, field, expire_after).await
+            interview::unasked(options, args, namespace, field, expire_after).await?
         }
         _ if io::stdin().is_terminal() => interview::interview(options, args).await?,
         _ => {

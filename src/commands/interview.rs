@@ -104,7 +104,15 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
 
 /// Makes the draft of a policy from the options, which leave nothing open. With a connection string it looks at what they name, and warns of what does not
 /// fit.
-pub(super) async fn unasked(options: &Common, args: &InitArgs, namespace: &str, field: &str, expire_after: &str) -> Draft {
+///
+/// Errors: the connection string is empty or cannot be read.
+pub(super) async fn unasked(
+    options: &Common,
+    args: &InitArgs,
+    namespace: &str,
+    field: &str,
+    expire_after: &str,
+) -> anyhow::Result<Draft> {
     let mut draft = Draft {
         namespace: namespace.to_owned(),
         field: Some(field.to_owned()),
@@ -114,7 +122,8 @@ pub(super) async fn unasked(options: &Common, args: &InitArgs, namespace: &str, 
         max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
         replica_set: None,
     };
-    let Some(Look { deployment, collections }) = look(options).await else { return draft };
+    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
+    let Some(Look { deployment, collections }) = look(uri).await else { return Ok(draft) };
     draft.replica_set = deployment.facts.set_name.clone();
     let chosen = collections.iter().map(|counted| &counted.collection).find(|of| of.namespace.to_string() == namespace);
     match chosen {
@@ -131,7 +140,7 @@ pub(super) async fn unasked(options: &Common, args: &InitArgs, namespace: &str, 
         }
     }
     deployment.close().await;
-    draft
+    Ok(draft)
 }
 
 /// Returns the format that a policy has to name for a field; `None` if it is the usual one.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::table::align;
+use super::aligned::align;
 use crate::exit;
 use crate::text::{bytes, count, duration, fold, page, plural};
 

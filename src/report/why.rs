@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::ServerReport;
-use super::table::align;
+use super::aligned::align;
 use crate::instant::Instant;
 use crate::plan::{Decision, PlannedRule, SweepRule};
 use crate::text::{self, clean, page};
