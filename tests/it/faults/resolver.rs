@@ -73,5 +73,8 @@ async fn a_name_that_never_resolves_is_an_error_that_says_so() {
     let ran = case.run(RULE, &["sweep"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
     assert!(ran.stderr.starts_with("error: connecting to `mongodb://nowhere.invalid"), "{ran:?}");
-    assert!(ran.stderr.contains("nowhere.invalid:27017: the name cannot be resolved") && ran.stderr.contains("nothing was deleted"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("nowhere.invalid:27017: the name cannot be resolved") && ran.stderr.contains("nothing was deleted"),
+        "{ran:?}"
+    );
 }
