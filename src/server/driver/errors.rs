@@ -34,7 +34,7 @@ fn converted(error: &Error) -> ServerError {
         }
         ErrorKind::ConnectionPoolCleared { message, .. } => pool_cleared(message),
         ErrorKind::ServerSelection { message, .. } => selection(message),
-        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", brief(message)))
+        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", unresolved(message)))
             .with_obstacle(Some(ConnectObstacle::Unresolved)),
         ErrorKind::InvalidTlsConfig { message, .. } => ServerError::other(format!("TLS: {}", brief(message))),
         // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
@@ -66,6 +66,15 @@ fn explained(words: &str) -> (Option<ConnectObstacle>, String) {
     match known(words) {
         Some((obstacle, said)) => (Some(obstacle), said),
         None => (None, brief(words.split(" (os error").next().unwrap_or(words)).trim_start_matches("I/O error: ").to_owned()),
+    }
+}
+
+/// Returns the words of an error of the DNS. The resolver's own end in debug text where there is no record (hickory-resolver 0.26).
+fn unresolved(message: &str) -> String {
+    let why = brief(message);
+    match why.trim_start_matches("DNS error: ") {
+        why if why.starts_with("no record") => "the name of the seed list has no such record".to_owned(),
+        why => why.to_owned(),
     }
 }
 
@@ -113,6 +122,15 @@ mod tests {
             (unknown.to_string().as_str(), unknown.obstacle()),
             ("no suitable server answered in time: No route to host", None)
         );
+    }
+
+    #[test]
+    fn a_seed_list_without_a_record_is_said_without_debug_text() {
+        assert_eq!(
+            unresolved("DNS error: no records found for Query { name: Name(..) }"),
+            "the name of the seed list has no such record"
+        );
+        assert_eq!(unresolved("DNS error: request timed out"), "request timed out");
     }
 
     #[test]
