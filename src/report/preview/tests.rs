@@ -4,7 +4,7 @@ use super::*;
 use crate::instant::Instant;
 use crate::plan::{Guard, Reason, SkipReason};
 use crate::report::made_up::{NOW, dry_run, report};
-use crate::report::{PlanReport, Strategy};
+use crate::report::{Format, Look, PlanReport, Strategy, render};
 
 /// Returns a rule that may delete this many of so many documents.
 fn rule(name: &str, namespace: &str, expired: u64, documents: u64) -> RuleReport {
@@ -198,4 +198,20 @@ fn however_many_namespaces_there_are_the_lines_are_few_and_all_of_them_can_be_se
     let reasons = everything.iter().filter(|line| line.contains("refused: hint: reason")).count();
     let warnings = everything.iter().filter(|line| line.starts_with("warning: rule ")).count();
     assert_eq!((rows, reasons, warnings), (300, 150, 300));
+}
+
+#[test]
+fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
+    let why = "one word after the other ".repeat(12);
+    let report = dry_run(vec![rule("a", "app.a", 1, 9), refused(rule("b", "app.b", 5, 9), Guard::Hint, why.trim())]);
+    let render = |colored, width| render(&report, Format::Table, Look { colored, width });
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!((101..=120).contains(&widest(&render(false, 120))), "{}", render(false, 120));
+    assert!(widest(&render(false, Look::default().width)) <= 80);
+    assert!(!render(false, 120).contains('\u{1b}'));
+    let coloured = render(true, 120);
+    let lines: Vec<&str> = coloured.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("\u{1b}[1mrule  would go")), "{coloured:?}");
+    assert!(lines.iter().any(|line| line.starts_with("\u{1b}[33mb ") && line.contains("refused: hint")), "{coloured:?}");
+    assert!(lines.iter().any(|line| line.starts_with("a ")), "{coloured:?}");
 }

@@ -79,6 +79,7 @@ async fn every_command_has_a_manual_page_with_all_of_its_options() {
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(page.contains(&option.replace('-', "\\-")), "{name}: {option}");
         }
+        assert!(page.contains("MONGODB_URI") && page.contains("SWEEPER_POLICY"), "{name}");
         pages += 1;
         left.extend(inner(&command).cloned());
     }

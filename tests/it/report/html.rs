@@ -213,3 +213,53 @@ fn the_page_asks_for_nothing_from_elsewhere() {
         format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'")
     );
 }
+
+#[test]
+fn warnings_are_counted_and_stand_open_at_the_top_each_once() {
+    let mut report = audit();
+    for rule in report["rules"].as_array_mut().unwrap() {
+        rule["warnings"] = json!([]);
+    }
+    report["rules"][0]["warnings"] = json!(["of two rules"]);
+    report["rules"][2]["warnings"] = json!(["of two rules", "of one"]);
+    let html = Html::parse_document(&page(&report));
+    let root = html.root_element();
+    assert!(texts(root, ".tiles dd").contains(&"3in 2 rules".to_owned()), "{:?}", texts(root, ".tiles dd"));
+    assert!(texts(root, "section.attention h2").contains(&"3 warnings".to_owned()));
+    let name = |index: usize| report["rules"][index]["name"].as_str().unwrap().to_owned();
+    let expected = [format!("{}, {}: of two rules", name(0), name(2)), format!("{}: of one", name(2))];
+    assert_eq!(texts(root, "main > section.attention li.note"), expected);
+    assert_eq!(all(root, "details section, details li.note").len(), 0, "not folded");
+}
+
+#[test]
+fn every_cell_of_a_rule_names_its_column_because_a_phone_shows_no_heads() {
+    let mut report = audit();
+    for dry_run in [true, false] {
+        report["dryRun"] = json!(dry_run);
+        report["command"] = json!(if dry_run { "audit" } else { "sweep" });
+        let html = Html::parse_document(&page(&report));
+        let table = all(html.root_element(), "section table.cards")[0];
+        let heads = texts(table, "thead th");
+        for row in all(table, "tbody tr") {
+            let labels: Vec<&str> = all(row, "td").iter().map(|cell| cell.attr("data-l").unwrap_or("none")).collect();
+            assert_eq!(labels, heads[1..], "{}", text(row));
+        }
+        assert_eq!(heads.contains(&"would go".to_owned()), dry_run);
+        assert_eq!(heads.contains(&"left".to_owned()), !dry_run);
+    }
+}
+
+#[test]
+fn the_estimate_has_a_row_of_its_own_and_a_chart_of_the_oplog() {
+    let mut report = audit();
+    report["rules"][0]["estimate"] = json!({
+        "documents": 5, "documentsPerSecond": 10.0, "speedSource": "assumption", "oplogBytes": 500, "oplogWindowSeconds": 7200,
+        "oplogWindowAfterSeconds": 3600,
+    });
+    let html = Html::parse_document(&page(&report));
+    let rule = all(html.root_element(), "details#rule-1")[0];
+    let wide = text(all(rule, ".grid .wide")[0]);
+    assert!(wide.contains("the oplog covers 2h 00m now and 1h 00m after it"), "{wide}");
+    assert_eq!(texts(rule, ".grid .wide svg text"), ["oplog now", "2h 00m", "after it", "1h 00m"]);
+}
