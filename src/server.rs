@@ -27,8 +27,8 @@ pub(crate) mod meter;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod native_ttl;
-pub(crate) mod one_document;
 mod obstacle;
+pub(crate) mod one_document;
 pub(crate) mod oplog;
 pub(crate) mod overdue;
 pub(crate) mod overload;

@@ -39,12 +39,7 @@ async fn assert_refused(case: &Case, rules: &str, part: &str) {
 }
 
 /// Asserts that a sweep leaves these documents, and warns if and only if a part of a warning is given.
-async fn assert_left<T: Into<Bson>>(
-    case: &Case,
-    rules: &str,
-    left: impl IntoIterator<Item = T>,
-    warning: Option<&str>,
-) {
+async fn assert_left<T: Into<Bson>>(case: &Case, rules: &str, left: impl IntoIterator<Item = T>, warning: Option<&str>) {
     let swept = case.report(rules, &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "status")), (Some(0), &"complete".into()), "{swept:?}");
     assert_eq!(case.ids("c").await, id_set(left), "{swept:?}");

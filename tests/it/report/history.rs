@@ -54,7 +54,9 @@ fn as_json(value: &Bson) -> Value {
 async fn a_sweep_leaves_its_report_as_a_document_with_dates() {
     let case = filled().await;
     case.fill("d", dated(0..5, days(-3))).await;
-    let rules = format!("  - {{namespace: DB.d, field: at, expireAfter: 1d, maxDeletePercent: 10, ttlField: ttl, allowUnknownFields: [ttl]}}\n{RULE}");
+    let rules = format!(
+        "  - {{namespace: DB.d, field: at, expireAfter: 1d, maxDeletePercent: 10, ttlField: ttl, allowUnknownFields: [ttl]}}\n{RULE}"
+    );
     let report = case.report(&rules, &[]).await;
     assert_eq!(report.ran.code, Some(5), "{report:?}");
     let mut document = only_one(&case).await;
