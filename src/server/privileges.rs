@@ -90,7 +90,7 @@ fn needs(namespace: &Namespace, actions: &[&str]) -> String {
     };
     let names: Vec<String> = actions.iter().map(|action| format!("`{action}`")).collect();
     format!(
-        "the user needs {} on {place}; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
+        "the user needs {} on {place}; grant to one of its roles, such as `sweeper`: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", \
          [{{resource: {{db: {database:?}, {resource}}}, actions: {actions:?}}}])",
         names.join(", ")
     )
@@ -140,7 +140,7 @@ mod tests {
     fn a_missing_privilege_is_named_with_the_command_that_grants_it() {
         let needs =
             |collection: &str| needs(&Namespace { database: "app".into(), collection: collection.into() }, &["find", "remove"]);
-        let grant = "grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", [{resource: ";
+        let grant = "grant to one of its roles, such as `sweeper`: db.getSiblingDB(\"admin\").grantPrivilegesToRole(\"sweeper\", [{resource: ";
         for (collection, place, resource) in [
             ("c", "`app.c`", "{db: \"app\", collection: \"c\"}"),
             ("system.buckets.c", "`app.system.buckets.c`", "{db: \"app\", system_buckets: \"c\"}"),

@@ -4,7 +4,7 @@ use super::*;
 use crate::instant::Instant;
 use crate::plan::{Guard, Reason, SkipReason};
 use crate::report::made_up::{NOW, dry_run, report};
-use crate::report::{Format, Look, PlanReport, Strategy, render};
+use crate::report::{Format, Look, PlanReport, ReportCommand, Strategy, render};
 
 /// Returns a rule that may delete this many of so many documents.
 fn rule(name: &str, namespace: &str, expired: u64, documents: u64) -> RuleReport {
@@ -214,4 +214,24 @@ fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
     assert!(lines.iter().any(|line| line.starts_with("\u{1b}[1mrule  would go")), "{coloured:?}");
     assert!(lines.iter().any(|line| line.starts_with("\u{1b}[33mb ") && line.contains("refused: hint")), "{coloured:?}");
     assert!(lines.iter().any(|line| line.starts_with("a ")), "{coloured:?}");
+}
+
+#[test]
+fn a_reason_and_a_warning_that_rules_share_are_said_once() {
+    let why = "the policy is not the one of the plan; look at a new audit, and save it as the plan";
+    let rules = (0..11).map(|number| {
+        let rule = rule(&format!("r{number}"), &format!("app.c{number}"), 5, 9);
+        RuleReport { warnings: vec!["`maxLag` has no effect here".into()], ..refused(rule, Guard::Plan, why) }
+    });
+    let report = dry_run(rules.collect());
+    for format in [Format::Table, Format::Markdown] {
+        let text = render(&report, format, Look { colored: false, width: 200 });
+        assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
+        assert!(text.contains("r0, r1, r2 and 8 more: refused: plan: "), "{text}");
+        assert_eq!(text.matches("has no effect here").count(), 1, "{text}");
+    }
+    let check = Report { command: ReportCommand::Check, ..report };
+    let text = render(&check, Format::Table, Look { colored: false, width: 200 });
+    assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
+    assert_eq!(text.matches("plan: as for r0").count(), 10, "{text}");
 }

@@ -100,8 +100,9 @@ async fn a_missing_right_is_named() {
     let ran = site.run(&uri, rules, &["native", "apply", "--yes"]).await;
     assert_eq!(ran.code, Some(3), "{ran:?}");
     for (action, name) in [("collMod", "c"), ("createIndex", "d")] {
-        let grant =
-            format!("the user needs `{action}` on `rights.{name}`; grant: db.getSiblingDB(\"admin\").grantPrivilegesToRole");
+        let grant = format!(
+            "the user needs `{action}` on `rights.{name}`; grant to one of its roles, such as `sweeper`: db.getSiblingDB(\"admin\").grantPrivilegesToRole"
+        );
         assert!(ran.stdout.contains(&grant), "{action}: {ran:?}");
     }
     assert_eq!(indexes(&db, "c").await, [doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 60 }]);
