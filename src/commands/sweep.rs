@@ -141,7 +141,8 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     let (counts, outcomes) = swept?;
     // A service that bills the count of a whole collection is asked for it only if it is recorded.
     let is_recorded = args.metrics_file.is_some() || args.listen.is_some() || session.policy.history.is_some();
-    let count_all = is_recorded || !deployment.facts.capabilities.request_charge;
+    // Nor does a run that has to end wait for it.
+    let count_all = is_recorded || !(deployment.facts.capabilities.request_charge || session.stop.is_asked());
     let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, count_all).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, counts), (outcome, remaining))| {
