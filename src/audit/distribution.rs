@@ -10,7 +10,7 @@ use super::{margin_percent, ranges};
 use crate::audit::figures::{AuditReport, BacklogMonth, ForecastDay, Sampling};
 use crate::expiry::Expiry;
 use crate::expiry::classes::FORECAST_DAYS;
-use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS};
+use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS, STRING_DATE};
 use crate::instant::Instant;
 use crate::values::integer;
 
@@ -45,6 +45,8 @@ pub(crate) struct Distribution {
     pub number_seconds: u64,
     /// Documents with a number that looks like milliseconds since 1970 under a rule that expects dates.
     pub number_millis: u64,
+    /// Documents with a string that reads as a date under a rule that expects dates.
+    pub string_dates: u64,
     /// Documents that have not expired, with a date in the year 5138 or later.
     pub far: u64,
 }
@@ -100,6 +102,10 @@ impl Distribution {
             Ok(NUMBER_MILLIS) => {
                 self.number_millis += n;
                 return self.enter_never("number", group);
+            }
+            Ok(STRING_DATE) => {
+                self.string_dates += n;
+                return self.enter_never("string", group);
             }
             Ok(reason) => return self.enter_never(reason, group),
             Err(_) => {}

@@ -32,6 +32,12 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
             ));
         }
     }
+    if found.string_dates > 0 {
+        doubts.push(format!(
+            "{} with a date in `{field}` that is written as a string, and never expires by this rule: only BSON dates do",
+            documents(found.string_dates)
+        ));
+    }
     let wrong_unit = never("implausibleEpoch");
     if wrong_unit > 0 {
         let (is, meant, other) = match expiry.format {

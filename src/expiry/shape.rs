@@ -12,8 +12,11 @@ pub(crate) const NUMBER_SECONDS: &str = "numberSeconds";
 /// A number under a date rule that is a plausible date as epoch milliseconds.
 pub(crate) const NUMBER_MILLIS: &str = "numberMillis";
 
+/// A string under a date rule that the server reads as a date, such as one by ISO 8601.
+pub(crate) const STRING_DATE: &str = "stringDate";
+
 /// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of
-/// the two constants above in place of `number`.
+/// the constants above in place of `number` or `string`.
 ///
 /// The words are for people: they tell apart documents that never expire, and decide nothing.
 pub(crate) fn shape(path: &str, format: DateFormat) -> Bson {
@@ -54,7 +57,7 @@ fn leaf(format: DateFormat) -> Document {
     let mut branches = vec![
         doc! { "case": is(&["missing"]), "then": "missing" },
         doc! { "case": is(&["null", "undefined"]), "then": "null" },
-        doc! { "case": is(&["string"]), "then": "string" },
+        doc! { "case": is(&["string"]), "then": string(format) },
         doc! { "case": is(&["int", "long", "double", "decimal"]), "then": number(format) },
         doc! { "case": is(&["timestamp"]), "then": "timestamp" },
         doc! { "case": { "$isArray": ["$$v"] }, "then": array },
@@ -63,6 +66,16 @@ fn leaf(format: DateFormat) -> Document {
         branches.push(doc! { "case": is(&["date"]), "then": "date" });
     }
     doc! { "$switch": { "branches": branches, "default": "otherType" } }
+}
+
+/// Returns an expression for the word that describes the string `$$v`. Nothing but its reading as a date is looked at: other operators fail on a
+/// string that is not valid UTF-8.
+fn string(format: DateFormat) -> Bson {
+    if format != DateFormat::Date {
+        return "string".into();
+    }
+    let read = doc! { "$dateFromString": { "dateString": "$$v", "onError": Bson::Null } };
+    when(doc! { "$eq": [read, Bson::Null] }, "string", STRING_DATE)
 }
 
 fn number(format: DateFormat) -> Bson {

@@ -28,10 +28,13 @@ async fn doubtful_dates_are_named() {
     ];
     case.fill("c", documents).await;
     case.fill("s", (0..3).map(|_| doc! { "at": "2020-01-01" })).await;
+    let strings = ["2024-01-31T02:00:00Z", "2024-01-31T02:00:00.5+02:00", "hello", "", "5", "2024-13-45", "x\0y", "東京", "-"];
+    case.fill("t", strings.map(|text| doc! { "at": text })).await;
     let rules = "  - {name: c, namespace: DB.c, field: at, expireAfter: 1d}
   - {name: s, namespace: DB.s, field: at, expireAfter: 1d}
   - {name: e, namespace: DB.c, field: at, expireAfter: 1d, dateFormat: epochMillis}
-  - {name: f, namespace: DB.c, field: at, expireAfter: 1d, dateFormat: epochSeconds}\n";
+  - {name: f, namespace: DB.c, field: at, expireAfter: 1d, dateFormat: epochSeconds}
+  - {name: t, namespace: DB.t, field: at, expireAfter: 1d}\n";
     let report = audit(&case, rules, &[]).await;
     for (rule, part) in [
         (0, "2 documents with a date in January 1970 would be deleted"),
@@ -40,6 +43,8 @@ async fn doubtful_dates_are_named() {
         (0, "2 documents with a number in `at` that looks like epoch seconds"),
         (0, "1 document with a number in `at` that looks like epoch milliseconds"),
         (1, "no document has a date in `at` (string 3)"),
+        (1, "3 documents with a date in `at` that is written as a string"),
+        (4, "2 documents with a date in `at` that is written as a string"),
         (2, "3 documents with a number in `at` that looks like seconds where the rule says milliseconds"),
         (2, "5 documents with a BSON date in `at`"),
         (3, "1 document with a number in `at` that looks like milliseconds where the rule says seconds"),
