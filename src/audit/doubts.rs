@@ -16,9 +16,8 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
         + found.not_expired()
         + ["ttlNever", "ttlNotPositive", "noTtl", "before1970"].map(never).iter().sum::<u64>();
     let all = found.expired() + found.not_expired() + found.never();
-    if all > 0 && never("missing") == all {
-        doubts.push(format!("no document{of_sample} has the field `{field}`; is its name right?"));
-    } else if all > 0 && dated == 0 {
+    // A field that is missing everywhere has been warned of by the look for the fields that the policy names.
+    if dated == 0 && never("missing") < all {
         let seen: Vec<String> = found.never.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}")).collect();
         doubts.push(format!("no document{of_sample} has a date in `{field}` ({}): nothing ever expires", seen.join(", ")));
     }

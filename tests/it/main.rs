@@ -40,6 +40,7 @@ mod docs {
     mod faults;
     mod links;
     mod pages;
+    mod recording;
 }
 
 mod expiry {

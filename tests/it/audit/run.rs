@@ -74,7 +74,7 @@ async fn a_guard_is_reported_and_everything_is_measured_all_the_same() {
     assert_eq!((report.rule(0, "reason"), report.rule(0, "expiredCount")), (&"maxDeletePercent".into(), &90.into()));
     assert_eq!(sum(report.rule(0, "ageHistogram"), "expiredCount"), 90);
     assert_eq!(report.json["totals"]["documentCount"], 100, "a collection with two rules is counted once");
-    assert!(warnings(&report, 3).contains("no document has the field `att`"), "{report:?}");
+    assert!(warnings(&report, 3).contains("no document found has `att` (`field`)"), "{report:?}");
     assert_eq!(report.rule(3, "neverExpires"), &serde_json::json!({ "missing": 100 }));
     assert_eq!(report.rule(2, "ageHistogram"), &Value::Null);
     assert!(report.rule(1, "error").as_str().unwrap().contains("nothing was deleted"));
