@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bson::Bson;
 
+use super::fields;
 use super::outputs::SingleOutput;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::instant::Instant;
 use crate::plan::{Plan, PlannedRule};
 use crate::policy::namespace::Namespace;
+use crate::report::counts::Counts;
 use crate::report::why::{self, RuleWhy, WhyReport};
 use crate::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::server::{Deployment, one_document};
@@ -49,7 +51,12 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
         _ => failure,
     };
     let (deployment, plan) = prepare::plan(session, &options).await.map_err(none)?;
-    let judged = session.stop.or_fail("nothing was changed", judge(&deployment, &plan, args, ids)).await?;
+    // Documents in another namespace may have what those in this one lack, so that a rule with a glob is not refused for it.
+    let of_one = |planned: &'_ PlannedRule| !planned.rule.namespace.is_glob();
+    let looked =
+        fields::look(session, &deployment, &plan, false, |planned| planned.decision.countable().filter(|_| of_one(planned)));
+    let judged = async { judge(&deployment, &plan, &looked.await, args, ids).await };
+    let judged = session.stop.or_fail("nothing was changed", judged).await?;
     let (id, rules) = judged;
     let report = WhyReport {
         schema_version: SCHEMA_VERSION,
@@ -67,9 +74,16 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
 }
 
 /// Returns the document's `_id`, and what each rule makes of the document.
-async fn judge(deployment: &Deployment, plan: &Plan, args: &WhyArgs, ids: &[Bson]) -> Result<(Bson, Vec<RuleWhy>), Failure> {
-    let is_meant = |planned: &&PlannedRule| planned.namespace.to_string() == args.namespace;
-    let rules: Vec<&PlannedRule> = plan.rules.iter().filter(is_meant).collect();
+async fn judge(
+    deployment: &Deployment,
+    plan: &Plan,
+    counts: &[Counts],
+    args: &WhyArgs,
+    ids: &[Bson],
+) -> Result<(Bson, Vec<RuleWhy>), Failure> {
+    let all = plan.rules.iter().zip(counts);
+    let (rules, counts): (Vec<&PlannedRule>, Vec<&Counts>) =
+        all.filter(|(planned, _)| planned.namespace.to_string() == args.namespace).unzip();
     let Some(namespace) = rules.first().map(|planned| &planned.namespace) else {
         return Err(Failure::usage(format!("why: `{}` is no namespace of a rule; expected database.collection", args.namespace)));
     };
@@ -92,7 +106,7 @@ async fn judge(deployment: &Deployment, plan: &Plan, args: &WhyArgs, ids: &[Bson
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
     let mut explained = Vec::new();
-    for planned in rules {
+    for (planned, counts) in rules.into_iter().zip(counts) {
         let found = match planned.decision.countable() {
             Some(rule) => {
                 let clauses = why::clauses(rule.selection.filter.as_ref());
@@ -101,7 +115,7 @@ async fn judge(deployment: &Deployment, plan: &Plan, args: &WhyArgs, ids: &[Bson
             }
             None => None,
         };
-        explained.push(RuleWhy::of(planned, document, found.as_ref(), plan.as_of));
+        explained.push(RuleWhy::of(planned, counts, document, found.as_ref(), plan.as_of));
     }
     Ok((id, explained))
 }

@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::ServerReport;
 use super::aligned::align;
+use super::counts::Counts;
+use super::verdict::Verdict;
 use crate::instant::Instant;
-use crate::plan::{Decision, PlannedRule, SweepRule};
+use crate::plan::{PlannedRule, SweepRule};
 use crate::text::{self, clean, page};
 
 /// Characters of a value that are shown.
@@ -106,14 +108,13 @@ pub fn fields(rule: &SweepRule) -> impl Iterator<Item = &str> {
 }
 
 impl RuleWhy {
-    /// Explains a document, of which the [`fields`] are given, by a rule.
-    pub fn of(planned: &PlannedRule, document: &Document, found: Option<&Findings>, as_of: DateTime) -> Self {
-        let not_swept = match &planned.decision {
-            Decision::Sweep(_) => None,
-            Decision::Skip(reason) => Some(reason.to_string()),
-            Decision::Refuse { refusal, .. } => Some(format!("refused ({}): {}", refusal.guard, refusal.detail)),
-            Decision::Fail(why) => Some(why.clone()),
-        };
+    /// Explains a document, of which the [`fields`] are given, by a rule. `counts` are the findings on the rule so far.
+    pub fn of(planned: &PlannedRule, counts: &Counts, document: &Document, found: Option<&Findings>, as_of: DateTime) -> Self {
+        let not_swept = Verdict::before(planned, counts).map(|verdict| match (verdict.reason, verdict.error) {
+            (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
+            (Some(reason), None) => reason.to_string(),
+            (None, error) => error.unwrap_or_default(),
+        });
         let mut why = Self {
             rule: planned.rule.name.clone(),
             verdict: String::new(),

@@ -358,6 +358,10 @@ impl Compiler {
                     _ => Expression::Map { input, body: self.with(&[name], part("in")?)? },
                 })
             }
+            "$dateFromString" if *part("onError")? == Bson::Null => {
+                let operands = vec![self.expression(part("dateString")?)?];
+                Ok(Expression::Call { function: Function::DateFromString, operands })
+            }
             _ => {
                 let function = Function::named(operator)
                     .ok_or_else(|| Failure::new(168, format!("Unrecognized expression '{operator}'")))?;

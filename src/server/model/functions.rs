@@ -33,6 +33,8 @@ pub(super) enum Function {
     Concat,
     ToString,
     ToDate,
+    /// `$dateFromString` whose `onError` is null.
+    DateFromString,
     ToDouble,
     ToInt,
     Not,
@@ -198,6 +200,16 @@ impl Function {
                 Some(Bson::ObjectId(id)) => owned(id.timestamp().into()),
                 Some(Bson::Int64(n)) => owned(DateTime::from_millis(*n).into()),
                 Some(Bson::Double(n)) if n.is_finite() && n.abs() < 9.2e18 => owned(DateTime::from_millis(*n as i64).into()),
+                _ => Err(unconvertible()),
+            },
+            Self::DateFromString => match first {
+                // A mongod reads more forms than these, but none of those that the sequences have.
+                Some(Bson::String(text)) => {
+                    let date =
+                        DateTime::parse_rfc3339_str(text).or_else(|_| DateTime::parse_rfc3339_str(format!("{text}T00:00:00Z")));
+                    date.map_or_else(|_| null(), |date| owned(date.into()))
+                }
+                first if is_nothing(first) => null(),
                 _ => Err(unconvertible()),
             },
             Self::ToDouble => match first {
