@@ -41,7 +41,7 @@ pub(super) struct StatusPage(RwLock<Shown>);
 
 struct Shown {
     metrics: String,
-    /// Why the process is not ready; `None` if it is.
+    /// The reason why the process is not ready; `None` if it is.
     unready: Option<&'static str>,
 }
 

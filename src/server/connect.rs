@@ -145,7 +145,7 @@ pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Resu
     })
 }
 
-/// What a connection string asks for, as far as hints depend on it.
+/// Wishes of a connection string on which hints depend.
 #[derive(Debug, Clone, Copy)]
 struct With {
     user: bool,

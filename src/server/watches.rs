@@ -1,4 +1,4 @@
-//! What a run watches of its deployment while it deletes.
+//! The watches over a deployment while a run deletes.
 
 use super::Deployment;
 use super::lag::LagSource;
