@@ -337,7 +337,7 @@ async fn the_services_own_ttl_is_set_by_native_apply() {
         ("field: _ts, expireAfterSeconds: 60, filter: {a: 1}", "no filter"),
     ] {
         let (code, report) = native(&proxied, &format!("  - {{namespace: DB.c, {rule}}}\n"), &["diff"]).await;
-        assert_eq!((code, &report["rows"][0]["state"]), (Some(5), &"impossible".into()), "{report}");
+        assert_eq!((code, &report["rows"][0]["state"]), (Some(0), &"impossible".into()), "{report}");
         assert!(report["rows"][0]["reason"].as_str().unwrap().contains(part), "{report}");
     }
     let guarded = "  - {namespace: DB.c, field: _ts, expireAfterSeconds: 60, maxDeletePercent: 50}\n";
