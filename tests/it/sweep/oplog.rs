@@ -184,8 +184,8 @@ async fn the_window_stays_above_its_guard_beside_a_writer_and_a_change_stream_ca
     fill(&case, EXPIRED).await;
     let writer = Writer::start(&client, 8_000);
     let full = renew_oplog(&client).await;
-    // Two tenths of the oplog are for the sweep, as two are left out of the reckoning, and the deletes take four.
-    let least = full * 6 / 10;
+    // Two tenths of the oplog are for the sweep, as three are left out of the reckoning, and the deletes take four.
+    let least = full * 5 / 10;
     let (ended, observed) = (Arc::new(AtomicBool::new(false)), client.clone());
     let seen_end = ended.clone();
     let observer = tokio::spawn(async move {
