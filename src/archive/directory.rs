@@ -56,7 +56,7 @@ pub enum Leftover {
 /// Returns an archive if it has no manifest of a complete one, and no process is writing to it.
 fn leftover(disk: &dyn Disk, run: PathBuf) -> Option<Leftover> {
     match disk.open(&run.join(JOURNAL)) {
-        Ok(_) if is_being_written(disk, &run) => return None,
+        Ok(journal) if journal.is_locked() => return None,
         Ok(_) => {}
         Err(_) if !is_run_name(&run) => return None,
         Err(_) if disk.entries(&run).ok()?.is_empty() => return Some(Leftover::Empty(run)),

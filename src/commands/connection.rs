@@ -70,7 +70,7 @@ impl Uri {
 
     /// Returns the connection string as it is written.
     ///
-    /// Errors: there is none, its file cannot be read, or it lacks a password that cannot be asked for.
+    /// Errors: no connection string was given; its file cannot be read; or its password is missing, and there is no terminal to ask at.
     pub(super) fn require(&self) -> Result<String, Failure> {
         let uri = match &self.place {
             Place::Text(uri) => uri.clone(),

@@ -124,13 +124,13 @@ impl Growth {
         let change = |figure: fn(&Load) -> Option<u64>| Some(figure(now)? as f64 - figure(before)? as f64);
         let Some(dirty) = change(|load| load.dirty) else { return };
         let added = match change(|load| load.written) {
-            // What has been written no longer waits.
+            // Bytes that were written no longer wait.
             Some(written) if written >= 0.0 => (dirty + written).max(0.0),
             // The server may have written more than was added, so that nothing can be told.
             _ if dirty < 0.0 => return,
             _ => dirty,
         };
-        // What a batch at work has added so far belongs to the documents that its end brings.
+        // The bytes of a batch at work belong to its documents, which count when it ends.
         let kept = if deleted > 0 { GROWTH_MEMORY } else { 1.0 };
         self.bytes = self.bytes * kept + added;
         self.documents = self.documents * kept + deleted as f64;
@@ -415,7 +415,7 @@ mod tests {
         assert!((8000..10_000).contains(&limit(growth, 100)), "{growth:?}");
         (0..99).for_each(|_| growth.observe(&load(10, Some(5)), &load(4, Some(12)), 1000));
         assert!((49_990..=50_000).contains(&limit(growth, 100)), "{growth:?}");
-        // Where the server does not tell what it has written, a fall tells nothing.
+        // A fall tells nothing if the written bytes are unknown.
         let known = growth;
         for (before, now) in [(load(10, None), load(9, None)), (load(10, Some(5)), load(9, Some(4))), (idle(), Load::default())] {
             growth.observe(&before, &now, 1000);

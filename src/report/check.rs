@@ -46,7 +46,7 @@ pub fn render(report: &Report, look: Look) -> String {
         let why = rule.why().filter(|_| !is_said);
         let warnings = rule.warnings.iter().map(|warning| (Tone::Warning, format!("warning: {warning}")));
         for (tone, text) in why.map(|why| (tone, why)).into_iter().chain(warnings) {
-            // What was said of another rule is not said again.
+            // A reason that another rule had is not shown again.
             let first = *said.entry(text.clone()).or_insert(&rule.name);
             let text = match text.split_once(": ") {
                 Some((what, _)) if first != rule.name && text.len() > MAX_REPEATED => format!("{what}: as for {first}"),

@@ -130,7 +130,7 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
         for (reason, number) in kept {
             notes.push((Tone::Warning, format!("{title}: kept {} {}", plural(*number, "document"), kept_because(reason))));
         }
-        // What several rules share is said once, at the first of them.
+        // A reason that several rules share is shown once, at the first of them.
         for (titles, warning) in first_of(&warnings, rule) {
             notes.push((Tone::Warning, format!("{titles}: {warning}")));
         }
@@ -147,7 +147,7 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
     notes
 }
 
-/// Counts the rules without a row; `None` if there is none.
+/// Returns a line with the number of rules that have no row; `None` if every rule has one.
 pub(super) fn without_row(report: &Report) -> Option<String> {
     let quiet = shown(report).1 as u64;
     (quiet > 0).then(|| format!("{} more with nothing expired", plural(quiet, "rule")))

@@ -30,6 +30,18 @@ impl Deletes {
     fn unseen(&self) -> u64 {
         self.in_flight + self.since
     }
+
+    /// Takes in the last look, if it is a new one.
+    fn take_in(&mut self, seen: &Seen) {
+        let Some(looks) = seen.looks else { return };
+        match &self.look {
+            Some((number, _)) if *number == seen.succeeded => return,
+            // Others changed what has changed while nothing was deleted.
+            Some((_, before)) if self.unseen() > 0 => self.growth.observe(before, &looks.last, self.since),
+            _ => {}
+        }
+        (self.since, self.look) = (0, Some((seen.succeeded, looks.last)));
+    }
 }
 
 impl PressureGate {
@@ -94,20 +106,6 @@ impl PressureGate {
     /// server that is always under pressure would never be swept.
     pub(super) fn is_strict(&self) -> bool {
         self.max_dirty.is_some()
-    }
-}
-
-impl Deletes {
-    /// Takes in the last look, if it is a new one.
-    fn take_in(&mut self, seen: &Seen) {
-        let Some(looks) = seen.looks else { return };
-        match &self.look {
-            Some((number, _)) if *number == seen.succeeded => return,
-            // Others changed what has changed while nothing was deleted.
-            Some((_, before)) if self.unseen() > 0 => self.growth.observe(before, &looks.last, self.since),
-            _ => {}
-        }
-        (self.since, self.look) = (0, Some((seen.succeeded, looks.last)));
     }
 }
 
