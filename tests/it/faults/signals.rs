@@ -11,7 +11,8 @@ use crate::support::sweeper::{Ran, Report, id_set};
 use mongodb::bson::doc;
 use rand::RngExt;
 
-const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}
+/// Batches of five documents, which a slow server does not make smaller.
+const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1, targetBatchMs: 30000}
   - {namespace: DB.d, field: at, expireAfter: 1d}\n";
 
 fn read(ran: Ran) -> Report {
@@ -143,6 +144,7 @@ async fn after_a_second_signal_the_count_is_a_lower_bound_in_every_output() {
         fail_commands(&case.client, doc! { "skip": 2 }, held).await;
         let mut child = start(case.command(&rules, &args));
         while case.ids("c").await.len() > 90 {
+            assert!(child.try_wait().unwrap().is_none(), "the run has ended: {:?}", end(child).await);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         until_running(&case.client, "delete").await;
