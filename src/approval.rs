@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn held(approval: &Approval, policy: &Policy, server: &ServerFacts, rule: PlannedRule) -> PlannedRule {
-        let mut plan = Plan { as_of: approval.as_of(), rules: vec![rule] };
+        let mut plan = Plan { as_of: approval.as_of(), rules: vec![rule], strict: false };
         approval.hold_against(policy, server, DAY, &mut plan);
         plan.rules.remove(0)
     }

@@ -8,7 +8,23 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The floors from the ground up, each with its modules at the root of the crate. A module may use its own floor and those below.
 const FLOORS: [(&str, &[&str]); 4] = [
-    ("ground", &["exit", "failure", "instant", "log", "machine", "output", "progress", "secrets", "stop", "text", "values"]),
+    (
+        "ground",
+        &[
+            "exit",
+            "failure",
+            "instant",
+            "log",
+            "machine",
+            "output",
+            "pause_file",
+            "progress",
+            "secrets",
+            "stop",
+            "text",
+            "values",
+        ],
+    ),
     (
         "core",
         &[

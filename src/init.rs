@@ -3,5 +3,5 @@
 pub(crate) mod draft;
 pub(crate) mod fields;
 
-pub(crate) use draft::Draft;
+pub(crate) use draft::{Draft, DraftRule};
 pub(crate) use fields::{DateField, date_fields};

@@ -23,7 +23,7 @@
 //! | commands | [`cli`], [`commands`] | |
 //! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
 //! | core | [`policy`], [`facts`], [`flavor`], `expiry`, `pace`, `schedule`, [`plan`], `approval`, [`native`], `audit`, `init`, [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
-//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `progress`, `secrets`, `stop` | |
+//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `pause_file`, `progress`, `secrets`, `stop` | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
 //! the source and fail on an import that breaks this.
@@ -110,7 +110,7 @@
 //!     clock_skew_ms: 0,
 //!     ttl_monitor: TtlMonitor::Unknown,
 //! };
-//! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false };
+//! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false, strict: false };
 //! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), CollectionKind::Plain)), Figures::default());
 //! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen }]);
 //!
@@ -144,6 +144,7 @@ mod machine;
 pub mod native;
 mod output;
 mod pace;
+mod pause_file;
 pub mod plan;
 pub mod policy;
 mod progress;

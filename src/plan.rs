@@ -37,6 +37,8 @@ pub struct Plan {
     /// The instant at which the run judges expiry.
     pub as_of: DateTime,
     pub rules: Vec<PlannedRule>,
+    /// Whether a rule is refused for any field that no document is found to have.
+    pub strict: bool,
 }
 
 /// One rule in one namespace.
@@ -221,13 +223,15 @@ pub struct RunFacts<'a> {
     pub expect: &'a Expect,
     pub as_of: DateTime,
     pub allow_clock_skew: bool,
+    /// Whether a namespace that does not exist, or a field that no document has, is a refusal and not a warning.
+    pub strict: bool,
 }
 
 /// Decides everything that can be decided without counting expired documents. Keeps the order of the targets.
 pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
     let run_refusal = guard::of_run(run);
     let rules = targets.into_iter().map(|target| plan_rule(run, target, run_refusal.as_ref())).collect();
-    Plan { as_of: run.as_of, rules }
+    Plan { as_of: run.as_of, rules, strict: run.strict }
 }
 
 fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
@@ -255,6 +259,7 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     let Target { rule, namespace, seen } = target;
     let (collection, figures) = match seen {
         Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
+        Seen::Missing if run.strict => return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None },
         Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
         Seen::Unreadable { error } => return Decision::Fail(error.clone()),
         Seen::Collection(collection, figures) => (collection, figures),
@@ -289,7 +294,7 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
 /// key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen } = target;
-    if *seen == Seen::Missing {
+    if *seen == Seen::Missing && !run.strict {
         return vec![format!("no such namespace: `{namespace}`")];
     }
     let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };

@@ -19,8 +19,8 @@ use crate::{exit, machine};
 /// Time for a report after the second signal; a third one ends the process without it.
 const MAX_LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Interval between two looks for the stop file.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval between two looks for a file that stops or pauses runs.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// SIGXFSZ, on every platform but MIPS: a file would become larger than the process may make it (`ulimit -f`).
 const FILE_SIZE_EXCEEDED: i32 = 25;
@@ -207,12 +207,12 @@ async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
     }
 }
 
-/// Returns the reason why the stop file stops a run: it exists, or its existence cannot be determined.
-pub(crate) fn find_file(path: &Path) -> Option<String> {
+/// Returns the reason why a file of this kind, `stop` or `pause`, does so to a run: it exists, or its existence cannot be determined.
+pub(crate) fn find_file(kind: &str, path: &Path) -> Option<String> {
     match path.symlink_metadata() {
-        Ok(_) => Some(format!("the stop file `{}` exists", path.display())),
+        Ok(_) => Some(format!("the {kind} file `{}` exists", path.display())),
         Err(cause) if matches!(cause.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(cause) => Some(format!("cannot tell whether the stop file `{}` exists: {cause}", path.display())),
+        Err(cause) => Some(format!("cannot tell whether the {kind} file `{}` exists: {cause}", path.display())),
     }
 }
 
@@ -221,7 +221,7 @@ fn watch_file(path: PathBuf) -> watch::Receiver<bool> {
     let (sender, seen) = watch::channel(false);
     tokio::spawn(machine::here(async move {
         while !sender.is_closed() {
-            if let Some(why) = find_file(&path) {
+            if let Some(why) = find_file("stop", &path) {
                 warn!("{why}: stopping after the batch in flight");
                 sender.send_replace(true);
                 // If the sender were dropped here, `wait_for` would fail for those who begin to wait later.
@@ -295,12 +295,12 @@ mod tests {
     fn anything_by_that_name_is_there_and_what_cannot_be_told_is_too() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stop");
-        assert_eq!(find_file(&path), None);
-        assert_eq!(find_file(&path.join("below")), None);
+        assert_eq!(find_file("stop", &path), None);
+        assert_eq!(find_file("stop", &path.join("below")), None);
         std::os::unix::fs::symlink("nowhere", &path).unwrap();
-        assert!(find_file(&path).unwrap().ends_with("stop` exists"));
+        assert!(find_file("stop", &path).unwrap().ends_with("stop` exists"));
         std::fs::write(dir.path().join("plain"), "").unwrap();
-        assert_eq!(find_file(&dir.path().join("plain/below")), None);
-        assert!(find_file(Path::new(&"x".repeat(5000))).unwrap().contains("cannot tell"));
+        assert_eq!(find_file("stop", &dir.path().join("plain/below")), None);
+        assert!(find_file("stop", Path::new(&"x".repeat(5000))).unwrap().contains("cannot tell"));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! open a source, which finds the documents                                           source
 //! until the source is exhausted, or a limit or a person ends the sweep:
-//!     wait for lag, oplog, pressure, latency, rate and request units, and for a permit of the run     throttle
+//!     wait for the pause file, lag, oplog, pressure, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
 //!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
@@ -63,6 +63,7 @@ use pressure_gate::PressureGate;
 
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
+use crate::pause_file::PauseFile;
 use crate::plan::{StopReason, SweepRule};
 use crate::policy::Order;
 use crate::progress::RuleProgress;
@@ -161,6 +162,7 @@ pub(crate) struct RunContext<'a> {
     pub budget: &'a RunBudget,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,
+    pub pause: &'a PauseFile,
 }
 
 /// The next batch of a source.

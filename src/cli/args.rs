@@ -13,21 +13,23 @@ use crate::policy::duration;
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Collection, as database.collection; `*` matches anything
+    /// Collection, as database.collection; `*` matches anything; repeatable, for one rule each
+    ///
+    /// The options of the rules are given once for all of them, or once for each --namespace, in the same order.
     #[arg(long, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
+    pub namespace: Vec<String>,
     /// Field that holds the date, such as lastModified or meta.createdAt
     #[arg(long, value_name = "PATH")]
-    pub field: Option<String>,
+    pub field: Vec<String>,
     /// Time after that date at which a document expires, such as 90d
     #[arg(long, value_name = "DUR")]
-    pub expire_after: Option<String>,
+    pub expire_after: Vec<String>,
     /// Field that overrides --expire-after for its document, in seconds
     #[arg(long, value_name = "NAME")]
-    pub ttl_field: Option<String>,
+    pub ttl_field: Vec<String>,
     /// Format in which the date is stored: date, epochSeconds, epochMillis or objectId
     #[arg(long, value_name = "FORMAT")]
-    pub date_format: Option<String>,
+    pub date_format: Vec<String>,
     /// Refuse to delete more than this share of the collection, in percent [default: 50]
     #[arg(long, value_name = "PERCENT")]
     pub max_delete_percent: Option<f64>,
@@ -41,6 +43,9 @@ pub struct CheckArgs {
     /// Check the policy against the deployment as well: existence, kind, index, privileges, guards
     #[arg(long)]
     pub connect: bool,
+    /// With --connect: refuse a rule that names a namespace that does not exist, or a field that no document is found to have
+    #[arg(long, requires = "connect")]
+    pub strict: bool,
     /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
     #[arg(long)]
     pub allow_clock_skew: bool,
@@ -54,6 +59,9 @@ pub struct AuditArgs {
     /// End with exit code 7 if expired documents were found
     #[arg(long)]
     pub detailed_exitcode: bool,
+    /// Show as refused a rule that names a namespace that does not exist, or a field that no document is found to have
+    #[arg(long)]
+    pub strict: bool,
     /// Examine every document, also in collections with more than 1,000,000
     #[arg(long)]
     pub exact: bool,
@@ -90,6 +98,9 @@ pub struct SweepArgs {
     /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
     #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
+    /// Refuse a rule that names a namespace that does not exist, or a field that no document is found to have (exit code 5)
+    #[arg(long)]
+    pub strict: bool,
     /// Sweep what this saved JSON audit approved, as of its instant, and refuse whatever has changed since
     ///
     /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
@@ -130,6 +141,9 @@ pub struct SweepArgs {
     /// While this file exists no run begins, and a run in progress ends after the batch in flight, with exit code 4
     #[arg(long, value_name = "FILE")]
     pub stop_file: Option<PathBuf>,
+    /// While this file exists no further batch begins: the run waits, keeps its leases and obeys its other limits
+    #[arg(long, value_name = "FILE")]
+    pub pause_file: Option<PathBuf>,
     /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
     #[arg(long)]
     pub allow_clock_skew: bool,

@@ -85,6 +85,9 @@ pub(super) const INIT_EXAMPLES: &str = "\
 Examples:
   sweeper init                 asks
   sweeper init --namespace app.sessions --field lastModified --expire-after 1h
+  sweeper init --namespace app.sessions --field lastModified --expire-after 1h \
+               --namespace app.jobs     --field finishedAt   --expire-after 30d
+                               two rules
 ";
 
 pub(super) const AUDIT_EXAMPLES: &str = "\

@@ -31,7 +31,7 @@ pub(super) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
         });
         tried.insert(to.directory.clone(), result.clone());
         if let Err(why) = result {
-            planned.decision = Decision::Fail(format!("{why}; nothing was deleted there"));
+            planned.decision = Decision::Fail(why);
         }
     }
 }

@@ -44,7 +44,13 @@ pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> any
 }
 
 async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, asks_monitor: true, approval: None };
+    let options = PlanOptions {
+        as_of: args.as_of,
+        allow_clock_skew: args.allow_clock_skew,
+        strict: args.strict,
+        asks_monitor: true,
+        approval: None,
+    };
     let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
     let looking = AuditProgress::new(show(&session.options), plan.rules.len());
@@ -171,7 +177,7 @@ impl One<'_> {
             Some(Ok(())) => None,
             Some(Err(cause)) => {
                 let why = cause.to_string();
-                counts.obstacle = Some(CountObstacle::Failed(format!("counting: {why}; nothing was deleted there")));
+                counts.obstacle = Some(CountObstacle::Failed(format!("counting: {why}")));
                 cause.is_unreachable().then_some(why)
             }
             None => {

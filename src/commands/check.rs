@@ -45,7 +45,13 @@ fn offline(session: &Session) -> Result<Report, Failure> {
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
 async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions { as_of: None, allow_clock_skew: args.allow_clock_skew, asks_monitor: true, approval: None };
+    let options = PlanOptions {
+        as_of: None,
+        allow_clock_skew: args.allow_clock_skew,
+        strict: args.strict,
+        asks_monitor: true,
+        approval: None,
+    };
     let (deployment, plan) = prepare::plan(session, &options).await?;
     let granted = async {
         let asked = privileges::ask(&deployment).await;
@@ -88,9 +94,8 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
-        let outcome = RuleOutcome::NotSwept { window_closed: false };
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
-        reports.push(RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown).billed(spent));
+        reports.push(RuleReport::of(planned, &counts, &RuleOutcome::Checked, &Remaining::Unknown).billed(spent));
     }
     let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(ReportCommand::Check) };
     let report = Report::new(record, reports).billed(deployment.units_spent());

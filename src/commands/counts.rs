@@ -80,7 +80,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let looked_ms = looked.duration_ms;
             let counts = counted.unwrap_or_else(|cause| {
                 let why = cause.to_string();
-                let obstacle = Some(CountObstacle::Failed(format!("counting: {why}; nothing was deleted there")));
+                let obstacle = Some(CountObstacle::Failed(format!("counting: {why}")));
                 gone.replace(cause.is_unreachable().then_some(why));
                 Counts { obstacle, ..looked }
             });
@@ -198,7 +198,7 @@ fn is_stopped(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> 
     let may_be_left = match outcome {
         RuleOutcome::Swept(swept) => matches!(swept.outcome.end, End::Partial(_)),
         RuleOutcome::NotBegun(_) => true,
-        RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => false,
+        RuleOutcome::Checked | RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => false,
     };
     may_be_left && Verdict::of(planned, counts, outcome).status == Status::Partial
 }

@@ -57,7 +57,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
         if hangup.recv().now_or_never().is_some() {
             reloadable.reload(options);
         }
-        if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
+        if let Some(why) = args.stop_file.as_deref().and_then(|path| stop::find_file("stop", path)) {
             if !is_held_back {
                 warn!("{why}: no run begins until it is gone");
             }

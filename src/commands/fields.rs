@@ -43,7 +43,7 @@ enum Turn {
 }
 
 /// Looks for the fields that the rules name, and returns the beginning of their counts, in the order of the plan. `of_rule` returns the rule of a
-/// namespace that is to be looked at. With `for_all` all fields are looked for; otherwise those that a sweep depends on.
+/// namespace that is to be looked at. With `for_all`, and in a strict run, all fields are looked for; otherwise those that a sweep depends on.
 ///
 /// A name that documents in one namespace of a rule have is right, and not searched for in the others: with hundreds of tenants some have no
 /// document with a rare field such as a legal hold, and a rule that is refused there would have to do without the guard everywhere.
@@ -57,7 +57,7 @@ pub(super) async fn look<'a>(
     let looking = &Looking { session, deployment, found: RefCell::default(), time: SearchTime::new(), gone: RefCell::default() };
     let rules: Vec<Option<&SweepRule>> = plan.rules.iter().map(of_rule).collect();
     let begin = |(planned, rule): (&PlannedRule, &Option<&SweepRule>)| Counts {
-        unknown_fields: if rule.is_some() { asked(deployment, planned, for_all) } else { Vec::new() },
+        unknown_fields: if rule.is_some() { asked(deployment, planned, for_all || plan.strict, plan.strict) } else { Vec::new() },
         ..Counts::default()
     };
     let mut looked: Vec<Counts> = plan.rules.iter().zip(&rules).map(begin).collect();
@@ -81,12 +81,12 @@ pub(super) async fn look<'a>(
 }
 
 /// Returns the fields to look for, as if none were found.
-fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool) -> Vec<UnknownField> {
+fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool, is_strict: bool) -> Vec<UnknownField> {
     // Without its date nothing is deleted: not worth a look for which a service bills every document.
     let looks_for_date = !deployment.facts.capabilities.request_charge;
     let is_asked = |field: &NamedField| for_all || field.is_guarded || (field.key == "field" && looks_for_date);
     let fields = named(planned).into_iter().filter(is_asked);
-    fields.map(|field| UnknownField { field, similar: None, is_elsewhere: false }).collect()
+    fields.map(|field| UnknownField { field, similar: None, is_elsewhere: false, is_strict }).collect()
 }
 
 impl Looking<'_> {
@@ -117,7 +117,7 @@ impl Looking<'_> {
             Ok(unknown_fields) => Counts { unknown_fields, duration_ms, ..counts },
             Err(cause) => {
                 let why = cause.to_string();
-                let failed = format!("looking for the fields that the policy names: {why}; nothing was deleted there");
+                let failed = format!("looking for the fields that the policy names: {why}");
                 self.gone.replace(cause.is_unreachable().then_some(why));
                 Counts { obstacle: Some(CountObstacle::Failed(failed)), duration_ms, ..Counts::default() }
             }
@@ -153,7 +153,7 @@ impl Looking<'_> {
                 }
                 Ok(FieldLook::NotFound) => unknown.push(field),
                 Ok(FieldLook::NoDocuments) => return Ok(Vec::new()),
-                Err(cause) if field.field.is_guarded => return Err(cause),
+                Err(cause) if field.field.is_guarded || field.is_strict => return Err(cause),
                 // The sweep has more patience with a server that does not answer.
                 Err(_) => {}
             }

@@ -8,6 +8,7 @@ use crate::cli::{Common, InitArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::policy::answer::Answer;
+use crate::text::plural;
 
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///
@@ -22,13 +23,11 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
     judge(args)?;
     let missing: Vec<&str> = [("--namespace", &args.namespace), ("--field", &args.field), ("--expire-after", &args.expire_after)]
         .into_iter()
-        .filter(|(_, given)| given.is_none())
+        .filter(|(_, given)| given.is_empty())
         .map(|(option, _)| option)
         .collect();
-    let draft = match (&args.namespace, &args.field, &args.expire_after) {
-        (Some(namespace), Some(field), Some(expire_after)) => {
-            interview::unasked(options, args, namespace, field, expire_after).await?
-        }
+    let draft = match missing.as_slice() {
+        [] => interview::unasked(options, args).await?,
         _ if io::stdin().is_terminal() => interview::interview(options, args).await?,
         _ => {
             let missing = missing.join(", ");
@@ -48,7 +47,7 @@ pub(super) async fn command(options: &Common, args: &InitArgs) -> anyhow::Result
 
 /// Checks each option by itself, before anything is asked.
 fn judge(args: &InitArgs) -> Result<(), Failure> {
-    let percent = args.max_delete_percent.map(|percent| percent.to_string());
+    let percent: Vec<String> = args.max_delete_percent.iter().map(f64::to_string).collect();
     for (option, answer, given) in [
         ("--namespace", Answer::Namespace, &args.namespace),
         ("--field", Answer::Field, &args.field),
@@ -57,8 +56,13 @@ fn judge(args: &InitArgs) -> Result<(), Failure> {
         ("--date-format", Answer::DateFormat, &args.date_format),
         ("--max-delete-percent", Answer::MaxDeletePercent, &percent),
     ] {
-        let Some(text) = given else { continue };
-        answer.check(text).map_err(|why| Failure::usage(format!("{option}: {why}; nothing was written")))?;
+        let usage = |why: String| Failure::usage(format!("{option}: {why}; nothing was written"));
+        given.iter().try_for_each(|text| answer.check(text)).map_err(usage)?;
+        let rules = args.namespace.len();
+        if answer != Answer::Namespace && given.len() > 1 && given.len() != rules {
+            let (given, rules) = (plural(given.len() as u64, "value"), plural(rules as u64, "--namespace"));
+            return Err(usage(format!("{given} for {rules}; expected one for all rules, or one for each, in the same order")));
+        }
     }
     Ok(())
 }

@@ -12,11 +12,11 @@ use super::connection::Uri;
 use crate::cli::{Common, InitArgs};
 use crate::facts::{Collection, CollectionKind};
 use crate::failure::Failure;
-use crate::init::{DateField, Draft, date_fields};
+use crate::init::{DateField, Draft, DraftRule, date_fields};
 use crate::instant::rfc3339;
 use crate::policy::answer::Answer;
 use crate::policy::{DateFormat, duration};
-use crate::server::sample::{self, Counted};
+use crate::server::sample::{self, Counted, Listed};
 use crate::server::{Deployment, connect};
 use crate::text::{clean, count, fold, page, plural};
 
@@ -29,22 +29,103 @@ const MAX_SHOWN: usize = 15;
 /// A deployment and its collections.
 struct Look {
     deployment: Deployment,
-    collections: Vec<Counted>,
+    listed: Listed,
+}
+
+impl Look {
+    fn collection(&self, namespace: &str) -> Option<&Collection> {
+        let mut fit = self.listed.fit.iter().map(|counted| &counted.collection);
+        fit.find(|collection| collection.namespace.to_string() == namespace)
+    }
+
+    /// Checks that a namespace is not known to be one that no rule can sweep.
+    ///
+    /// Errors: it is; the text says why.
+    fn judge(&self, namespace: &str) -> Result<(), String> {
+        let unfit = self.listed.unfit.iter().find(|collection| collection.namespace.to_string() == namespace);
+        match unfit.map(|collection| &collection.kind) {
+            None => Ok(()),
+            Some(CollectionKind::View) => {
+                Err(format!("`{namespace}` is a view, which has no documents of its own; expected the collection behind it"))
+            }
+            Some(_) => Err(format!("`{namespace}` is a capped collection, which drops its oldest documents by itself")),
+        }
+    }
+
+    async fn close(self) -> Option<String> {
+        let replica_set = self.deployment.facts.set_name.clone();
+        self.deployment.close().await;
+        replica_set
+    }
+}
+
+/// The options of one rule. Each is given once for all rules, or once for each.
+struct Given<'a> {
+    namespace: Option<&'a String>,
+    field: Option<&'a String>,
+    expire_after: Option<&'a String>,
+    ttl_field: Option<&'a String>,
+    date_format: Option<&'a String>,
+}
+
+impl<'a> Given<'a> {
+    fn of(args: &'a InitArgs, index: usize) -> Self {
+        let of_rule = |values: &'a [String]| if let [one] = values { Some(one) } else { values.get(index) };
+        Self {
+            namespace: args.namespace.get(index),
+            field: of_rule(&args.field),
+            expire_after: of_rule(&args.expire_after),
+            ttl_field: of_rule(&args.ttl_field),
+            date_format: of_rule(&args.date_format),
+        }
+    }
 }
 
 /// Asks for what the options leave open.
 ///
-/// Errors: the connection string is empty or cannot be read, or the answers end before the questions do.
+/// Errors: the connection string is empty or cannot be read, an option names a view or a capped collection, or the answers end before the
+/// questions do.
 pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
-    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
-    let look = look(uri).await;
-    let collections = look.as_ref().map_or(&[][..], |look| look.collections.as_slice());
-    let namespace = match &args.namespace {
-        Some(namespace) => namespace.clone(),
-        None => ask_namespace(collections)?,
+    let look = look_for(options, args).await?;
+    let mut rules: Vec<DraftRule> = Vec::new();
+    loop {
+        let given = Given::of(args, rules.len());
+        let namespace = match given.namespace {
+            Some(namespace) => namespace.clone(),
+            None if rules.is_empty() => ask_namespace(look.as_ref())?,
+            // The options name all.
+            None if !args.namespace.is_empty() => break,
+            None => match ask_another(look.as_ref(), &rules)? {
+                Some(namespace) => namespace,
+                None => break,
+            },
+        };
+        rules.push(ask_rule(look.as_ref(), &given, namespace).await?);
+    }
+    let max_delete_percent = match args.max_delete_percent {
+        Some(percent) => percent,
+        None => ask(
+            "Refuse to delete more than this share of a collection, in percent",
+            Some(&Draft::PERCENT.to_string()),
+            |answer| {
+                let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is not a number"))?;
+                Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
+            },
+        )?,
     };
-    let chosen =
-        collections.iter().map(|counted| &counted.collection).find(|collection| collection.namespace.to_string() == namespace);
+    let replica_set = match look {
+        Some(look) => look.close().await,
+        None => None,
+    };
+    Ok(Draft { rules, max_delete_percent, replica_set })
+}
+
+/// Asks for what the options of one rule leave open.
+async fn ask_rule(look: Option<&Look>, given: &Given<'_>, namespace: String) -> anyhow::Result<DraftRule> {
+    let chosen = look.and_then(|look| look.collection(&namespace));
+    if look.is_some() && chosen.is_none() && !namespace.contains('*') {
+        say(&format!("(no collection `{namespace}` was found)"))?;
+    }
     let ttl = chosen.and_then(existing_ttl);
     if let Some((field, seconds)) = &ttl {
         say(&format!(
@@ -53,13 +134,12 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
             field
         ))?;
     }
-
     let is_time_series = chosen.is_some_and(|collection| matches!(collection.kind, CollectionKind::TimeSeries(_)));
-    let (field, date_format) = match (&args.field, is_time_series) {
+    let (field, date_format) = match (given.field, is_time_series) {
         (Some(field), _) => (Some(field.clone()), None),
         (None, true) => (None, None),
         (None, false) => {
-            let fields = match (&look, chosen) {
+            let fields = match (look, chosen) {
                 (Some(look), Some(collection)) => sampled(&look.deployment, collection).await,
                 _ => Vec::new(),
             };
@@ -67,7 +147,7 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
             (Some(field), format)
         }
     };
-    let expire_after = match &args.expire_after {
+    let expire_after = match given.expire_after {
         Some(expire_after) => expire_after.clone(),
         None => {
             let default = ttl.map(|(_, seconds)| duration::format(i64::from(seconds)));
@@ -76,71 +156,69 @@ pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Resu
             })?
         }
     };
-    let max_delete_percent = match args.max_delete_percent {
-        Some(percent) => percent,
-        None => ask(
-            "Refuse to delete more than this share of the collection, in percent",
-            Some(&Draft::PERCENT.to_string()),
-            |answer| {
-                let percent = answer.trim_end_matches(['%', ' ']).parse().map_err(|_| format!("{answer:?} is not a number"))?;
-                Answer::MaxDeletePercent.check(&f64::to_string(&percent)).map(|()| percent)
-            },
-        )?,
-    };
-    let replica_set = look.as_ref().and_then(|look| look.deployment.facts.set_name.clone());
-    if let Some(look) = look {
-        look.deployment.close().await;
-    }
-    Ok(Draft {
+    Ok(DraftRule {
         namespace,
         field,
-        date_format: args.date_format.clone().or(date_format),
+        date_format: given.date_format.cloned().or(date_format),
         expire_after,
-        ttl_field: args.ttl_field.clone(),
-        max_delete_percent,
-        replica_set,
+        ttl_field: given.ttl_field.cloned(),
     })
 }
 
 /// Makes the draft of a policy from the options, which leave nothing open. With a connection string it looks at what they name, and warns of what does not
 /// fit.
 ///
-/// Errors: the connection string is empty or cannot be read.
-pub(super) async fn unasked(
-    options: &Common,
-    args: &InitArgs,
-    namespace: &str,
-    field: &str,
-    expire_after: &str,
-) -> anyhow::Result<Draft> {
-    let mut draft = Draft {
-        namespace: namespace.to_owned(),
-        field: Some(field.to_owned()),
-        date_format: args.date_format.clone(),
-        expire_after: expire_after.to_owned(),
-        ttl_field: args.ttl_field.clone(),
-        max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT),
-        replica_set: None,
-    };
-    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
-    let Some(Look { deployment, collections }) = look(uri).await else { return Ok(draft) };
-    draft.replica_set = deployment.facts.set_name.clone();
-    let chosen = collections.iter().map(|counted| &counted.collection).find(|of| of.namespace.to_string() == namespace);
-    match chosen {
-        None if namespace.contains('*') => {}
-        None => warn!(
-            "no collection `{namespace}` that can be swept: it is missing, a view or capped; the policy names it all the same"
-        ),
-        Some(collection) => {
-            let fields = sampled(&deployment, collection).await;
-            match fields.iter().find(|known| known.path == field) {
-                None => warn!("none of the documents looked at has a date in `{field}` of `{namespace}`; is its name right?"),
-                Some(known) => draft.date_format = draft.date_format.or_else(|| format_of(known).map(str::to_owned)),
-            }
+/// Errors: the connection string is empty or cannot be read, or an option names a view or a capped collection.
+pub(super) async fn unasked(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
+    let look = look_for(options, args).await?;
+    let mut rules = Vec::new();
+    for (index, namespace) in args.namespace.iter().enumerate() {
+        let Given { field, expire_after, ttl_field, date_format, .. } = Given::of(args, index);
+        let mut date_format = date_format.cloned();
+        if let (Some(look), Some(field)) = (&look, field) {
+            let found = fitting_format(look, namespace, field).await;
+            date_format = date_format.or(found);
         }
+        rules.push(DraftRule {
+            namespace: namespace.clone(),
+            field: field.cloned(),
+            date_format,
+            expire_after: expire_after.cloned().unwrap_or_default(),
+            ttl_field: ttl_field.cloned(),
+        });
     }
-    deployment.close().await;
-    Ok(draft)
+    let replica_set = match look {
+        Some(look) => look.close().await,
+        None => None,
+    };
+    Ok(Draft { rules, max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT), replica_set })
+}
+
+/// Returns the format that the policy has to name for a field, by the documents that are there. Warns of a collection and of a field that are not.
+async fn fitting_format(look: &Look, namespace: &str, field: &str) -> Option<String> {
+    let Some(collection) = look.collection(namespace) else {
+        if !namespace.contains('*') {
+            warn!("no collection `{namespace}` was found; the policy names it all the same");
+        }
+        return None;
+    };
+    let fields = sampled(&look.deployment, collection).await;
+    let known = fields.iter().find(|known| known.path == field);
+    if known.is_none() {
+        warn!("none of the documents looked at has a date in `{field}` of `{namespace}`; is its name right?");
+    }
+    known.and_then(format_of).map(str::to_owned)
+}
+
+/// Looks at the deployment if there is a connection string, and judges the namespaces of the options.
+///
+/// Errors: the connection string is empty or cannot be read, or an option names a view or a capped collection.
+async fn look_for(options: &Common, args: &InitArgs) -> anyhow::Result<Option<Look>> {
+    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
+    let look = look(uri).await;
+    let judged = args.namespace.iter().try_for_each(|namespace| look.as_ref().map_or(Ok(()), |look| look.judge(namespace)));
+    judged.map_err(|why| Failure::usage(format!("--namespace: {why}; nothing was written")))?;
+    Ok(look)
 }
 
 /// Returns the format that a policy has to name for a field; `None` if it is the usual one.
@@ -159,8 +237,8 @@ async fn look(uri: Option<String>) -> Option<Look> {
     let uri = uri?;
     let looked = timeout(MAX_LOOK_TIME, async {
         let deployment = connect::connect(&uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
-        let collections = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
-        Ok::<_, String>(Look { deployment, collections })
+        let listed = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
+        Ok::<_, String>(Look { deployment, listed })
     });
     match looked.await {
         Ok(Ok(look)) => return Some(look),
@@ -170,8 +248,9 @@ async fn look(uri: Option<String>) -> Option<Look> {
     None
 }
 
-fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
-    let shown = &collections[..collections.len().min(MAX_SHOWN)];
+/// Shows the collections, and asks for one.
+fn ask_namespace(look: Option<&Look>) -> anyhow::Result<String> {
+    let (collections, shown) = collections(look);
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
         let kind = if matches!(collection.kind, CollectionKind::TimeSeries(_)) { "bucket" } else { "document" };
@@ -187,15 +266,42 @@ fn ask_namespace(collections: &[Counted]) -> anyhow::Result<String> {
         [_] => ("Which collection, by number or as database.collection", Some("1")),
         _ => ("Which collection, by number or as database.collection", None),
     };
-    ask(question, only, |answer| {
-        let names: Vec<_> = collections.iter().map(|counted| &counted.collection.namespace).collect();
-        // The name of a collection is enough if only one database has it.
-        let mut named = names.iter().filter(|name| name.collection == answer);
-        if let Some(name) = numbered(answer, &names[..shown.len()]).or(named.next().filter(|_| named.next().is_none())) {
-            return Ok(name.to_string());
+    ask(question, only, |answer| chosen(look, answer))
+}
+
+/// Asks for one more collection; `None` if there is to be no other rule.
+fn ask_another(look: Option<&Look>, rules: &[DraftRule]) -> anyhow::Result<Option<String>> {
+    ask("Another collection, for one more rule", Some("none"), |answer| {
+        if matches!(answer, "none" | "no" | "n") {
+            return Ok(None);
         }
-        Answer::Namespace.check(answer).map(|()| answer.to_owned())
+        let namespace = chosen(look, answer)?;
+        match rules.iter().any(|rule| rule.namespace == namespace) {
+            true => Err(format!("`{namespace}` has a rule already")),
+            false => Ok(Some(namespace)),
+        }
     })
+}
+
+/// Returns all collections, and those that are shown.
+fn collections(look: Option<&Look>) -> (&[Counted], &[Counted]) {
+    let all = look.map_or(&[][..], |look| look.listed.fit.as_slice());
+    (all, &all[..all.len().min(MAX_SHOWN)])
+}
+
+/// Returns the namespace that an answer means: by its number, by the name of its collection if only one database has it, or as a whole.
+///
+/// Errors: it is not one, or one that cannot be swept.
+fn chosen(look: Option<&Look>, answer: &str) -> Result<String, String> {
+    let (collections, shown) = collections(look);
+    let names: Vec<_> = collections.iter().map(|counted| &counted.collection.namespace).collect();
+    let mut named = names.iter().filter(|name| name.collection == answer);
+    if let Some(name) = numbered(answer, &names[..shown.len()]).or(named.next().filter(|_| named.next().is_none())) {
+        return Ok(name.to_string());
+    }
+    Answer::Namespace.check(answer)?;
+    look.map_or(Ok(()), |look| look.judge(answer))?;
+    Ok(answer.to_owned())
 }
 
 /// Asks for the field; returns it with its format if the policy has to name the format.

@@ -30,6 +30,8 @@ pub(super) struct PlanOptions<'a> {
     /// Instant of the plan; `None`: the server's clock.
     pub as_of: Option<DateTime>,
     pub allow_clock_skew: bool,
+    /// Whether a namespace that does not exist, or a field that no document has, is a refusal and not a warning.
+    pub strict: bool,
     /// Whether to ask for the server's TTL monitor, for commands that are there to look.
     pub asks_monitor: bool,
     /// The approval to hold the plan against, and its maximum age.
@@ -60,6 +62,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
         expect: &connection.expect,
         as_of: options.as_of.unwrap_or(deployment.facts.local_time),
         allow_clock_skew: options.allow_clock_skew,
+        strict: options.strict,
     };
     if targets.is_empty() {
         return Err(only.nothing_selected(&session.policy).into());

@@ -123,7 +123,7 @@ fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready
 impl Sweeping<'_> {
     async fn one(&self, ready: &Ready<'_>) -> RuleOutcome {
         let rule = ready.rule;
-        let Session { stop, .. } = self.session;
+        let Session { stop, pause, .. } = self.session;
         let permit = tokio::select! {
             biased;
             reason = sweep::stopped(rule, &self.budget, stop) => {
@@ -149,7 +149,7 @@ impl Sweeping<'_> {
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
-        let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop }, permit).await;
+        let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop, pause }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
             self.gone.replace(gone);

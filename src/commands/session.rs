@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::instant::millis;
 use crate::log;
 use crate::machine::wall_clock;
+use crate::pause_file::PauseFile;
 use crate::plan::estimate::RunCaps;
 use crate::policy::Policy;
 use crate::report::{ReportCommand, RunRecord};
@@ -35,6 +36,7 @@ pub(super) struct Session {
     pub started_at: DateTime,
     pub policy: Policy,
     pub stop: Stop,
+    pub pause: PauseFile,
     /// The deployment, once connected. A run that fails afterwards is recorded in its history as well.
     pub connected: OnceLock<Deployment>,
     /// Whether the server refused to record that the run begins.
@@ -60,6 +62,7 @@ impl Session {
             started_at: DateTime::from_system_time(wall_clock()),
             policy,
             stop,
+            pause: PauseFile::default(),
             connected: OnceLock::new(),
             opening_refused: AtomicBool::new(false),
             so_far: SoFar::default(),

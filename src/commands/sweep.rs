@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::lock::lease::Leases;
 use crate::log::LogFormat;
 use crate::machine::wall_clock;
+use crate::pause_file::PauseFile;
 use crate::plan::estimate::RunCaps;
 use crate::plan::{Plan, PlannedRule, StopReason};
 use crate::progress::Show;
@@ -79,16 +80,18 @@ pub(super) async fn once(
     Ok(ended)
 }
 
-/// Lets the stop file and the maximum duration end the run.
+/// Lets the stop file and the maximum duration end the run, and the pause file hold it back.
 ///
-/// Errors: the file is there already.
+/// Errors: the stop file is there already.
 pub(super) fn with_ends(mut session: Session, args: &SweepArgs) -> Result<Session, Failure> {
-    if let Some(why) = args.stop_file.as_deref().and_then(stop::find_file) {
+    if let Some(why) = args.stop_file.as_deref().and_then(|path| stop::find_file("stop", path)) {
         let failure = Failure::cannot_run(format!("{why}; nothing was contacted")).exit_code(exit::LIMIT);
         return Err(failure.hint("remove it to let runs begin again"));
     }
     let end = args.max_duration.or(session.policy.run.max_duration).and_then(|most| session.begun.checked_add(most));
     session.stop = session.stop.with_file(args.stop_file.as_ref()).with_end(end);
+    // A dry run has nothing to hold back.
+    session.pause = PauseFile::watch(args.pause_file.as_ref().filter(|_| !args.dry_run));
     Ok(session)
 }
 
@@ -125,6 +128,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         asks_monitor: false,
         as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
         allow_clock_skew: args.allow_clock_skew,
+        strict: args.strict,
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
     let (deployment, mut plan) = prepare::plan(session, &options).await?;

@@ -42,7 +42,7 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
 }
 
 async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyReport, Failure> {
-    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, asks_monitor: false, approval: None };
+    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, strict: false, asks_monitor: false, approval: None };
     let none = |failure: Failure| match failure.exit_code {
         // Nothing is selected: the namespace is the only pattern.
         exit::USAGE => {

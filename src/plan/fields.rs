@@ -27,6 +27,8 @@ pub struct UnknownField {
     pub similar: Option<String>,
     /// Whether documents in another namespace of the rule have the field, so that its name is right.
     pub is_elsewhere: bool,
+    /// Whether the run is `--strict`, which refuses a rule for any field that no document has.
+    pub is_strict: bool,
 }
 
 /// Returns the fields that a rule names in a namespace, each once. Those that no document needs to have are left out, as is the `_id`, which
@@ -66,9 +68,9 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
 }
 
 impl UnknownField {
-    /// Whether the rule is refused: documents may go for a wrong name.
+    /// Whether the rule is refused: documents may go for a wrong name, or the run is strict.
     pub fn is_refused(&self) -> bool {
-        self.field.is_guarded && !self.is_elsewhere
+        (self.field.is_guarded || self.is_strict) && !self.is_elsewhere
     }
 
     /// Says that no document was found, and which name is nearly the same.
@@ -132,11 +134,19 @@ mod tests {
     #[test]
     fn a_field_that_others_have_is_not_refused() {
         let field = |is_guarded| NamedField { is_guarded, ..named(&planned("    ttlField: tll\n", 7)).remove(1) };
-        let unknown =
-            |is_guarded, is_elsewhere| UnknownField { field: field(is_guarded), similar: Some("ttl".into()), is_elsewhere };
+        let unknown = |is_guarded, is_elsewhere| UnknownField {
+            field: field(is_guarded),
+            similar: Some("ttl".into()),
+            is_elsewhere,
+            is_strict: false,
+        };
         let refused =
             [(true, false), (true, true), (false, false)].map(|(guarded, elsewhere)| unknown(guarded, elsewhere).is_refused());
         assert_eq!(refused, [true, false, false]);
+        // A strict run refuses the rule for any name that may be wrong.
+        let refused = [(true, false), (true, true), (false, false)]
+            .map(|(guarded, elsewhere)| UnknownField { is_strict: true, ..unknown(guarded, elsewhere) }.is_refused());
+        assert_eq!(refused, [true, false, true]);
         let finding = "no document found has `tll` (`ttlField`), but some have `ttl`, which is another field";
         assert_eq!(unknown(false, false).warning(), format!("{finding}; is its name right?"));
         assert_eq!(unknown(true, true).warning(), format!("{finding}; documents in other namespaces of the rule have it"));

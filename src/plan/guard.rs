@@ -46,6 +46,8 @@ pub enum Guard {
     CollectionScan,
     /// The index that the rule names as its hint cannot be used.
     Hint,
+    /// The namespace does not exist, which `--strict` does not let pass.
+    NoSuchNamespace,
     /// The namespace is a view.
     View,
     /// The collection is capped.
@@ -143,21 +145,30 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
 }
 
 /// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it would delete what it
-/// is to keep.
+/// is to keep. `--strict` refuses a rule for any field.
 pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused());
     refused().next()?;
     let findings: Vec<String> = refused().map(UnknownField::finding).collect();
     let names: Vec<&str> = refused().map(|unknown| unknown.field.shown.as_str()).collect();
+    let why = match refused().any(|unknown| unknown.field.is_guarded) {
+        true => "with a wrong name the rule deletes what it is to keep",
+        false => "`--strict` does not let that pass",
+    };
     Some(Refusal::new(
         Guard::UnknownField,
         format!(
-            "{}; with a wrong name the rule deletes what it is to keep: correct it or, if no document needs the field, set \
-             `allowUnknownFields: [{}]`",
+            "{}; {why}: correct it or, if no document needs the field, set `allowUnknownFields: [{}]`",
             findings.join("; "),
             names.join(", ")
         ),
     ))
+}
+
+/// Refuses a rule under `--strict` whose namespace does not exist.
+pub fn no_such_namespace(namespace: &Namespace) -> Refusal {
+    let detail = format!("no such namespace: `{namespace}`; `--strict` does not let that pass: correct it, or disable the rule");
+    Refusal::new(Guard::NoSuchNamespace, detail)
 }
 
 /// Refuses to search a large collection without an index.
@@ -279,6 +290,7 @@ mod tests {
             (Guard::MinOplogWindow, "minOplogWindow"),
             (Guard::CollectionScan, "collectionScan"),
             (Guard::Hint, "hint"),
+            (Guard::NoSuchNamespace, "noSuchNamespace"),
             (Guard::View, "view"),
             (Guard::Capped, "capped"),
             (Guard::TimeSeries, "timeSeries"),

@@ -47,8 +47,32 @@ fn series() -> TimeSeries {
 fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
-    let run = RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(NOW), allow_clock_skew: false };
+    let run = RunFacts {
+        server,
+        expect: &Expect::default(),
+        as_of: DateTime::from_millis(NOW),
+        allow_clock_skew: false,
+        strict: false,
+    };
     plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules.remove(0)
+}
+
+#[test]
+fn a_strict_run_refuses_a_namespace_that_does_not_exist_instead_of_warning() {
+    let rule = planned(&server(0), ", field: at", Seen::Missing).rule;
+    let server = server(0);
+    for (strict, decision, warnings) in [(false, "skip: no such namespace", 1), (true, "noSuchNamespace, countable: false", 0)] {
+        let run = RunFacts {
+            server: &server,
+            expect: &Expect::default(),
+            as_of: DateTime::from_millis(NOW),
+            allow_clock_skew: false,
+            strict,
+        };
+        let planned = plan(&run, vec![Target { rule: rule.clone(), namespace: namespace(), seen: Seen::Missing }]);
+        let rule = &planned.rules[0];
+        assert_eq!((planned.strict, short(&rule.decision).as_str(), rule.warnings.len()), (strict, decision, warnings));
+    }
 }
 
 /// Returns the decision in short: its kind, the guard, and whether the documents can be counted.
@@ -162,7 +186,8 @@ fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
 fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, seen: Seen) -> Option<String> {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
-    let run = RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew };
+    let run =
+        RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew, strict: false };
     match &plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules[0].decision {
         Decision::Refuse { refusal, .. } => Some(refusal.guard.to_string()),
         Decision::Sweep(_) => None,

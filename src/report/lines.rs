@@ -299,7 +299,11 @@ fn facts(title: &str, rule: &RuleReport) -> String {
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
 pub(super) fn pauses(paused: PausedMs) -> Vec<String> {
-    let word = |reason| if reason == "throttle" { "throttling" } else { reason };
+    let word = |reason| match reason {
+        "throttle" => "throttling",
+        "pauseFile" => "the pause file",
+        reason => reason,
+    };
     let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);
     pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
 }

@@ -8,7 +8,9 @@ use crate::plan::StopReason;
 /// Outcome of one rule in a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RuleOutcome {
-    /// No delete was attempted: a dry run, an audit or a check, a rule that was not ready, or no rule had expired documents.
+    /// The rule was only checked: nothing was to be deleted.
+    Checked,
+    /// No delete was attempted: a dry run or an audit, a rule that was not ready, or no rule had expired documents.
     NotSwept {
         /// Whether the rule's window is closed, so that a sweep would not delete now.
         window_closed: bool,
@@ -25,7 +27,7 @@ impl RuleOutcome {
     pub fn swept(&self) -> Option<&Swept> {
         match self {
             Self::Swept(swept) => Some(swept),
-            Self::NotSwept { .. } | Self::NotBegun(_) | Self::Unreachable(_) => None,
+            Self::Checked | Self::NotSwept { .. } | Self::NotBegun(_) | Self::Unreachable(_) => None,
         }
     }
 }
@@ -111,6 +113,8 @@ pub struct Paused {
     pub pressure: Duration,
     /// The rate was used up.
     pub rate: Duration,
+    /// The pause file existed.
+    pub pause_file: Duration,
     /// The service had no room, or the request units were used up.
     pub throttle: Duration,
 }

@@ -45,7 +45,8 @@ pub struct RuleReport {
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
-    /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, view, capped, timeSeries, field, collation, archive) that
+    /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
+    /// archive) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
@@ -199,23 +200,34 @@ pub struct PausedMs {
     pub pressure: u64,
     /// The `rate` of the rule or of the run was used up.
     pub rate: u64,
+    /// The file of `--pause-file` existed.
+    #[serde(default)]
+    pub pause_file: u64,
     /// The service had no room, or `maxRequestUnits` was used up.
     pub throttle: u64,
 }
 
 impl PausedMs {
     /// Returns every reason with the milliseconds of its pauses.
-    pub fn by_reason(self) -> [(&'static str, u64); 6] {
-        let Self { lag, oplog, latency, pressure, rate, throttle } = self;
-        [("lag", lag), ("oplog", oplog), ("latency", latency), ("pressure", pressure), ("rate", rate), ("throttle", throttle)]
+    pub fn by_reason(self) -> [(&'static str, u64); 7] {
+        let Self { lag, oplog, latency, pressure, rate, pause_file, throttle } = self;
+        [
+            ("lag", lag),
+            ("oplog", oplog),
+            ("latency", latency),
+            ("pressure", pressure),
+            ("rate", rate),
+            ("pauseFile", pause_file),
+            ("throttle", throttle),
+        ]
     }
 }
 
 impl From<Paused> for PausedMs {
-    fn from(Paused { lag, oplog, latency, pressure, rate, throttle }: Paused) -> Self {
-        let [lag, oplog, latency, pressure, rate, throttle] =
-            [lag, oplog, latency, pressure, rate, throttle].map(|pause: Duration| millis(pause));
-        Self { lag, oplog, latency, pressure, rate, throttle }
+    fn from(Paused { lag, oplog, latency, pressure, rate, pause_file, throttle }: Paused) -> Self {
+        let [lag, oplog, latency, pressure, rate, pause_file, throttle] =
+            [lag, oplog, latency, pressure, rate, pause_file, throttle].map(|pause: Duration| millis(pause));
+        Self { lag, oplog, latency, pressure, rate, pause_file, throttle }
     }
 }
 
@@ -449,7 +461,7 @@ fn stopped_by(outcome: &RuleOutcome) -> Option<StopReason> {
             End::Partial(reason) => Some(reason),
             End::Complete | End::Failed(_) => None,
         },
-        RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => None,
+        RuleOutcome::Checked | RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => None,
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict on a rule that cannot be swept; `None` if it can.
+    /// Returns the verdict on a rule that cannot be swept; `None` if it can. Its error does not say what was deleted.
     pub fn before(planned: &PlannedRule, counts: &Counts) -> Option<Self> {
         match (&planned.decision, &counts.obstacle) {
             (Decision::Skip(reason), _) => {
@@ -40,12 +40,16 @@ impl Verdict {
 
     /// Returns the verdict on a rule when the run has ended.
     pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> Self {
-        Self::before(planned, counts).unwrap_or_else(|| match outcome {
-            RuleOutcome::NotSwept { .. } => Self::complete(),
+        let before = Self::before(planned, counts).map(|verdict| match (verdict.status, outcome) {
+            (Status::Failed, RuleOutcome::NotSwept { .. } | RuleOutcome::NotBegun(_)) => verdict.without_deletes(),
+            _ => verdict,
+        });
+        before.unwrap_or_else(|| match outcome {
+            RuleOutcome::Checked | RuleOutcome::NotSwept { .. } => Self::complete(),
             RuleOutcome::NotBegun(stopped) => {
                 Self::stopped(stopped.reason, stopped.lease_lost.as_deref(), &deleted_before(0, false))
             }
-            RuleOutcome::Unreachable(why) => Self::failed(not_begun(why)),
+            RuleOutcome::Unreachable(why) => Self::failed(not_begun(why)).without_deletes(),
             RuleOutcome::Swept(swept) => Self::swept(swept),
         })
     }
@@ -80,6 +84,10 @@ impl Verdict {
 
     fn failed(error: String) -> Self {
         Self { status: Status::Failed, reason: None, error: Some(error) }
+    }
+
+    fn without_deletes(self) -> Self {
+        Self { error: self.error.map(|error| error + "; nothing was deleted there"), ..self }
     }
 }
 
@@ -119,5 +127,5 @@ fn deleted_before(deleted: u64, uncertain: bool) -> String {
 
 /// Returns the error of a rule that was not tried because the deployment cannot be reached.
 pub fn not_begun(why: &str) -> String {
-    format!("not begun: {why}; nothing was deleted there")
+    format!("not begun: {why}")
 }

@@ -233,7 +233,7 @@ fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
         match listing {
             Err(why) => {
                 let namespace = Namespace { database: database.clone(), collection: pattern.collection.clone() };
-                found.push((namespace, Seen::Unreadable { error: format!("{why}; nothing was deleted there") }));
+                found.push((namespace, Seen::Unreadable { error: why.clone() }));
             }
             Ok(listed) => {
                 let meant = listed.iter().filter(|listed| rule.stands_for(&listed.namespace)).cloned();
@@ -260,7 +260,7 @@ async fn look(deployment: &Deployment, listed: Collection) -> Seen {
         Ok(None) => Seen::Missing,
         Err(cause) => {
             let why = privileges::explain(&cause, &storage, &needed);
-            Seen::Unreadable { error: format!("looking at `{storage}`: {why}; nothing was deleted there") }
+            Seen::Unreadable { error: format!("looking at `{storage}`: {why}") }
         }
     }
 }

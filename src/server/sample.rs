@@ -24,16 +24,22 @@ pub(crate) struct Counted {
     pub documents: u64,
 }
 
-/// Counts the collections that can be swept and that the user may see; those with the most documents come first.
+/// The collections that the user may see.
+pub(crate) struct Listed {
+    /// Those that can be swept; those with the most documents come first.
+    pub fit: Vec<Counted>,
+    /// Views and capped collections.
+    pub unfit: Vec<Collection>,
+}
+
+/// Lists the collections that the user may see, and counts those that can be swept.
 ///
 /// Errors: the databases cannot be listed.
-pub(crate) async fn collections(deployment: &Deployment) -> Result<Vec<Counted>> {
+pub(crate) async fn collections(deployment: &Deployment) -> Result<Listed> {
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let catalog = catalog::catalog(deployment, &[&everything]).await?;
-    let fit = catalog
-        .collections
-        .into_iter()
-        .filter(|collection| !matches!(collection.kind, CollectionKind::View | CollectionKind::Capped));
+    let is_unfit = |collection: &Collection| matches!(collection.kind, CollectionKind::View | CollectionKind::Capped);
+    let (unfit, fit): (Vec<_>, Vec<_>) = catalog.collections.into_iter().partition(is_unfit);
     let counted = stream::iter(fit).map(|collection| async move {
         // A collection that cannot be counted can still be chosen.
         let documents = figures::count(deployment, &collection.storage()).await.unwrap_or(0);
@@ -41,7 +47,7 @@ pub(crate) async fn collections(deployment: &Deployment) -> Result<Vec<Counted>>
     });
     let mut counted: Vec<Counted> = counted.buffered(MAX_CONCURRENT_READS).collect().await;
     counted.sort_by(|a, b| b.documents.cmp(&a.documents).then_with(|| a.collection.namespace.cmp(&b.collection.namespace)));
-    Ok(counted)
+    Ok(Listed { fit: counted, unfit })
 }
 
 /// Reads some documents: the latest ones by `_id`, if the service sorts.

@@ -170,6 +170,8 @@ pub(super) fn args() -> SweepArgs {
         lock: None,
         lock_wait: None,
         stop_file: None,
+        pause_file: None,
+        strict: false,
         allow_clock_skew: false,
     }
 }

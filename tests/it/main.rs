@@ -107,6 +107,7 @@ mod process {
     mod listen;
     mod log_json;
     mod packaging;
+    mod pause_file;
     mod progress;
     mod prompt;
     mod stop_file;

@@ -43,7 +43,10 @@ fn a_sweep_has_what_it_did() {
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
     assert_eq!((report.expired_count, report.request_units), (None, None));
     assert_eq!(report.clone().billed(Some(1.499)).request_units, Some(1.5));
-    assert_eq!(report.paused_ms, Some(PausedMs { lag: 1000, oplog: 0, latency: 0, pressure: 0, rate: 0, throttle: 0 }));
+    assert_eq!(
+        report.paused_ms,
+        Some(PausedMs { lag: 1000, oplog: 0, latency: 0, pressure: 0, rate: 0, pause_file: 0, throttle: 0 })
+    );
     assert_eq!(
         report.warnings,
         [
@@ -73,18 +76,24 @@ fn the_plan_decides_before_counts_and_counts_before_the_sweep() {
     let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counted(101) };
     assert_eq!(verdict(&of(&rule, &stopped, not_swept())), (Status::Partial, "stopFile".to_owned()));
     let failed = Counts { obstacle: Some(CountObstacle::Failed("counting: no".into())), ..Counts::default() };
-    assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no".to_owned()));
+    assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no; nothing was deleted there".to_owned()));
     let Decision::Sweep(sweep) = rule.decision.clone() else { panic!("{rule:?}") };
     rule.decision = Decision::Refuse { refusal: Refusal::new(Guard::Clock, "wrong"), countable: Some(sweep) };
     let refused = of(&rule, &counted(7), not_swept());
     assert_eq!((verdict(&refused), refused.expired_count), ((Status::Refused, "clock: wrong".to_owned()), Some(7)));
-    assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no".to_owned()));
+    assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no; nothing was deleted there".to_owned()));
     rule.decision = Decision::Skip(SkipReason::Disabled);
     let skipped = of(&rule, &Counts::default(), not_swept());
     assert_eq!(verdict(&skipped), (Status::Skipped, "disabled in the policy".to_owned()));
     assert_eq!((skipped.document_count, skipped.remaining_count), (None, None));
     rule.decision = Decision::Fail("gone".into());
-    assert_eq!(verdict(&of(&rule, &Counts::default(), not_swept())), (Status::Failed, "gone".to_owned()));
+    let gone = "gone; nothing was deleted there".to_owned();
+    assert_eq!(verdict(&of(&rule, &Counts::default(), not_swept())), (Status::Failed, gone));
+    // A check never deletes, so it does not say so.
+    for counts in [Counts::default(), failed] {
+        let checked = of(&rule, &counts, RuleOutcome::Checked);
+        assert_eq!(verdict(&checked), (Status::Failed, "gone".to_owned()));
+    }
 }
 
 #[test]
@@ -168,7 +177,7 @@ fn a_window_and_a_field_that_nobody_has_are_warned_of() {
     let stopped = of(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
     assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
     let rule = planned("    filter: {held: {$ne: true}}\n", 200);
-    let unknown = |field| UnknownField { field, similar: None, is_elsewhere: false };
+    let unknown = |field| UnknownField { field, similar: None, is_elsewhere: false, is_strict: false };
     let counts = Counts { unknown_fields: named(&rule).into_iter().map(unknown).collect(), ..counted(0) };
     let unseen = of(&rule, &counts, not_swept());
     assert_eq!((unseen.status, unseen.reason), (Status::Refused, Some(Reason::Guard(Guard::UnknownField))));

@@ -1,4 +1,4 @@
-//! Holds a rule back before a batch: for the server's latency, its members, its oplog, the rates, and a permit of the run.
+//! Holds a rule back before a batch: for the pause file, the server's latency, its members, its oplog, the rates, and a permit of the run.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::pace::pressure::Pressure;
 use crate::report::outcome::{End, Paused};
 use crate::sweep::pressure_gate::PressureGate;
 
-/// Time between two looks at the lag of the members, and at the oplog.
+/// Time between two looks at the lag of the members, at the oplog, and for the pause file.
 pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Time between two looks at the pressure on the server.
@@ -33,8 +33,9 @@ impl Engine<'_> {
                 continue;
             }
             let permit = self.wait(self.run.budget.acquire()).await?;
-            // Batches that finished meanwhile may have changed the pace, the lag or the charges.
-            if self.rest().is_zero()
+            // Batches that finished meanwhile may have changed the pace, the lag or the charges, and a person may have made the file.
+            if self.run.pause.reason().is_none()
+                && self.rest().is_zero()
                 && self.behind().is_none()
                 && self.too_short().is_none()
                 && self.time_to_spare().is_zero()
@@ -47,6 +48,10 @@ impl Engine<'_> {
 
     /// Waits for everything that concerns only this rule, without a permit, so that other rules take their turns.
     async fn hold_back(&mut self) -> Result<(), End> {
+        // The file is logged once for all rules.
+        while let Some(why) = self.run.pause.reason() {
+            self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.pause_file).await?;
+        }
         let rest = self.rest();
         if !rest.is_zero() {
             let why = format!("the server is slower than {} ms per batch", self.sweep.rule.limits.target_batch.as_millis());

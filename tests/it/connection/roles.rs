@@ -255,6 +255,7 @@ async fn check_names_the_right_that_is_missing() {
             assert_eq!(ran.code, Some(3), "{left_out}: {ran:?}");
             assert!(ran.stdout.contains(left_out), "{left_out}: {ran:?}");
         }
+        assert!(!ran.stdout.contains("deleted"), "a check never deletes: {ran:?}");
     }
     assert_untouched(&db).await;
 }

@@ -228,3 +228,36 @@ on_servers!(
     a_share_at_the_limit_is_allowed,
     a_truncating_limit_does_not_hide_the_share_from_its_guard
 );
+
+#[tokio::test]
+async fn a_strict_run_refuses_what_is_missing_and_sweeps_the_rest() {
+    let case = Case::new().await;
+    for name in ["c", "typo"] {
+        five(&case, name).await;
+    }
+    let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d}
+  - {namespace: DB.gone, field: at, expireAfter: 1d}
+  - {namespace: DB.none_*, field: at, expireAfter: 1d}
+  - {namespace: DB.typo, field: ta, expireAfter: 1d}\n";
+    let lenient = case.report(rules, &["--dry-run"]).await;
+    let statuses = [0, 1, 2, 3].map(|rule| lenient.rule(rule, "status").clone());
+    assert_eq!(statuses, ["complete", "skipped", "skipped", "complete"], "{lenient:?}");
+    for (args, code) in [(&["check", "--connect"][..], 5), (&["audit"], 0), (&["sweep", "--dry-run"], 0), (&["sweep"], 5)] {
+        let ran = case.run(rules, &[args, &["--strict", "--format", "json"]].concat()).await;
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let json = serde_json::from_str(&ran.stdout).unwrap();
+        let report = Report { json, ran };
+        assert_eq!(report.rule(0, "status"), "complete", "{report:?}");
+        for (rule, guard, part) in [
+            (1, "noSuchNamespace", ".gone`; `--strict` does not let that pass"),
+            (2, "noSuchNamespace", ".none_*`; `--strict`"),
+            (3, "unknownField", "no document found has `ta` (`field`)"),
+        ] {
+            assert_refused(&report, rule, guard, part);
+            let warnings = report.rule(rule, "warnings").to_string();
+            assert!(!warnings.contains("no such") && !warnings.contains("no document"), "said twice: {warnings}");
+        }
+    }
+    assert_eq!(case.ids("c").await, id_set([4]));
+    assert_eq!(case.ids("typo").await, id_set(0..5));
+}

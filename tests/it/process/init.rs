@@ -46,6 +46,7 @@ async fn filled(client: &Client) {
     index(&db, "carts", doc! { "seen": 1 }, "seen_1", ttl(7200)).await;
     command(&db, doc! { "create": "weather", "timeseries": { "timeField": "time" } }).await;
     command(&db, doc! { "create": "shown", "viewOn": "sessions", "pipeline": [] }).await;
+    command(&db, doc! { "create": "capped", "capped": true, "size": 4096 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +58,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     let file = dir.path().join("sweeper.yaml");
 
     // The largest collection comes first, and its dates come before its other fields; invalid answers are asked for again.
-    let answers = "shown_is_no_namespace\n1\n\nsoon\n30 days\n1d\n0\n40 %\n";
+    let answers = "shown_is_no_namespace\n1\n\nsoon\n30 days\n1d\n\n0\n40 %\n";
     let (text, shown) = answered(&uri, &file, &[], answers).await;
     for part in [
         "  1  app.sessions  9 documents",
@@ -104,24 +105,42 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     assert_eq!(ids(&client.database("app").collection("sessions")).await, id_set(3..9));
 
     // A collection without its database, a field by its number; numbers that are dates must be declared as such.
-    let (text, _) = answered(&uri, &file, &[], "events\n1\n90d\n\n").await;
+    let (text, _) = answered(&uri, &file, &[], "events\n1\n90d\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("app.events", Some("ts")));
     assert_eq!((rule.date_format, rule.max_delete_percent), (Some(DateFormat::EpochMillis), Some(50.0)));
 
     // The defaults match the native TTL setting of the collection.
-    let (text, shown) = answered(&uri, &file, &["--max-delete-percent", "10"], "app.carts\n\n\n").await;
+    let (text, shown) = answered(&uri, &file, &["--max-delete-percent", "10"], "app.carts\n\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.field.as_deref(), rule.expire_after_seconds), (Some("seen"), Some(7200)));
     assert_eq!(rule.max_delete_percent, Some(10.0));
     assert!(shown.contains("`sweeper import`"), "{shown}");
 
     // A time-series collection has its own field.
-    let (text, shown) = answered(&uri, &file, &[], "4\n2w\n\n").await;
+    let (text, shown) = answered(&uri, &file, &[], "4\n2w\n\n\n").await;
     assert_eq!(policy(&text).rules[0].field, None, "{shown}");
 
+    // One collection after another makes one rule each; views and capped collections make none.
+    let answers = "app.shown\napp.capped\n1\n\n1d\nsessions\n2\n1\n90d\n4\n2w\nnone\n20\n";
+    let (text, shown) = answered(&uri, &file, &[], answers).await;
+    let rules = policy(&text).rules;
+    let rules: Vec<_> = rules.iter().map(|rule| (rule.namespace.to_string(), rule.field.as_deref(), rule.date_format)).collect();
+    assert_eq!(
+        rules,
+        [
+            ("app.sessions".to_owned(), Some("at"), None),
+            ("app.events".to_owned(), Some("ts"), Some(DateFormat::EpochMillis)),
+            ("app.weather".to_owned(), None, None),
+        ],
+        "{shown}"
+    );
+    for part in ["`app.shown` is a view", "`app.capped` is a capped collection", "`app.sessions` has a rule already"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+
     // Missing collections and patterns are accepted as well.
-    let (text, _) = answered(&uri, &file, &["--ttl-field", "ttl"], "tenant_*.jobs\nmeta.done\n1h\n\n").await;
+    let (text, _) = answered(&uri, &file, &["--ttl-field", "ttl"], "tenant_*.jobs\nmeta.done\n1h\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("tenant_*.jobs", Some("meta.done")));
     assert_eq!(rule.ttl_field.as_deref(), Some("ttl"));
@@ -137,7 +156,7 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_answering_and_no_secret
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("p.yaml");
     let uri = "mongodb://somebody:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=100";
-    let (text, shown) = answered(uri, &file, &[], "app.c\nat\n1d\n\n").await;
+    let (text, shown) = answered(uri, &file, &[], "app.c\nat\n1d\n\n\n").await;
     assert!(shown.contains("no collections to choose from"), "{shown}");
     assert_eq!(policy(&text).rules[0].field.as_deref(), Some("at"));
     assert_eq!(policy(&text).connection.expect.replica_set, None);
@@ -175,6 +194,17 @@ async fn without_a_terminal_it_takes_options_and_names_those_that_are_missing() 
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
         assert!(ran.stderr.contains(part), "{option} {value}: {ran:?}");
     }
+    for (more, part) in [
+        (&["--field", "x"][..], "--field: 2 values for 1 --namespace; expected one for all rules, or one for each"),
+        (
+            &["--namespace", "app.d", "--namespace", "app.e", "--ttl-field", "a", "--ttl-field", "b"],
+            "--ttl-field: 2 values for 3 --namespaces",
+        ),
+    ] {
+        let ran = run(in_directory(dir.path(), &[&["init"], &NEEDED[..], more].concat())).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(ran.stderr.contains(part) && ran.stderr.contains("nothing was written"), "{ran:?}");
+    }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
 
     let ran = run(in_directory(dir.path(), &[&["init", "--date-format", "epochSeconds"], &NEEDED[..]].concat())).await;
@@ -194,8 +224,7 @@ async fn without_a_terminal_it_looks_at_what_the_options_name() {
         ("app.sessions", "at", None, ""),
         ("app.events", "ts", Some(DateFormat::EpochMillis), ""),
         ("app.sessions", "ta", None, "has a date in `ta` of `app.sessions`"),
-        ("app.shown", "at", None, "no collection `app.shown` that can be swept"),
-        ("app.sesions", "at", None, "no collection `app.sesions` that can be swept"),
+        ("app.sesions", "at", None, "no collection `app.sesions` was found"),
         ("ap*.sessions", "at", None, ""),
     ] {
         let args = ["init", "-o", "-", "--uri", &uri, "--namespace", namespace, "--field", field, "--expire-after", "1d"];
@@ -207,6 +236,24 @@ async fn without_a_terminal_it_looks_at_what_the_options_name() {
         assert_eq!(ran.stderr.contains("warning: "), !warned.is_empty(), "{ran:?}");
         assert!(ran.stderr.contains(warned), "{ran:?}");
     }
+    // One rule for each namespace: an option that is given once is for all of them.
+    let two = ["init", "-o", "-", "--uri", &uri, "--namespace", "app.sessions", "--namespace", "app.events"];
+    let ran =
+        run(in_directory(dir.path(), &[&two[..], &["--field", "at", "--field", "ts", "--expire-after", "9d"]].concat())).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let rules = policy(&ran.stdout).rules;
+    let rules: Vec<_> = rules.iter().map(|rule| (rule.field.as_deref(), rule.date_format, rule.expire_after_seconds)).collect();
+    assert_eq!(rules, [(Some("at"), None, Some(777_600)), (Some("ts"), Some(DateFormat::EpochMillis), Some(777_600))]);
+    for (namespace, why) in [("app.shown", "is a view"), ("app.capped", "is a capped collection")] {
+        let args = ["init", "--uri", &uri, "--namespace", namespace, "--field", "at", "--expire-after", "1d"];
+        let ran = run(in_directory(dir.path(), &args)).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+        assert!(
+            ran.stderr.contains(&format!("--namespace: `{namespace}` {why}")) && ran.stderr.contains("nothing was written"),
+            "{ran:?}"
+        );
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
 }
 
 #[tokio::test]
