@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use crate::audit::figures::Sample;
 use crate::expiry::Expiry;
 use crate::instant::Instant;
+use crate::policy::duration;
 
 /// Reads a document that [`Expiry::samples`] asked for; `None` if it is not of that form.
 pub(crate) fn read(expiry: &Expiry, is_bucket: bool, found: &Document) -> Option<Sample> {
@@ -36,7 +37,8 @@ fn why(expiry: &Expiry, is_bucket: bool, dates: i32, ttl: Option<&Bson>) -> Stri
         return reasons.join("; ");
     }
     let seconds = expiry.expire_after_seconds.unwrap_or(0);
-    if is_bucket { format!("latest measurement at least {seconds} s old") } else { format!("at least {seconds} s old") }
+    let age = format!("at least {} old", duration::format(i64::from(seconds)));
+    if is_bucket { format!("latest measurement {age}") } else { age }
 }
 
 #[cfg(test)]
@@ -60,7 +62,7 @@ mod tests {
         };
         let found = |dates: i32, ttl: Bson| doc! { "_id": 5, "date": DateTime::from_millis(0), "dates": dates, "ttl": ttl };
         for (dates, ttl, expected) in [
-            (1, Bson::Null, "at least 3600 s old"),
+            (1, Bson::Null, "at least 1h old"),
             (3, Bson::Null, "earliest of 3 dates"),
             (1, Bson::Double(20.0), "ttl 20 overrides 3600"),
             (2, Bson::Int64(20), "earliest of 2 dates; ttl 20 overrides 3600"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::aligned::{Tone, paint};
+use super::lines::by_rules;
 use super::{Look, Report, RuleReport, Status, Strategy};
 use crate::plan::{Reason, SkipReason};
 use crate::text::{clean, count, fold_to, plural};
@@ -89,9 +90,9 @@ fn facts(rule: &RuleReport) -> Vec<String> {
 
 fn last(report: &Report) -> String {
     let rules = report.totals.rules;
+    let of_rules = by_rules(report.rules.iter());
     let not_ready = report.totals.failed + report.totals.refused;
     let skipped = report.rules.iter().filter(|rule| rule.status == Status::Skipped).count();
-    let of_rules = plural(rules as u64, "rule");
     let said = match (&report.server, not_ready) {
         (None, 0) => format!("{of_rules}, no problem found; nothing was contacted: `--connect` looks at the deployment as well"),
         (None, bad) => format!("{} of {of_rules} would not run", count(bad as u64)),

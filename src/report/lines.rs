@@ -308,17 +308,26 @@ pub(super) fn pauses(paused: PausedMs) -> Vec<String> {
     pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
 }
 
+/// Returns the number of some rules, and if they are rules with a `*` that of their namespaces.
+pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> String {
+    let places: BTreeSet<(&str, &str)> = reports.map(|rule| (rule.name.as_str(), rule.namespace.as_str())).collect();
+    let names: BTreeSet<&str> = places.iter().map(|(name, _)| *name).collect();
+    let namespaces: BTreeSet<&str> = places.iter().map(|(_, namespace)| *namespace).collect();
+    let rules = plural(names.len() as u64, "rule");
+    if places.len() == names.len() { rules } else { format!("{rules} in {}", plural(namespaces.len() as u64, "namespace")) }
+}
+
 /// Returns the outcome of the run in one line.
 pub(super) fn last(report: &Report) -> (Tone, String) {
-    let ran = report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)).count();
+    let ran = by_rules(report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)));
     let mut parts = Vec::new();
     if report.dry_run {
         let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), |most| most.to_string());
-        parts.push(format!("would delete {number} by {}", plural(ran as u64, "rule")));
+        parts.push(format!("would delete {number} by {ran}"));
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
         let deleted = amount(report, |rule| rule.deleted_count);
-        parts.push(format!("deleted {least}{deleted} by {}", plural(ran as u64, "rule")));
+        parts.push(format!("deleted {least}{deleted} by {ran}"));
         parts.extend(left(report));
     }
     for (status, word) in

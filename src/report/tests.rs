@@ -91,6 +91,11 @@ fn the_line_of_a_quiet_run_names_every_rule_that_did_not_run_to_its_end_and_what
         RuleReport { uncertain: true, expired_count: Some(10), deleted_count: 4, remaining_count: None, ..rules[1].clone() };
     let line = reason(&report(false, None, rules));
     assert!(line.starts_with("partial: deleted at least 4 documents by 2 rules; left: at most 6 documents; 1 partial"), "{line}");
+    // A rule with a `*` is one rule of the policy, in many namespaces.
+    let mut tenants = self::rules(&[Complete, Complete, Complete]);
+    tenants[2].name = tenants[1].name.clone();
+    let line = reason(&report(false, None, tenants));
+    assert!(line.starts_with("complete: deleted 0 documents by 2 rules in 3 namespaces"), "{line}");
     let many: Vec<Status> = (0..40).map(|_| Partial).collect();
     let line = reason(&report(false, None, self::rules(&many)));
     assert!(line.len() < 400, "{line}");

@@ -66,7 +66,7 @@ async fn what_decided_is_said_of_samples_and_the_oldest_come_first_along_an_inde
     let report = audit(&case, rule, &[]).await;
     let samples = report.rule(0, "samples").as_array().unwrap();
     let whys: Vec<&Value> = samples.iter().take(3).map(|sample| &sample["why"]).collect();
-    assert_eq!(whys, ["at least 86400 s old", "ttl 20 overrides 86400", "earliest of 3 dates"]);
+    assert_eq!(whys, ["at least 1d old", "ttl 20 overrides 86400", "earliest of 3 dates"]);
     let ids: Vec<&str> = samples.iter().map(|sample| sample["id"]["$numberInt"].as_str().unwrap()).collect();
     assert_eq!(ids, ["101", "100", "0", "1", "2", "3", "4", "5", "6", "7"]);
     assert_eq!((report.rule(0, "createIndex"), report.rule(0, "examined")["returned"].as_u64()), (&Value::Null, Some(32)));
@@ -130,7 +130,7 @@ async fn buckets_are_counted_by_their_latest_measurement() {
     assert_eq!(forecast[..3], [1, 1, 0]);
     assert_eq!((report.rule(0, "neverExpires"), report.rule(0, "createIndex")), (&Value::Null, &Value::Null));
     let sample = &report.rule(0, "samples")[0];
-    assert_eq!(sample["why"], "latest measurement at least 86400 s old");
+    assert_eq!(sample["why"], "latest measurement at least 1d old");
     assert_eq!(sample["date"], "2026-01-28T02:00:00.001Z");
     let none = audit(&case, "  - {namespace: DB.s, expireAfter: 1d, filter: {m: 9}}\n", &[]).await;
     assert_eq!(none.rule(0, "ageHistogram"), &serde_json::json!([]));

@@ -183,3 +183,12 @@ fn the_page_shows_the_units_and_the_image_that_are_shipped() {
     let image = std::fs::read_to_string(format!("{root}/packaging/Dockerfile")).unwrap();
     assert_eq!(page.blocks(&["dockerfile"])[0].text.trim(), image.trim());
 }
+
+#[test]
+fn the_policy_of_the_demo_fits_a_terminal() {
+    let demo = include_str!("../support/demo.rs");
+    let policy = demo.split("r#\"").nth(1).and_then(|rest| rest.split("\"#").next()).expect("the policy");
+    assert!(policy.starts_with(POLICY) && policy.lines().count() > 10, "{policy}");
+    let wide: Vec<&str> = policy.lines().filter(|line| line.chars().count() > 80).collect();
+    assert_eq!(wide, [""; 0]);
+}

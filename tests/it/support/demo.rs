@@ -18,7 +18,7 @@ use ttl_sweeper::{commands, log};
 const POLICY: &str = r#"version: 1
 defaults: {maxDeletePercent: 90}
 collections:
-  - name: sessions                # idle for a day; those under a legal hold stay
+  - name: sessions                # idle for a day; those under legal hold stay
     namespace: shop.sessions
     field: lastActivity
     expireAfter: 1d
@@ -27,7 +27,7 @@ collections:
     namespace: shop.events
     field: seenAt
     expireAfter: 30d
-  - name: carts                   # 7 days, or the cart's own ttl; -1 means never
+  - name: carts                   # 7 days, or the cart's own ttl; -1 is never
     namespace: shop.carts
     field: updatedAt
     expireAfter: 7d
