@@ -4,6 +4,7 @@
 pub(crate) mod classes;
 mod earliest;
 pub(crate) mod expression;
+mod iso8601;
 pub(crate) mod shape;
 pub(crate) mod stretch;
 #[cfg(test)]
@@ -62,7 +63,7 @@ impl Expiry {
         self.key(self.latest())
     }
 
-    /// Returns an instant as a document holds it; `MinKey`, which no date equals, if the format has no such date.
+    /// Returns an instant as a document holds it; `MinKey`, which no date equals, if the format has no such date, or documents hold it in many ways.
     fn key(&self, at: DateTime) -> Bson {
         match self.dated(at).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
             Some(key) => key.clone(),
@@ -142,9 +143,21 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Returns an aggregation expression for the earliest date of a document in the unit of the format, null if it has none.
+    /// Returns a predicate for documents that are kept because their string is no date by RFC 3339 with `Z` or an offset. `None` if the rule's dates are
+    /// not strings.
+    pub fn unreadable_string(&self) -> Option<Document> {
+        if self.format != DateFormat::Iso8601 {
+            return None;
+        }
+        let undated = when(doc! { "$eq": [self.earliest(), Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);
+        let mut all = vec![doc! { &self.field: { "$type": "string" }, "$expr": { "$eq": [undated, shape::STRING] } }];
+        all.extend(self.filter.clone());
+        Some(doc! { "$and": all })
+    }
+
+    /// Returns an aggregation expression for the earliest date of a document in the unit of the format, a BSON Date for strings; null if it has none.
     pub fn earliest(&self) -> Bson {
-        earliest::earliest(&self.field, element_types(self.format), &[])
+        earliest::earliest(&self.field, self.format, &[])
     }
 
     /// Returns the instant of a value of [`Self::earliest`]; `None` if it is not a date.
@@ -165,10 +178,12 @@ impl Expiry {
     /// Returns `{field: at or before the instant}`, in the unit of the format. Matches those array elements that an index on the
     /// field would hold.
     ///
-    /// Never uses `$expr`, whose comparisons are not bracketed by type and would match documents without any date.
+    /// Uses `$expr` only for strings: its comparisons are not bracketed by type, and would match documents without any date.
     fn dated(&self, at: DateTime) -> Document {
         let millis = at.timestamp_millis();
         let condition = match self.format {
+            // Strings do not compare as their dates do.
+            DateFormat::Iso8601 => return doc! { &self.field: { "$type": "string" }, "$expr": self.earliest_until(at) },
             DateFormat::Date if self.not_before_1970 => doc! { "$gte": DateTime::from_millis(0), "$lte": at },
             DateFormat::Date => doc! { "$lte": at },
             DateFormat::EpochMillis => doc! { "$lte": millis },
@@ -187,8 +202,14 @@ impl Expiry {
     /// Returns the condition that the earliest date at the path, by an expression, is at or before the instant; `None` unless the rule checks the
     /// path.
     fn at_path(&self, at: DateTime) -> Option<Document> {
-        let earliest = || doc! { "$ifNull": [self.earliest(), Bson::MaxKey] };
-        self.checks_path.then(|| doc! { "$expr": { "$lte": [earliest(), self.key(at)] } })
+        // The condition on strings is an expression anyway.
+        let adds_to_bound = self.checks_path && self.format != DateFormat::Iso8601;
+        adds_to_bound.then(|| doc! { "$expr": self.earliest_until(self.key(at)) })
+    }
+
+    /// Returns an aggregation expression that tells whether the document has a date, and the earliest one is at or before the given one.
+    fn earliest_until(&self, latest: impl Into<Bson>) -> Document {
+        doc! { "$lte": [{ "$ifNull": [self.earliest(), Bson::MaxKey] }, latest.into()] }
     }
 
     /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. One such element of an array is enough: if
@@ -197,13 +218,13 @@ impl Expiry {
         let ranges: [&[(&str, i64)]; 2] = match self.format {
             DateFormat::EpochSeconds => [&[("$gte", SECONDS_OR_MILLIS)], &[("$lte", -SECONDS_OR_MILLIS)]],
             DateFormat::EpochMillis => [&[("$gt", -SECONDS_OR_MILLIS), ("$lt", SECONDS_OR_MILLIS)], &[("$lt", EARLIEST_MILLIS)]],
-            DateFormat::Date | DateFormat::ObjectId => return None,
+            DateFormat::Date | DateFormat::ObjectId | DateFormat::Iso8601 => return None,
         };
         // Two comparisons on one path may be met by different elements of an array; the expression requires one element that
         // meets both.
         let in_range = |range: &[(&str, i64)]| {
             let bounds: Document = range.iter().map(|(operator, bound)| ((*operator).to_owned(), Bson::from(*bound))).collect();
-            let element = earliest::earliest(&self.field, element_types(self.format), range);
+            let element = earliest::earliest(&self.field, self.format, range);
             doc! { &self.field: bounds, "$expr": { "$ne": [element, Bson::Null] } }
         };
         Some(ranges.into_iter().map(in_range).collect())
@@ -214,7 +235,7 @@ impl Expiry {
     fn own_ttl_expired(&self, ttl_field: &str) -> Bson {
         let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let (now, per_second, earliest) = match self.format {
-            DateFormat::Date => (Bson::from(self.as_of), 1000, self.earliest()),
+            DateFormat::Date | DateFormat::Iso8601 => (Bson::from(self.as_of), 1000, self.earliest()),
             DateFormat::EpochMillis => (Bson::from(self.as_of.timestamp_millis()), 1000, self.earliest()),
             DateFormat::EpochSeconds => (Bson::from(self.as_of.timestamp_millis() as f64 / 1000.0), 1, self.earliest()),
             DateFormat::ObjectId => (Bson::from(self.as_of), 1000, doc! { "$toDate": self.earliest() }.into()),
@@ -260,13 +281,4 @@ fn whole_int32(value: Bson) -> Bson {
     let may_fit = doc! { "$or": [is_type(value.clone(), "long"), is_type(value.clone(), "double")] };
     let other = when(may_fit, when(fits, value.clone(), Bson::Null), Bson::Null);
     when(is_type(value.clone(), "int"), value, other)
-}
-
-/// Returns the types that count as a date in a format, by their `$type` names.
-fn element_types(format: DateFormat) -> &'static [&'static str] {
-    match format {
-        DateFormat::Date => &["date"],
-        DateFormat::EpochSeconds | DateFormat::EpochMillis => &["int", "long", "double"],
-        DateFormat::ObjectId => &["objectId"],
-    }
 }

@@ -97,6 +97,7 @@ impl Flavor {
                 member_status: true,
                 server_load: true,
                 parameters: true,
+                reads_iso8601: true,
                 indexes_literal_names: false,
                 request_charge: false,
                 shard_keys: ShardKeys::InConfig,
@@ -129,6 +130,7 @@ impl Flavor {
                 member_status: false,
                 server_load: false,
                 parameters: false,
+                reads_iso8601: false,
                 indexes_literal_names: false,
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
@@ -165,6 +167,7 @@ impl Flavor {
                 server_load: false,
                 parameters: false,
                 // Seen at version 0.108: a find along the index finds them, one without it does not.
+                reads_iso8601: false,
                 indexes_literal_names: true,
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
@@ -202,6 +205,7 @@ impl Flavor {
                 request_charge: false,
                 shard_keys: ShardKeys::Unseen,
                 // A check too many keeps documents; one too few would delete them.
+                reads_iso8601: false,
                 indexes_literal_names: true,
                 plain_to_ttl: PlainToTtl::ByHand,
                 shows_privileges: false,
@@ -255,6 +259,9 @@ pub struct Capabilities {
     /// `getLastRequestStatistics` shows the cost of a request.
     pub request_charge: bool,
     pub shard_keys: ShardKeys,
+    /// Expressions read a string by RFC 3339 exactly, and fail on none: `$dateFromString` with a format, `$convert`, and operators on bytes. Verified
+    /// with MongoDB only.
+    pub reads_iso8601: bool,
     /// An index on a dotted path also holds fields whose name is literally the path.
     pub indexes_literal_names: bool,
     pub plain_to_ttl: PlainToTtl,

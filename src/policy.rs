@@ -163,6 +163,15 @@ pub enum DateFormat {
     EpochMillis,
     /// The creation time inside an ObjectId, in whole seconds.
     ObjectId,
+    /// A string by RFC 3339 with `Z` or an offset.
+    Iso8601,
+}
+
+impl DateFormat {
+    /// Whether an index on the field has the order of the dates. Strings with offsets are in another order.
+    pub fn is_sorted_by_index(self) -> bool {
+        self != Self::Iso8601
+    }
 }
 
 /// Order in which a rule's documents are deleted.

@@ -10,8 +10,9 @@ use super::{margin_percent, ranges};
 use crate::audit::figures::{AuditReport, BacklogMonth, ForecastDay, Sampling};
 use crate::expiry::Expiry;
 use crate::expiry::classes::FORECAST_DAYS;
-use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS, STRING_DATE};
+use crate::expiry::shape::{NUMBER_MILLIS, NUMBER_SECONDS, STRING, STRING_DATE};
 use crate::instant::Instant;
+use crate::policy::DateFormat;
 use crate::values::integer;
 
 /// `_id`s in the report for each reason at most.
@@ -63,6 +64,9 @@ impl Distribution {
         if found.contains_key("wrongUnit") {
             all.never.insert("implausibleEpoch".into(), 0);
         }
+        if expiry.format == DateFormat::Iso8601 {
+            all.never.insert(STRING.into(), 0);
+        }
         for group in groups(found, "expired") {
             all.enter_expired(expiry, group);
         }
@@ -105,7 +109,7 @@ impl Distribution {
             }
             Ok(STRING_DATE) => {
                 self.string_dates += n;
-                return self.enter_never("string", group);
+                return self.enter_never(STRING, group);
             }
             Ok(reason) => return self.enter_never(reason, group),
             Err(_) => {}

@@ -2,6 +2,7 @@
 
 use super::distribution::Distribution;
 use crate::expiry::Expiry;
+use crate::expiry::shape::STRING;
 use crate::policy::DateFormat;
 use crate::text::plural;
 
@@ -33,8 +34,15 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
     }
     if found.string_dates > 0 {
         doubts.push(format!(
-            "{} with a date in `{field}` that is written as a string, and never expires by this rule: only BSON dates do",
+            "{} with a date in `{field}` that is written as a string, and never expires by this rule; `dateFormat: iso8601` is for those by RFC 3339 with `Z` or an offset",
             documents(found.string_dates)
+        ));
+    }
+    let unreadable = never(STRING);
+    if unreadable > 0 && expiry.format == DateFormat::Iso8601 {
+        doubts.push(format!(
+            "{} with a string in `{field}` that is no date by RFC 3339 with `Z` or an offset, and is kept",
+            documents(unreadable)
         ));
     }
     let wrong_unit = never("implausibleEpoch");
@@ -61,13 +69,15 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
             documents(found.january_1970())
         ));
     }
-    if found.far > 0 {
+    // Nothing is mistaken for a unit in a string.
+    let far = if expiry.format == DateFormat::Iso8601 { 0 } else { found.far };
+    if far > 0 {
         doubts.push(format!(
             "{} with a date in the year 5138 or later: milliseconds stored where seconds are meant look like this",
-            documents(found.far)
+            documents(far)
         ));
     }
-    let in_ten_years = found.ages.first().map_or(0, |(_, not_expired)| not_expired.saturating_sub(found.far));
+    let in_ten_years = found.ages.first().map_or(0, |(_, not_expired)| not_expired.saturating_sub(far));
     if in_ten_years > 0 {
         doubts.push(format!("{} with a date more than ten years ahead", documents(in_ten_years)));
     }

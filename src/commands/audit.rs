@@ -339,8 +339,9 @@ impl One<'_> {
 fn create_index(rule: &SweepRule) -> Option<String> {
     let SweepRule { selection, expiry, namespace, .. } = rule;
     let serves = selection.index.as_ref().is_some_and(|index| index.bounded);
-    // Buckets, and documents whose `_id` is the date, are found by their `_id`.
-    if serves || selection.is_buckets() || expiry.field == "_id" {
+    // No index serves dates in strings. Buckets, and documents whose `_id` is the date, are found by their `_id`.
+    let has_order = expiry.format.is_sorted_by_index();
+    if serves || !has_order || selection.is_buckets() || expiry.field == "_id" {
         return None;
     }
     Some(plan::create_index(namespace, &expiry.field))

@@ -229,6 +229,7 @@ fn format_of(field: &DateField) -> Option<&'static str> {
         DateFormat::Date | DateFormat::ObjectId => None,
         DateFormat::EpochMillis => Some("epochMillis"),
         DateFormat::EpochSeconds => Some("epochSeconds"),
+        DateFormat::Iso8601 => Some("iso8601"),
     }
 }
 
@@ -314,6 +315,7 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
             DateFormat::ObjectId => "made",
             DateFormat::EpochMillis => "milliseconds",
             DateFormat::EpochSeconds => "seconds",
+            DateFormat::Iso8601 => "strings",
         };
         let day = |at| rfc3339(at).chars().take(10).collect::<String>();
         let (oldest, newest) = (day(field.oldest), day(field.newest));

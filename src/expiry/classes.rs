@@ -4,7 +4,7 @@
 use bson::{Bson, Document, doc};
 
 use super::expression::{when, with};
-use super::{Expiry, earliest, element_types, shape, whole_int32};
+use super::{Expiry, earliest, shape, whole_int32};
 use crate::policy::DateFormat;
 
 /// Days of the forecast.
@@ -13,8 +13,8 @@ pub(crate) const FORECAST_DAYS: u32 = 30;
 const DAY_MS: i64 = 86_400_000;
 
 /// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts.
-const FIRST_MONTH_MS: i64 = -62_167_219_200_000;
-const LAST_MONTH_MS: i64 = 253_402_300_799_999;
+pub(super) const FIRST_MONTH_MS: i64 = -62_167_219_200_000;
+pub(super) const LAST_MONTH_MS: i64 = 253_402_300_799_999;
 
 /// The instant (in the year 5138) from which on a date is more likely one whose milliseconds were mistaken for seconds.
 const FAR_MS: i64 = 100_000_000_000_000;
@@ -67,7 +67,7 @@ impl Expiry {
         doc! {
             "_id": 1,
             "date": self.earliest(),
-            "dates": earliest::count(&self.field, element_types(self.format)),
+            "dates": earliest::count(&self.field, self.format),
             // `$project` does not accept a bare null.
             "ttl": { "$ifNull": [ttl, Bson::Null] },
         }
@@ -159,7 +159,7 @@ impl Expiry {
     /// digits, which do not matter.
     fn millis(&self, date: &str) -> Document {
         match self.format {
-            DateFormat::Date | DateFormat::EpochMillis => doc! { "$toDouble": date },
+            DateFormat::Date | DateFormat::EpochMillis | DateFormat::Iso8601 => doc! { "$toDouble": date },
             // Seconds with a fraction are whole milliseconds, except for the error of the multiplication.
             DateFormat::EpochSeconds => doc! { "$round": [{ "$multiply": [date, 1000.0] }, 2] },
             DateFormat::ObjectId => doc! { "$toDouble": { "$toDate": date } },

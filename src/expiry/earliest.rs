@@ -7,23 +7,25 @@
 use bson::{Bson, Document, doc};
 
 use super::expression::{is_type, when, with};
+use super::iso8601;
+use crate::policy::DateFormat;
 
-/// Returns an expression for the least value of one of `types`, within `bounds`, at `path`; null if the document has no such value.
+/// Returns an expression for the earliest date of a format, within `bounds`, at `path`; null if the document has none.
 ///
 /// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
 /// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a
 /// position.
-pub(super) fn earliest(path: &str, types: &[&str], bounds: &[(&str, i64)]) -> Bson {
-    ArrayWalk { types, bounds, gather: "$min" }.whole(path)
+pub(super) fn earliest(path: &str, format: DateFormat, bounds: &[(&str, i64)]) -> Bson {
+    ArrayWalk { format, bounds, gather: "$min" }.whole(path)
 }
 
-/// Returns an expression for the number of values of one of `types` at `path`.
-pub(super) fn count(path: &str, types: &[&str]) -> Bson {
-    ArrayWalk { types, bounds: &[], gather: "$sum" }.whole(path)
+/// Returns an expression for the number of dates of a format at `path`.
+pub(super) fn count(path: &str, format: DateFormat) -> Bson {
+    ArrayWalk { format, bounds: &[], gather: "$sum" }.whole(path)
 }
 
 struct ArrayWalk<'a> {
-    types: &'a [&'a str],
+    format: DateFormat,
     /// Further comparisons that a number has to meet, as operator and operand.
     bounds: &'a [(&'a str, i64)],
     /// The operator that combines several values: `$min`, or `$sum` for their number.
@@ -40,6 +42,11 @@ impl ArrayWalk<'_> {
     fn value(&self, value: Bson, rest: &[&str]) -> Bson {
         if !rest.is_empty() {
             return self.inside(value, rest);
+        }
+        if self.format == DateFormat::Iso8601 {
+            // The expression for one string is long, and stands here only once.
+            let all = when(doc! { "$isArray": ["$$v"] }, "$$v", vec![Bson::from("$$v")]);
+            return with("v", value, doc! { self.gather: { "$map": { "input": all, "as": "e", "in": self.of_string("$$e") } } });
         }
         let elements = doc! { "$filter": { "input": "$$v", "as": "e", "cond": self.is_date("$$e") } };
         let of_elements = if self.counts() {
@@ -91,13 +98,23 @@ impl ArrayWalk<'_> {
 
     /// Returns the expression for `$$v` if it is not an array.
     fn single(&self) -> Bson {
+        if self.format == DateFormat::Iso8601 {
+            return self.of_string("$$v");
+        }
         let one = if self.counts() { Bson::from(1) } else { "$$v".into() };
         when(self.is_date("$$v"), one, self.nothing())
     }
 
+    /// Returns the date of a value if it is a string that holds one, or the number of dates in it.
+    fn of_string(&self, value: &str) -> Bson {
+        let date = iso8601::instant(value);
+        if self.counts() { when(doc! { "$eq": [date, Bson::Null] }, 0, 1) } else { date }
+    }
+
     fn is_date(&self, value: &str) -> Document {
-        let any: Vec<Bson> = self.types.iter().map(|name| is_type(value, name)).collect();
-        if self.types.contains(&"double") {
+        let types = element_types(self.format);
+        let any: Vec<Bson> = types.iter().map(|name| is_type(value, name)).collect();
+        if types.contains(&"double") {
             // NaN sorts below every number and would be the earliest.
             let mut all = vec![doc! { "$or": any }, doc! { "$gte": [value, f64::NEG_INFINITY] }];
             all.extend(self.bounds.iter().map(|(operator, bound)| doc! { *operator: [value, *bound] }));
@@ -105,6 +122,16 @@ impl ArrayWalk<'_> {
         } else {
             doc! { "$or": any }
         }
+    }
+}
+
+/// Returns the types of the values that hold a date in a format, by their `$type` names.
+fn element_types(format: DateFormat) -> &'static [&'static str] {
+    match format {
+        DateFormat::Date => &["date"],
+        DateFormat::EpochSeconds | DateFormat::EpochMillis => &["int", "long", "double"],
+        DateFormat::ObjectId => &["objectId"],
+        DateFormat::Iso8601 => &["string"],
     }
 }
 

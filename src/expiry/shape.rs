@@ -12,6 +12,9 @@ pub(crate) const NUMBER_SECONDS: &str = "numberSeconds";
 /// A number under a date rule that is a plausible date as epoch milliseconds.
 pub(crate) const NUMBER_MILLIS: &str = "numberMillis";
 
+/// A string that is no date of the rule's format.
+pub(crate) const STRING: &str = "string";
+
 /// A string under a date rule that the server reads as a date, such as one by ISO 8601.
 pub(crate) const STRING_DATE: &str = "stringDate";
 
@@ -72,10 +75,10 @@ fn leaf(format: DateFormat) -> Document {
 /// string that is not valid UTF-8.
 fn string(format: DateFormat) -> Bson {
     if format != DateFormat::Date {
-        return "string".into();
+        return STRING.into();
     }
     let read = doc! { "$dateFromString": { "dateString": "$$v", "onError": Bson::Null } };
-    when(doc! { "$eq": [read, Bson::Null] }, "string", STRING_DATE)
+    when(doc! { "$eq": [read, Bson::Null] }, STRING, STRING_DATE)
 }
 
 fn number(format: DateFormat) -> Bson {

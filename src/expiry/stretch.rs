@@ -106,6 +106,7 @@ mod tests {
             Expiry { filter: Some(doc! { "kind": "x" }), ..rule() },
             Expiry { format: DateFormat::EpochMillis, ..rule() },
             Expiry { format: DateFormat::ObjectId, ..rule() },
+            Expiry { format: DateFormat::Iso8601, ..rule() },
             Expiry { not_before_1970: true, ..rule() },
             Expiry { field: "a.b".into(), ..rule() },
         ] {

@@ -156,7 +156,8 @@ fn dates_are_read_back_in_the_unit_of_their_format() {
 
 #[test]
 fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
-    for format in [DateFormat::Date, DateFormat::EpochSeconds, DateFormat::EpochMillis, DateFormat::ObjectId] {
+    use DateFormat::{Date, EpochMillis, EpochSeconds, Iso8601, ObjectId};
+    for format in [Date, EpochSeconds, EpochMillis, ObjectId, Iso8601] {
         for (field, ttl_field) in [("at", None), ("at", Some("ttl")), ("a.0.b", None), ("a.0.b", Some("ttl"))] {
             for expire_after_seconds in [Some(60), None] {
                 let (field, ttl_field) = (field.to_owned(), ttl_field.map(str::to_owned));
@@ -170,7 +171,8 @@ fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
                     not_before_1970: true,
                     ..expiry(format)
                 };
-                let filters = [Some(rule.predicate()), rule.ttl_not_positive(), rule.implausible_epoch()];
+                let filters =
+                    [Some(rule.predicate()), rule.ttl_not_positive(), rule.implausible_epoch(), rule.unreadable_string()];
                 let classes = rule.classes(rule.filter.as_ref(), &[1, 2, 3], &doc! { "n": 1 });
                 let stages = [filters.into_iter().flatten().collect(), rule.samples(10)].concat();
                 expression::assert_portable(&Bson::from(stages));

@@ -84,7 +84,7 @@ impl DraftRule {
         let lines = [
             Some((format!("  - namespace: {}", text(&self.namespace)), "database.collection; `*` stands for anything")),
             Some((field, if is_series { "left out: a time-series collection has its own" } else { "holds the date" })),
-            date_format.map(|entry| (entry, "date | epochSeconds | epochMillis | objectId")),
+            date_format.map(|entry| (entry, "date | epochSeconds | epochMillis | objectId | iso8601")),
             Some((format!("    expireAfter: {expire_after}"), "time from that date: w, d, h, m, s")),
             ttl_field.or(example("    # ttlField: ttl")).map(|entry| (entry, "overrides it for its document, in seconds")),
             example("    # filter: {status: done}").map(|entry| (entry, "only these; MongoDB's query language")),

@@ -23,8 +23,8 @@ pub(crate) struct DateField {
     pub newest: DateTime,
 }
 
-/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`) or numbers that may be dates. Fields that half of the documents
-/// have come first, dates before numbers; then the other dates, the ObjectIds and the other numbers. Among each of these, fields that more documents
+/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`), or strings or numbers that may be dates. Fields that half of the documents
+/// have come first, dates before strings and numbers; then the other dates, the ObjectIds, and the other strings and numbers. Among each of these, fields that more documents
 /// have come first.
 pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
@@ -51,10 +51,10 @@ pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
     }
     let mut fields: Vec<DateField> = found.into_values().collect();
     let place = |field: &DateField| match (field.documents * 2 >= documents.len(), field.format) {
-        (false, DateFormat::Date) => 3,
-        (_, DateFormat::ObjectId) => 4,
+        (false, DateFormat::Date) => 4,
+        (_, DateFormat::ObjectId) => 5,
         (true, format) => rank(format),
-        (false, format) => 4 + rank(format),
+        (false, format) => 5 + rank(format),
     };
     fields.sort_by(|a, b| (place(a), b.documents, &a.path).cmp(&(place(b), a.documents, &b.path)));
     fields
@@ -72,7 +72,7 @@ fn look(above: &str, name: &str, value: &Bson, depth: usize, dates: &mut Vec<(St
             item => dates.extend(date(item).map(|(format, at)| (path.clone(), format, at))),
         }),
         Bson::ObjectId(id) if path == "_id" => dates.push((path, DateFormat::ObjectId, id.timestamp())),
-        // A number in `_id` is not taken for a date.
+        // A number or a string in `_id` is not taken for a date.
         value if path != "_id" || matches!(value, Bson::DateTime(_)) => {
             dates.extend(date(value).map(|(format, at)| (path, format, at)))
         }
@@ -83,6 +83,7 @@ fn look(above: &str, name: &str, value: &Bson, depth: usize, dates: &mut Vec<(St
 fn date(value: &Bson) -> Option<(DateFormat, DateTime)> {
     let number = match value {
         Bson::DateTime(at) => return Some((DateFormat::Date, *at)),
+        Bson::String(text) => return DateTime::parse_rfc3339_str(text).ok().map(|at| (DateFormat::Iso8601, at)),
         Bson::Int32(n) => i64::from(*n),
         Bson::Int64(n) => *n,
         // A cast from float truncates and saturates.
@@ -106,9 +107,10 @@ fn widen(field: &mut DateField, oldest: DateTime, newest: DateTime) {
 fn rank(format: DateFormat) -> u8 {
     match format {
         DateFormat::Date => 0,
-        DateFormat::EpochMillis => 1,
-        DateFormat::EpochSeconds => 2,
-        DateFormat::ObjectId => 3,
+        DateFormat::Iso8601 => 1,
+        DateFormat::EpochMillis => 2,
+        DateFormat::EpochSeconds => 3,
+        DateFormat::ObjectId => 4,
     }
 }
 

@@ -46,6 +46,7 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
         Some(DateFormat::EpochSeconds | DateFormat::EpochMillis) => {
             return Err("numbers as dates (`dateFormat`); native TTL knows only BSON dates".into());
         }
+        Some(DateFormat::Iso8601) => return Err("strings as dates (`dateFormat`); native TTL knows only BSON dates".into()),
         Some(DateFormat::ObjectId) => return Err("the time inside an ObjectId; native TTL knows only BSON dates".into()),
         Some(DateFormat::Date) | None => {}
     }
@@ -124,7 +125,7 @@ fn of_cosmos(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> 
         (Scope::Index, Some(_), _) => {
             return Err("a ttl in each document (`ttlField`); the service reads it only beside TTL on `_ts`".into());
         }
-        (Scope::Index, None, Some(DateFormat::EpochSeconds | DateFormat::ObjectId)) => {
+        (Scope::Index, None, Some(DateFormat::EpochSeconds | DateFormat::ObjectId | DateFormat::Iso8601)) => {
             return Err("the `dateFormat`: the service reads BSON dates, and numbers as milliseconds since 1970".into());
         }
         _ => {}

@@ -41,6 +41,10 @@ fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry
     if rule.collation.is_some() && !run.server.capabilities.collations {
         return Err(Refusal::new(Guard::Collation, "deletes cannot use a collation on this service; leave `collation` out"));
     }
+    if rule.date_format == Some(DateFormat::Iso8601) && !run.server.capabilities.reads_iso8601 {
+        let detail = "`dateFormat: iso8601`: whether this service reads every string as MongoDB does is not known; store BSON dates in a field of their own";
+        return Err(Refusal::new(Guard::DateFormat, detail));
+    }
     let is_id = field == "_id";
     let is_clustered = collection.kind == CollectionKind::Clustered;
     Ok(Expiry {

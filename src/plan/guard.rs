@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::fields::UnknownField;
 use super::{RunFacts, create_index};
 use crate::plan::index::IndexChoice;
-use crate::policy::Rule;
 use crate::policy::namespace::Namespace;
+use crate::policy::{DateFormat, Rule};
 use crate::text::{count, duration, percent};
 
 /// Maximum number of documents in a collection that is searched without an index and without the rule's permission.
@@ -58,6 +58,8 @@ pub enum Guard {
     Field,
     /// The service does not compare by a collation.
     Collation,
+    /// The service is not known to read dates of the rule's format.
+    DateFormat,
     /// The documents cannot be archived before they are deleted.
     Archive,
 }
@@ -182,6 +184,15 @@ pub fn scan(
     let is_bounded = index.is_some_and(|index| index.bounded);
     if is_bounded || document_count <= SCAN_GUARD_DOCUMENTS || rule.allow_collection_scan {
         return None;
+    }
+    if !rule.date_format.is_none_or(DateFormat::is_sorted_by_index) {
+        return Some(Refusal::new(
+            Guard::CollectionScan,
+            format!(
+                "no index serves dates in strings (`dateFormat: iso8601`), and the collection has {document_count} documents; at most \
+                 {SCAN_GUARD_DOCUMENTS} are searched without one; set `allowCollectionScan: true`, or hint at an index that serves the `filter`"
+            ),
+        ));
     }
     Some(Refusal::new(
         Guard::CollectionScan,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bson::{Bson, Document, doc};
 
 use crate::facts::{Collection, IndexFacts};
-use crate::policy::Rule;
+use crate::policy::{DateFormat, Rule};
 use crate::values::float;
 
 /// An index that serves the rule's predicate.
@@ -24,6 +24,7 @@ pub struct IndexChoice {
 pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Option<IndexChoice>, String> {
     let indexes = &collection.indexes;
     let collation = rule.collation.as_ref().or(collection.collation.as_ref());
+    let is_sorted = rule.date_format.is_none_or(DateFormat::is_sorted_by_index);
     if let Some(hint) = &rule.hint {
         let Some(index) = indexes.iter().find(|index| index.name == *hint) else {
             let names: Vec<_> = indexes.iter().map(|index| format!("`{}`", index.name)).collect();
@@ -34,6 +35,12 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
         }
         if let Some(kind) = index.key.iter().find_map(|(_, direction)| direction.as_str()) {
             return Err(format!("the hinted index `{hint}` is of the kind `{kind}`, which cannot serve a range of dates"));
+        }
+        if !is_sorted && index.key.first().is_some_and(|(name, _)| name == field) {
+            return Err(format!(
+                "the hinted index `{hint}` begins with `{field}`, whose strings are not in the order of their dates; leave `hint` out, or name \
+                 an index that serves the rule's `filter`"
+            ));
         }
         if leaves_out(index, field) {
             return Err(format!(
@@ -51,7 +58,8 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
         return Ok(Some(choice(index, rule, field)));
     }
     let usable = indexes.iter().filter(|index| {
-        index.key.first().is_some_and(|(name, direction)| *name == field && is_number(direction))
+        is_sorted
+            && index.key.first().is_some_and(|(name, direction)| *name == field && is_number(direction))
             && index.key.iter().all(|(_, direction)| is_number(direction))
             && !index.hidden
             && covers_rule(index, rule, collation)

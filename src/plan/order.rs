@@ -99,7 +99,11 @@ pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_
         return made(Some(Order::Storage), "the documents are stored in the order of the _id");
     }
     if selection.index.is_none() {
-        return made(Some(Order::Storage), "no index has the order of the dates");
+        let why = match planned.expiry.format.is_sorted_by_index() {
+            true => "no index has the order of the dates",
+            false => "no index serves dates in strings",
+        };
+        return made(Some(Order::Storage), why);
     }
     if server.topology == Topology::Sharded {
         return made(Some(Order::OldestFirst), "each shard has a storage of its own");

@@ -184,10 +184,11 @@ keys! {
             ("epochSeconds", DateFormat::EpochSeconds),
             ("epochMillis", DateFormat::EpochMillis),
             ("objectId", DateFormat::ObjectId),
+            ("iso8601", DateFormat::Iso8601),
         ]),
         "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that makes sense only in the \
-         other unit is kept and counted. objectId: the creation time inside an ObjectId. Default: date, and on `_id` the \
-         type that the collection has.",
+         other unit is kept and counted. objectId: the creation time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
+         an offset, found by no index; any other is kept and counted. Default: date, and on `_id` the type that the collection has.",
     );
 
     HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),

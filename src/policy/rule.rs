@@ -107,8 +107,9 @@ fn check_ttl(map: &Mapping) {
 }
 
 fn check_date_format(map: &Mapping) {
-    let is_number = matches!(map.optional(&keys::DATE_FORMAT), Some(DateFormat::EpochSeconds | DateFormat::EpochMillis));
-    if is_number && map.optional(&keys::FIELD).as_deref() == Some("_id") {
+    let fits = |format| matches!(format, DateFormat::Date | DateFormat::ObjectId);
+    let is_other = map.optional(&keys::DATE_FORMAT).is_some_and(|format| !fits(format));
+    if is_other && map.optional(&keys::FIELD).as_deref() == Some("_id") {
         map.problem(&keys::DATE_FORMAT, "`dateFormat`: `field: _id` takes `objectId`, or `date` where the `_id`s are dates");
     }
 }

@@ -193,6 +193,7 @@ pub(super) fn named(report: &Report, rules: &[&RuleReport]) -> String {
 fn kept_because(reason: &str) -> String {
     match reason {
         "ttlNotPositive" => "whose ttl is 0 or a negative other than -1 (ttlNotPositive)".to_owned(),
+        "string" => "whose string is no date by RFC 3339 with `Z` or an offset (string)".to_owned(),
         "implausibleEpoch" => "whose number is not a plausible date in the rule's unit (implausibleEpoch)".to_owned(),
         other => format!("({other})"),
     }

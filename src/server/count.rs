@@ -13,6 +13,7 @@ use super::meter::Account;
 use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
+use crate::expiry::shape::STRING;
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::report::counts::{CountedDocuments, Expired};
@@ -164,7 +165,11 @@ pub(crate) fn in_bucket(dates: &str) -> Bson {
 /// reason.
 pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> Result<Option<BTreeMap<String, u64>>> {
     let expiry = &rule.expiry;
-    let reasons = [("ttlNotPositive", expiry.ttl_not_positive()), ("implausibleEpoch", expiry.implausible_epoch())];
+    let reasons = [
+        ("ttlNotPositive", expiry.ttl_not_positive()),
+        ("implausibleEpoch", expiry.implausible_epoch()),
+        (STRING, expiry.unreadable_string()),
+    ];
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
         let Some(predicate) = predicate else { continue };

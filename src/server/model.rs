@@ -36,6 +36,7 @@ mod reading;
 mod sort;
 mod state;
 mod tests;
+mod text;
 mod updates;
 mod value;
 mod writes;

@@ -128,7 +128,8 @@ impl Documents<'_> {
             (Format::Date, _) => Bson::Int64(long_ago),
             (Format::EpochSeconds, _) => Bson::Int64(long_ago),
             (Format::EpochMillis, _) => Bson::Int64(long_ago / 1000),
-            (Format::ObjectId, _) => DateTime::from_millis(long_ago).into(),
+            (Format::ObjectId, _) | (Format::Iso8601, 2) => DateTime::from_millis(long_ago).into(),
+            (Format::Iso8601, _) => "2001-01-01T00:00:00".into(),
         }
     }
 }
@@ -143,6 +144,21 @@ pub(super) fn in_format(format: Format, moment: i64, how: u8) -> Bson {
         (Format::EpochSeconds, _) => Bson::Int64(moment.div_euclid(1000)),
         (Format::EpochMillis, 0) => Bson::Double(moment as f64),
         (Format::EpochMillis, _) => Bson::Int64(moment),
+        (Format::Iso8601, how) => text(moment, how).into(),
+    }
+}
+
+/// Returns an instant by RFC 3339, in one of four ways.
+fn text(moment: i64, how: u8) -> String {
+    let written = |offset: i64, format: &str| {
+        let at = chrono::DateTime::from_timestamp_millis(moment + offset * 60_000).expect("a date within the calendar");
+        at.format(format).to_string()
+    };
+    match how {
+        0 => written(0, "%Y-%m-%dT%H:%M:%S%.3fZ"),
+        1 => written(330, "%Y-%m-%dt%H:%M:%S%.6f+05:30"),
+        2 => written(-1439, "%Y-%m-%dT%H:%M:%S%.9f-23:59"),
+        _ => written(0, "%Y-%m-%dT%H:%M:%S%.3fz"),
     }
 }
 

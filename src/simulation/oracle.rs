@@ -23,6 +23,7 @@ pub(super) enum Format {
     EpochSeconds,
     EpochMillis,
     ObjectId,
+    Iso8601,
 }
 
 /// A further condition of a rule, on the field `status`.
@@ -65,6 +66,7 @@ impl Rule {
             (Format::ObjectId, Bson::ObjectId(id)) => Some(id.timestamp().timestamp_millis() as f64),
             (Format::EpochSeconds, _) => number.map(|seconds| seconds * 1000.0),
             (Format::EpochMillis, _) => number,
+            (Format::Iso8601, Bson::String(text)) => rfc3339(text),
             _ => None,
         }
     }
@@ -74,7 +76,7 @@ impl Rule {
         match self.format {
             Format::EpochSeconds => millis.abs() >= 1e14,
             Format::EpochMillis => millis.abs() < 1e11 || millis < -8.64e15,
-            Format::Date | Format::ObjectId => false,
+            Format::Date | Format::ObjectId | Format::Iso8601 => false,
         }
     }
 
@@ -102,4 +104,49 @@ impl Rule {
             Filter::NotHeld => status != Some("held"),
         }
     }
+}
+
+/// Returns the milliseconds since 1970 of a text by RFC 3339 with an offset or `Z`, rounded up.
+fn rfc3339(text: &str) -> Option<f64> {
+    let has_form = |form: &str, part: &str| {
+        let fits = |(form, byte): (u8, u8)| if form == b'9' { byte.is_ascii_digit() } else { form == byte.to_ascii_uppercase() };
+        form.len() == part.len() && form.bytes().zip(part.bytes()).all(fits)
+    };
+    let number = |part: &str| part.parse::<i64>().ok();
+    let (second, rest) = (text.get(..19)?, text.get(19..)?);
+    let zone = if rest.ends_with(['Z', 'z']) { rest.len() - 1 } else { rest.len().checked_sub(6)? };
+    let (fraction, zone) = (rest.get(..zone)?, rest.get(zone..)?);
+    if !has_form("9999-99-99T99:99:99", second) {
+        return None;
+    }
+    let minutes = match zone {
+        "Z" | "z" => 0,
+        zone if has_form("+99:99", zone) => {
+            -number(&zone[1..3]).filter(|n| *n < 24)? * 60 - number(&zone[4..]).filter(|n| *n < 60)?
+        }
+        zone if has_form("-99:99", zone) => {
+            number(&zone[1..3]).filter(|n| *n < 24)? * 60 + number(&zone[4..]).filter(|n| *n < 60)?
+        }
+        _ => return None,
+    };
+    let (year, month, day) = (number(&second[..4])?, number(&second[5..7])?, number(&second[8..10])?);
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let before = usize::try_from(month).ok()?.checked_sub(1)?;
+    let (hour, minute, seconds) = (number(&second[11..13])?, number(&second[14..16])?, number(&second[17..])?);
+    if !(1..=*lengths.get(before)?).contains(&day) || hour > 23 || minute > 59 || seconds > 59 {
+        return None;
+    }
+    // Leap days before the year, counted from the year 0, which is one of them.
+    let leap_days = if year == 0 { 0 } else { (year - 1) / 4 - (year - 1) / 100 + (year - 1) / 400 + 1 };
+    let days = year * 365 + leap_days + lengths[..before].iter().sum::<i64>() + day - 1 - 719_528;
+    let nanos = match fraction.strip_prefix('.') {
+        None if fraction.is_empty() => 0,
+        Some(digits) if (1..=9).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            number(&format!("{digits:0<9}"))?
+        }
+        _ => return None,
+    };
+    let seconds = ((days * 24 + hour) * 60 + minute + minutes) * 60 + seconds;
+    Some((seconds * 1000 + (nanos + 999_999) / 1_000_000) as f64)
 }

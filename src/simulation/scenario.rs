@@ -197,6 +197,7 @@ impl SweptRule {
             0 => Format::EpochSeconds,
             1 => Format::EpochMillis,
             2 => Format::ObjectId,
+            3 => Format::Iso8601,
             _ => Format::Date,
         };
         let ttl_field = (random.u8(..4) == 0).then_some("ttl");
@@ -249,6 +250,7 @@ impl SweptRule {
             Format::Date | Format::ObjectId => {}
             Format::EpochSeconds => lines.push("dateFormat: epochSeconds".into()),
             Format::EpochMillis => lines.push("dateFormat: epochMillis".into()),
+            Format::Iso8601 => lines.push("dateFormat: iso8601".into()),
         }
         match rule.filter {
             Filter::Nothing => {}

@@ -28,9 +28,10 @@ pub(super) struct DateSlices<'a> {
 }
 
 impl<'a> DateSlices<'a> {
-    /// Opens a pass; `None` if the index does not allow ranges: it is multikey, or does not begin with the date.
+    /// Opens a pass; `None` if the index does not allow ranges: it is multikey, does not begin with the date, or has not the order of the dates.
     pub(super) async fn open(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
-        let Some(index) = &sweep.rule.selection.index else { return Ok(None) };
+        let is_sorted = sweep.rule.expiry.format.is_sorted_by_index();
+        let Some(index) = sweep.rule.selection.index.as_ref().filter(|_| is_sorted) else { return Ok(None) };
         let slices = Self { sweep, rate, index: &index.name, done: None, tie: None, rest: None, exhausted: false };
         let plan = slices.keys_after(None).explain(&sweep.deployment, "queryPlanner").await?;
         let usable = !plan_has(&plan, "stage", &"SORT".into()) && plan_has(&plan, "isMultiKey", &false.into());

@@ -359,8 +359,17 @@ impl Compiler {
                 })
             }
             "$dateFromString" if *part("onError")? == Bson::Null => {
-                let operands = vec![self.expression(part("dateString")?)?];
+                let mut operands = vec![self.expression(part("dateString")?)?];
+                operands.extend(part("format").ok().map(|format| self.expression(format)).transpose()?);
                 Ok(Expression::Call { function: Function::DateFromString, operands })
+            }
+            "$dateToString" => {
+                let operands = vec![self.expression(part("date")?)?, self.expression(part("format")?)?];
+                Ok(Expression::Call { function: Function::DateToString, operands })
+            }
+            "$convert" if *part("onError")? == Bson::Null && *part("to")? == "long".into() => {
+                let operands = vec![self.expression(part("input")?)?];
+                Ok(Expression::Call { function: Function::LongOrNull, operands })
             }
             _ => {
                 let function = Function::named(operator)

@@ -8,6 +8,7 @@ use bson::{Bson, DateTime, RawDocumentBuf, doc};
 use super::arithmetic::{self, Operation};
 use super::failure::Failure;
 use super::order::{compare, is_number, type_name};
+use super::text;
 use super::value::{Value, is_nothing, is_true};
 use crate::server::codes;
 
@@ -33,8 +34,17 @@ pub(super) enum Function {
     Concat,
     ToString,
     ToDate,
-    /// `$dateFromString` whose `onError` is null.
+    /// `$dateFromString` whose `onError` is null, with or without a format.
     DateFromString,
+    /// `$dateToString` with a format.
+    DateToString,
+    /// `$convert` to a long whose `onError` is null.
+    LongOrNull,
+    ToUpper,
+    StrLenBytes,
+    StrLenCp,
+    IndexOfBytes,
+    SubstrBytes,
     ToDouble,
     ToInt,
     Not,
@@ -44,7 +54,7 @@ pub(super) enum Function {
     Month,
 }
 
-const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 27] = {
+const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 32] = {
     use Function::*;
     const MANY: usize = usize::MAX;
     [
@@ -67,6 +77,11 @@ const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 27] = {
         ("$bsonSize", BsonSize, 1..=1),
         ("$concat", Concat, 0..=MANY),
         ("$toString", ToString, 1..=1),
+        ("$toUpper", ToUpper, 1..=1),
+        ("$strLenBytes", StrLenBytes, 1..=1),
+        ("$strLenCP", StrLenCp, 1..=1),
+        ("$indexOfBytes", IndexOfBytes, 2..=4),
+        ("$substrBytes", SubstrBytes, 3..=3),
         ("$toDate", ToDate, 1..=1),
         ("$toDouble", ToDouble, 1..=1),
         ("$toInt", ToInt, 1..=1),
@@ -202,16 +217,14 @@ impl Function {
                 Some(Bson::Double(n)) if n.is_finite() && n.abs() < 9.2e18 => owned(DateTime::from_millis(*n as i64).into()),
                 _ => Err(unconvertible()),
             },
-            Self::DateFromString => match first {
-                // A mongod reads more forms than these, but none of those that the sequences have.
-                Some(Bson::String(text)) => {
-                    let date =
-                        DateTime::parse_rfc3339_str(text).or_else(|_| DateTime::parse_rfc3339_str(format!("{text}T00:00:00Z")));
-                    date.map_or_else(|_| null(), |date| owned(date.into()))
-                }
-                first if is_nothing(first) => null(),
-                _ => Err(unconvertible()),
-            },
+            Self::DateFromString => owned(text::date(first, second)?),
+            Self::DateToString => owned(text::written(first, second)),
+            Self::LongOrNull => owned(text::long(first)),
+            Self::ToUpper => owned(text::upper(first)),
+            Self::StrLenBytes => owned(text::length(first, true)?),
+            Self::StrLenCp => owned(text::length(first, false)?),
+            Self::IndexOfBytes => owned(text::index_of_bytes(&values)?),
+            Self::SubstrBytes => owned(text::substring(&values)?),
             Self::ToDouble => match first {
                 first if is_nothing(first) => null(),
                 Some(Bson::DateTime(date)) => owned((date.timestamp_millis() as f64).into()),

@@ -16,7 +16,7 @@ const AS_OF: i64 = START + 500;
 /// A value of the ttl that expires documents long before the rule does.
 const OWN: i32 = 5;
 
-const FORMATS: [Format; 4] = [Format::Date, Format::EpochSeconds, Format::EpochMillis, Format::ObjectId];
+const FORMATS: [Format; 5] = [Format::Date, Format::EpochSeconds, Format::EpochMillis, Format::ObjectId, Format::Iso8601];
 
 fn rule(format: Format, expire_after: Option<i64>, has_ttl: bool, filter: Filter) -> Rule {
     Rule { namespace: "app.c".into(), field: "at", format, expire_after, ttl_field: has_ttl.then_some("ttl"), filter }
@@ -30,6 +30,7 @@ fn expiry(rule: &Rule) -> Expiry {
             Format::EpochSeconds => DateFormat::EpochSeconds,
             Format::EpochMillis => DateFormat::EpochMillis,
             Format::ObjectId => DateFormat::ObjectId,
+            Format::Iso8601 => DateFormat::Iso8601,
         },
         expire_after_seconds: rule.expire_after.map(|seconds| seconds.try_into().unwrap()),
         ttl_field: rule.ttl_field.map(str::to_owned),

@@ -22,9 +22,9 @@ pub(super) fn some(random: &mut Rng, namespace: &Namespace, shape: Shape) -> Vec
 }
 
 fn rule(random: &mut Rng, namespace: &Namespace, shape: Shape) -> SweepRule {
-    use DateFormat::{Date, EpochMillis, EpochSeconds, ObjectId};
+    use DateFormat::{Date, EpochMillis, EpochSeconds, Iso8601, ObjectId};
     let field = if random.u8(0..4) > 0 { "at" } else { *one_of(random, &FIELDS) };
-    let other = *one_of(random, &[Date, EpochSeconds, EpochMillis, ObjectId]);
+    let other = *one_of(random, &[Date, EpochSeconds, EpochMillis, ObjectId, Iso8601]);
     let format = if random.u8(0..5) > 0 { shape.format } else { other };
     let ttl_field = (random.u8(0..3) == 0).then(|| "ttl".to_owned());
     let seconds = *one_of(random, &[Some(0), Some(60), Some(3600), Some(3600), None]);
@@ -60,7 +60,8 @@ pub(super) fn along_index(rule: &SweepRule, indexes: &[Document]) -> SweepRule {
     let first = |index: &Document| {
         let (path, direction) = index.get_document("key").ok()?.iter().next()?;
         let name = index.get_str("name").ok()?.to_owned();
-        (*path == rule.expiry.field).then(|| IndexChoice { name, oldest_first: *direction == Bson::Int32(1), bounded: true })
+        let serves = *path == rule.expiry.field && rule.expiry.format.is_sorted_by_index();
+        serves.then(|| IndexChoice { name, oldest_first: *direction == Bson::Int32(1), bounded: true })
     };
     // A sparse index lacks documents.
     let index = indexes.iter().filter(|index| !index.contains_key("sparse")).find_map(first);

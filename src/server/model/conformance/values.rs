@@ -189,9 +189,9 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn any(random: &mut Rng) -> Self {
-        use DateFormat::{Date, EpochMillis, EpochSeconds, ObjectId};
+        use DateFormat::{Date, EpochMillis, EpochSeconds, Iso8601, ObjectId};
         Self {
-            format: *one_of(random, &[Date, Date, Date, Date, EpochSeconds, EpochMillis, ObjectId]),
+            format: *one_of(random, &[Date, Date, Date, Date, EpochSeconds, EpochMillis, ObjectId, Iso8601]),
             has_arrays: random.bool(),
         }
     }
@@ -205,8 +205,22 @@ impl Shape {
             DateFormat::EpochMillis => Bson::Int64(at.timestamp_millis()),
             DateFormat::EpochSeconds if random.bool() => Bson::Double(at.timestamp_millis() as f64 / 1000.0),
             DateFormat::EpochSeconds => Bson::Int64(at.timestamp_millis() / 1000),
+            DateFormat::Iso8601 => rfc3339(random, at).into(),
         }
     }
+}
+
+/// Returns a date as text, mostly by RFC 3339.
+fn rfc3339(random: &mut Rng, at: DateTime) -> String {
+    let fraction = *one_of(random, &["", ".5", ".999", ".000001", ".123456789", ".1234567890", ".", ".x"]);
+    let offset =
+        *one_of(random, &["Z", "Z", "z", "+00:00", "-00:00", "+23:59", "-05:30", "+24:00", "+0200", "", "é", " Z", "+02:0Z"]);
+    let seconds = chrono::DateTime::from_timestamp_millis(at.timestamp_millis()).expect("a date within the calendar");
+    let format = *one_of(
+        random,
+        &["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dt%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-02-30T%H:%M:%S"],
+    );
+    format!("{}{fraction}{offset}", seconds.format(format))
 }
 
 /// Returns a document with the fields that the rules look at.
