@@ -259,6 +259,19 @@ mod tests {
     }
 
     #[test]
+    fn no_index_is_asked_for_where_none_can_serve() {
+        let text = "{version: 1, collections: [{namespace: a.b, field: at, dateFormat: iso8601, expireAfter: 1d}]}";
+        let mut rule = crate::policy::parse::parse("p", text, &|_| None, true).unwrap().rules.remove(0);
+        let namespace = Namespace { database: "a".into(), collection: "b".into() };
+        let of = |rule: &Rule, documents| scan(rule, &namespace, "at", None, documents).map(|refusal| refusal.detail);
+        let detail = of(&rule, SCAN_GUARD_DOCUMENTS + 1).unwrap();
+        assert!(detail.contains("no index serves dates in strings") && !detail.contains("createIndex"), "{detail}");
+        assert_eq!(of(&rule, SCAN_GUARD_DOCUMENTS), None);
+        rule.allow_collection_scan = true;
+        assert_eq!(of(&rule, SCAN_GUARD_DOCUMENTS + 1), None);
+    }
+
+    #[test]
     fn enough_documents_are_the_fewest_of_which_the_share_may_go_and_at_most_two_more() {
         for limit in [0.01, 0.3, 1.0, 33.3, 50.0, 79.99, 99.99] {
             for expired in [1, 2, 3, 7, 999, 1000, 123_456_789] {
@@ -307,6 +320,7 @@ mod tests {
             (Guard::TimeSeries, "timeSeries"),
             (Guard::Field, "field"),
             (Guard::Collation, "collation"),
+            (Guard::DateFormat, "dateFormat"),
             (Guard::Archive, "archive"),
         ] {
             assert_eq!(guard.to_string(), word);

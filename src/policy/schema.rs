@@ -30,7 +30,7 @@ pub fn json_schema() -> String {
 fn definitions() -> Value {
     let mut rule = keys::RULE.schema(|key| if is_shared(key) { reference(key) } else { key.schema() });
     rule["not"] = both_expiries();
-    rule["allOf"] = json!([exclude_needs_a_glob(), id_holds_no_number()]);
+    rule["allOf"] = json!([exclude_needs_a_glob(), id_holds_no_number_or_text()]);
     let mut definitions = json!({
         "variable": {
             "type": "string",
@@ -94,10 +94,10 @@ fn exclude_needs_a_glob() -> Value {
     })
 }
 
-fn id_holds_no_number() -> Value {
+fn id_holds_no_number_or_text() -> Value {
     json!({
         "if": { "required": [name(&keys::FIELD)], "properties": { name(&keys::FIELD): { "const": "_id" } } },
-        "then": { "properties": { name(&keys::DATE_FORMAT): { "not": { "enum": ["epochSeconds", "epochMillis"] } } } },
+        "then": { "properties": { name(&keys::DATE_FORMAT): { "not": { "enum": ["epochSeconds", "epochMillis", "iso8601"] } } } },
     })
 }
 

@@ -48,6 +48,7 @@ mod expiry {
     mod epoch_and_object_id;
     mod epoch_own_ttl;
     mod id_field;
+    mod iso8601;
     mod oracle;
     mod oracle_names;
     mod oracle_options;

@@ -9,7 +9,7 @@ use super::arithmetic::{self, Operation};
 use super::failure::Failure;
 use super::order::{compare, is_number, type_name};
 use super::text;
-use super::value::{Value, is_nothing, is_true};
+use super::value::{Value, is_nothing, is_true, number};
 use crate::server::codes;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,10 +262,6 @@ impl Function {
 
 fn unconvertible() -> Failure {
     Failure::new(codes::CONVERSION_FAILURE, "Unsupported conversion in $convert with no onError value")
-}
-
-pub(super) fn number(n: usize) -> Bson {
-    Bson::Int32(i32::try_from(n).expect("a small number"))
 }
 
 fn position(at: &Bson) -> Option<i64> {

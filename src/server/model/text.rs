@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use bson::{Bson, DateTime};
 
 use super::failure::Failure;
-use super::functions::number;
-use super::value::{Value, is_nothing};
+use super::value::{Value, is_nothing, number};
 
 /// The only format of dates that the model knows.
 const FORMAT: &str = "%Y-%m-%dT%H:%M:%S";

@@ -27,3 +27,8 @@ pub(super) fn is_nothing(value: Option<&Bson>) -> bool {
 pub(super) fn or_null(value: Value<'_>) -> Bson {
     value.map_or(Bson::Null, Cow::into_owned)
 }
+
+/// Returns a small number as the server does.
+pub(super) fn number(n: usize) -> Bson {
+    Bson::Int32(i32::try_from(n).expect("a small number"))
+}

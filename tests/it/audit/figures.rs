@@ -158,6 +158,49 @@ async fn every_type_never_expires_by_its_own_reason(server: &Server) {
     assert_eq!((&rule["neverExpires"]["null"], &rule["neverExpires"]["number"]), (&2.into(), &18.into()), "{rule}");
 }
 
+#[tokio::test]
+async fn strings_by_rfc_3339_are_dates_and_others_have_their_own_reasons() {
+    let case = Case::new().await;
+    let texts = |texts: &[&str]| Bson::from(texts.iter().map(|text| Bson::from(*text)).collect::<Vec<_>>());
+    // The run is at 02:00 UTC on 31 January 2026.
+    let expired: [Bson; 3] = [
+        "2026-01-30T03:00:00+01:00".into(),
+        "2025-01-01T00:00:00Z".into(),
+        texts(&["2027-01-01T00:00:00Z", "2025-01-01T00:00:00z"]),
+    ];
+    let due: [Bson; 3] = [
+        "2026-01-30T02:00:00.0000001Z".into(),
+        "2026-01-31T02:00:00Z".into(),
+        texts(&["2026-01-31T00:00:00-02:00", "2020-01-01"]),
+    ];
+    let others: [(Bson, &str); 6] = [
+        ("2020-01-01".into(), "string"),
+        ("".into(), "string"),
+        (texts(&["2020-01-01"]), "arrayWithoutDate"),
+        (at(-10 * DAY).into(), "date"),
+        (5.into(), "number"),
+        (Bson::Null, "null"),
+    ];
+    let values = expired.iter().chain(&due).chain(others.iter().map(|(value, _)| value));
+    case.fill("c", (0..).zip(values).map(|(id, value)| doc! { "_id": id, "x": value })).await;
+    let rule = "  - {namespace: DB.c, field: x, expireAfter: 1d, dateFormat: iso8601}\n";
+    let report = audit(&case, rule, &["--as-of", NOW]).await;
+    let audited = &report.json["rules"][0];
+    assert_eq!(
+        (&audited["expiredCount"], &audited["oldestExpired"]),
+        (&3.into(), &"2025-01-01T00:00:00.000Z".into()),
+        "{report:?}"
+    );
+    assert_eq!(sum(&audited["ageHistogram"], "notExpiredCount"), 3);
+    assert_eq!(audited["forecast"][0]["count"], 3);
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    others.iter().for_each(|(_, reason)| *reasons.entry(reason).or_default() += 1);
+    assert_eq!(audited["neverExpires"], serde_json::json!(reasons));
+    assert_eq!(audited["samples"].as_array().unwrap().len(), 3);
+    assert_eq!(case.report(rule, &["--as-of", NOW]).await.rule(0, "deletedCount"), 3);
+    assert_eq!(case.ids("c").await, id_set(3..12));
+}
+
 async fn epoch_numbers_and_object_ids_have_their_own_reasons(server: &Server) {
     let (day, now_s) = (DAY / 1000, NOW_MILLIS / 1000);
     let oid = |seconds: i64| {

@@ -34,7 +34,8 @@ async fn doubtful_dates_are_named() {
   - {name: s, namespace: DB.s, field: at, expireAfter: 1d}
   - {name: e, namespace: DB.c, field: at, expireAfter: 1d, dateFormat: epochMillis}
   - {name: f, namespace: DB.c, field: at, expireAfter: 1d, dateFormat: epochSeconds}
-  - {name: t, namespace: DB.t, field: at, expireAfter: 1d}\n";
+  - {name: t, namespace: DB.t, field: at, expireAfter: 1d}
+  - {name: i, namespace: DB.t, field: at, expireAfter: 1d, dateFormat: iso8601}\n";
     let report = audit(&case, rules, &[]).await;
     for (rule, part) in [
         (0, "2 documents with a date in January 1970 would be deleted"),
@@ -45,6 +46,8 @@ async fn doubtful_dates_are_named() {
         (1, "no document has a date in `at` (string 3)"),
         (1, "3 documents with a date in `at` that is written as a string"),
         (4, "2 documents with a date in `at` that is written as a string"),
+        (4, "`dateFormat: iso8601` is for those by RFC 3339"),
+        (5, "7 documents with a string in `at` that is no date by RFC 3339 with `Z` or an offset, and are kept"),
         (2, "3 documents with a number in `at` that looks like seconds where the rule says milliseconds"),
         (2, "5 documents with a BSON date in `at`"),
         (3, "1 document with a number in `at` that looks like milliseconds where the rule says seconds"),
@@ -53,6 +56,8 @@ async fn doubtful_dates_are_named() {
     }
     assert_eq!(report.rule(0, "expiredCount"), 3);
     assert_eq!(report.rule(0, "neverExpires"), &serde_json::json!({ "number": 4 }));
+    assert_eq!((report.rule(5, "expiredCount"), report.rule(5, "createIndex")), (&2.into(), &serde_json::Value::Null));
+    assert_eq!(report.rule(5, "neverExpires"), &serde_json::json!({ "string": 7 }));
 }
 
 #[tokio::test]

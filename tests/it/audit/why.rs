@@ -84,6 +84,34 @@ async fn what_decided_is_named_for_every_kind_of_document() {
 }
 
 #[tokio::test]
+async fn a_date_in_a_string_is_explained_as_any_other() {
+    let case = Case::new().await;
+    let rule = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h, dateFormat: iso8601}\n";
+    let of = |texts: &[&str]| Bson::from(texts.iter().map(|text| Bson::from(*text)).collect::<Vec<_>>());
+    // The run is at 12:26:40.
+    let cases: [(&str, Bson, bool, Value, Value); 6] = [
+        ("old", "2020-09-13T13:26:40+02:00".into(), true, json!("2020-09-13T12:26:40.000Z"), Value::Null),
+        ("young", "2020-09-13T11:26:40.000001Z".into(), false, json!("2020-09-13T12:26:40.001Z"), Value::Null),
+        (
+            "two",
+            of(&["2021-01-01T00:00:00Z", "no", "2020-09-13T11:26:40Z"]),
+            true,
+            json!("2020-09-13T12:26:40.000Z"),
+            Value::Null,
+        ),
+        ("local", "2020-01-01T00:00:00".into(), false, Value::Null, json!("string")),
+        ("none", of(&["2020-01-01"]), false, Value::Null, json!("arrayWithoutDate")),
+        ("date", at(-HOUR), false, Value::Null, json!("date")),
+    ];
+    case.fill("c", cases.iter().map(|(id, value, ..)| doc! { "_id": *id, "at": value.clone() })).await;
+    for (id, _, taken, expires, never) in &cases {
+        let rule = explained(&case, rule, id).await;
+        assert_eq!((&rule["taken"], &rule["expiresAt"], &rule["neverExpires"]), (&json!(taken), expires, never), "{rule}");
+    }
+    assert_eq!(explained(&case, rule, "two").await["dates"], 2);
+}
+
+#[tokio::test]
 async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     let case = Case::new().await;
     let id = ObjectId::new();

@@ -87,8 +87,9 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
   - {name: j, namespace: DB.clustered, field: _id, expireAfter: 1d, filter: {m: 1}}
   - {name: k, namespace: DB.gone, field: at, expireAfter: 1d}
   - {name: l, namespace: DB.differs, field: at, expireAfterSeconds: 60}
-  - {name: m, namespace: DB.differs, field: at, expireAfterSeconds: 61}\n";
-    let only: Vec<String> = "abcdefghijkm".chars().flat_map(|name| ["--only".to_owned(), name.to_string()]).collect();
+  - {name: m, namespace: DB.differs, field: at, expireAfterSeconds: 61}
+  - {name: n, namespace: DB.plain, field: at, expireAfter: 1d, dateFormat: iso8601}\n";
+    let only: Vec<String> = "abcdefghijkmn".chars().flat_map(|name| ["--only".to_owned(), name.to_string()]).collect();
     let args: Vec<&str> = ["apply", "--yes"].into_iter().chain(only.iter().map(String::as_str)).collect();
     let before = indexes(db, "plain").await;
     let (ran, report) = native(&case, rules, &args).await;
@@ -112,6 +113,7 @@ async fn what_no_native_setting_can_do_is_said_with_the_reason() {
         "a clustered collection has one expireAfterSeconds for all of it, without a filter",
         "no such namespace",
         "the rule `l` wants the same setting with another value, and the server takes one of them",
+        "strings as dates (`dateFormat`); native TTL knows only BSON dates",
     ];
     assert_eq!(column(&report, "/reason"), reasons.map(Value::from));
     assert_eq!(indexes(db, "plain").await, before);

@@ -28,13 +28,17 @@ fn the_example_is_valid_and_means_what_it_says() {
     let policy = parse(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(policy.connection.uri.as_deref(), Some("mongodb://localhost:27017"));
     let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
-    assert_eq!(names, ["app.sessions", "finished jobs", "app.carts", "app.events", "app.audit", "metrics.weather"]);
+    assert_eq!(
+        names,
+        ["app.sessions", "finished jobs", "app.carts", "app.events", "app.imports", "app.audit", "metrics.weather"]
+    );
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
     assert_eq!((all.batch_size, policy.rules[0].batch_size), (Some(1000), Some(2000)), "a rule's own key overrides the defaults");
     assert_eq!((all.max_delete_percent, policy.rules[0].max_delete_percent), (Some(20.0), Some(50.0)));
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
+    assert_eq!(policy.rules[4].date_format, Some(DateFormat::Iso8601));
     assert_eq!(policy.rules[3].archive.as_ref().unwrap().directory.to_str(), Some("/backups/ttl"));
 }
 
@@ -128,7 +132,7 @@ fn each_value_that_could_be_misread_is_refused() {
         ("expireAfter: 1d\n    filter: {a: 1, a: 2}", "duplicate key `a`"),
         ("expireAfter: 1d\n    ttlField: a.b", "not a root-level field name"),
         ("expireAfter: 1d\n    ttlField: at", "holds the date itself"),
-        ("expireAfter: 1d\n    dateFormat: iso", "expected one of `date`, `epochSeconds`, `epochMillis`, `objectId`"),
+        ("expireAfter: 1d\n    dateFormat: text", "expected one of `date`, `epochSeconds`, `epochMillis`, `objectId`, `iso8601`"),
         ("expireAfter: 1d\n    dateFormat: epochMilis", "found the string \"epochMilis\"; expected `epochMillis`?"),
         ("expireAfter: 1d\n    dateFormat: ${SECRET}", "expected one of `date`"),
         ("expireAfterSecond: 5", "unknown key `expireAfterSecond`; expected `expireAfterSeconds`?"),

@@ -281,7 +281,10 @@ fn what_is_wrong_is_refused_by_both() {
     ] {
         policies.push(rule(&format!("expireAfter: 1d\n    {keys}")));
     }
-    policies.push("version: 1\ncollections: [{namespace: a.b, field: _id, dateFormat: epochMillis, expireAfter: 1d}]".into());
+    for format in ["epochMillis", "iso8601"] {
+        policies
+            .push(format!("version: 1\ncollections: [{{namespace: a.b, field: _id, dateFormat: {format}, expireAfter: 1d}}]"));
+    }
     for text in policies {
         assert!(parsed(&text).is_err(), "the parser accepts:\n{text}");
         assert!(validated(&text).is_err(), "the schema accepts:\n{text}");

@@ -219,10 +219,16 @@ async fn without_a_terminal_it_looks_at_what_the_options_name() {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
     let (uri, client) = (set.uri(), set.client().await);
     filled(&client).await;
+    let imports = client.database("app").collection("imports");
+    imports
+        .insert_many((0..3).map(|n| doc! { "_id": n, "at": if n == 0 { "2024-01-01" } else { "2024-01-01T00:00:00+02:00" } }))
+        .await
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     for (namespace, field, format, warned) in [
         ("app.sessions", "at", None, ""),
         ("app.events", "ts", Some(DateFormat::EpochMillis), ""),
+        ("app.imports", "at", Some(DateFormat::Iso8601), ""),
         ("app.sessions", "ta", None, "has a date in `ta` of `app.sessions`"),
         ("app.sesions", "at", None, "no collection `app.sesions` was found"),
         ("ap*.sessions", "at", None, ""),

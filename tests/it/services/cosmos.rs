@@ -265,6 +265,8 @@ async fn what_the_service_cannot_do_is_refused_or_said() {
     let proxied = account(CosmosRu::default()).await;
     let report = sweep(&proxied, "  - {namespace: DB.c, field: at, expireAfter: 1d, collation: {locale: en}}\n").await;
     assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"collation".into()), "{report:?}");
+    let report = sweep(&proxied, "  - {namespace: DB.c, field: at, expireAfter: 1d, dateFormat: iso8601}\n").await;
+    assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"dateFormat".into()), "{report:?}");
     let report = sweep(&proxied, "  - {namespace: DB.c, field: at, expireAfter: 1d, maxLag: 10s, batchSize: 5000}\n").await;
     assert_swept(&proxied, &report).await;
     let warnings = report.rule(0, "warnings").to_string();

@@ -163,6 +163,9 @@ async fn what_the_engine_cannot_do_is_refused_or_said() {
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, collation: {locale: en}}\n";
     let report = proxied.case.report(rule, &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"collation".into()), "{report:?}");
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, dateFormat: iso8601}\n";
+    let report = proxied.case.report(rule, &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"dateFormat".into()), "{report:?}");
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxLag: 10s, maxRequestUnits: 400}\n";
     let report = proxied.case.report(rule, &[]).await;
     assert_swept(&proxied, &report).await;
