@@ -4,6 +4,7 @@
 use bson::{Bson, Document, doc};
 
 use super::expression::{when, with};
+use super::iso8601::{FIRST_MS, LAST_MS};
 use super::{Expiry, earliest, shape, whole_int32};
 use crate::policy::DateFormat;
 
@@ -11,10 +12,6 @@ use crate::policy::DateFormat;
 pub(crate) const FORECAST_DAYS: u32 = 30;
 
 const DAY_MS: i64 = 86_400_000;
-
-/// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts.
-pub(super) const FIRST_MONTH_MS: i64 = -62_167_219_200_000;
-pub(super) const LAST_MONTH_MS: i64 = 253_402_300_799_999;
 
 /// The instant (in the year 5138) from which on a date is more likely one whose milliseconds were mistaken for seconds.
 const FAR_MS: i64 = 100_000_000_000_000;
@@ -74,7 +71,7 @@ impl Expiry {
     }
 
     fn expired(&self, age_bounds: &[i64], sums: &Document) -> Vec<Document> {
-        let inside = doc! { "$max": [FIRST_MONTH_MS, { "$min": [LAST_MONTH_MS, "$ms"] }] };
+        let inside = doc! { "$max": [FIRST_MS, { "$min": [LAST_MS, "$ms"] }] };
         let mut dated = doc! { "e": self.earliest() };
         let mut group = doc! {
             "_id": { "a": place(&self.age(), age_bounds), "m": "$m" },

@@ -9,8 +9,11 @@
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::classes::{FIRST_MONTH_MS, LAST_MONTH_MS};
 use super::expression::{is_type, when, with};
+
+/// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts, or writes it.
+pub(super) const FIRST_MS: i64 = -62_167_219_200_000;
+pub(super) const LAST_MS: i64 = 253_402_300_799_999;
 
 /// A date and time to the second, in the format language of the server.
 const FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
@@ -87,8 +90,8 @@ fn to_the_second(text: Document) -> Bson {
     let read = doc! { "$dateFromString": { "dateString": "$$part", "format": FORMAT, "onError": Bson::Null } };
     // `$dateToString` fails outside of these years (`src/mongo/db/query/datetime/date_time_support.h`).
     let can_be_written = doc! { "$and": [
-        { "$gte": ["$$date", DateTime::from_millis(FIRST_MONTH_MS)] },
-        { "$lte": ["$$date", DateTime::from_millis(LAST_MONTH_MS)] },
+        { "$gte": ["$$date", DateTime::from_millis(FIRST_MS)] },
+        { "$lte": ["$$date", DateTime::from_millis(LAST_MS)] },
     ] };
     let is_same = begins("$$part", doc! { "$dateToString": { "date": "$$date", "format": FORMAT } });
     let exact = when(can_be_written, when(is_same, "$$date", Bson::Null), Bson::Null);

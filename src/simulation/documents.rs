@@ -151,7 +151,7 @@ pub(super) fn in_format(format: Format, moment: i64, how: u8) -> Bson {
 /// Returns an instant by RFC 3339, in one of four ways.
 fn text(moment: i64, how: u8) -> String {
     let written = |offset: i64, format: &str| {
-        let at = chrono::DateTime::from_timestamp_millis(moment + offset * 60_000).expect("a date within the calendar");
+        let at = chrono::DateTime::from_timestamp_millis(moment + offset * 60_000).unwrap_or_default();
         at.format(format).to_string()
     };
     match how {

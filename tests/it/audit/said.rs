@@ -56,7 +56,7 @@ async fn doubtful_dates_are_named() {
     }
     assert_eq!(report.rule(0, "expiredCount"), 3);
     assert_eq!(report.rule(0, "neverExpires"), &serde_json::json!({ "number": 4 }));
-    assert_eq!((report.rule(5, "expiredCount"), report.rule(5, "createIndex")), (&2.into(), &serde_json::Value::Null));
+    assert_eq!((report.rule(5, "expiredCount"), report.rule(5, "createIndex")), (&2.into(), &Value::Null));
     assert_eq!(report.rule(5, "neverExpires"), &serde_json::json!({ "string": 7 }));
 }
 

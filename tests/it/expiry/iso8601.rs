@@ -95,8 +95,10 @@ impl Texts {
 
     /// Returns a text that may name an impossible date or time.
     fn any_second(&mut self) -> String {
-        let mut within =
-            |last: u32, beyond: u32| self.0.random_range(0..=if self.0.random_range(0..6) == 0 { beyond } else { last });
+        let mut within = |last: u32, beyond: u32| {
+            let most = if self.0.random_range(0..6) == 0 { beyond } else { last };
+            self.0.random_range(0..=most)
+        };
         let (year, month, day) = (within(9999, 9999), within(11, 12) + 1, within(27, 31) + 1);
         let (hour, minute, second) = (within(23, 25), within(59, 61), within(59, 61));
         let fraction = self.one(&["", "", ".5", ".123456789", ".1234567890", "."]);
