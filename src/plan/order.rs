@@ -31,6 +31,9 @@ const WORTHWHILE_SHARE: f64 = 0.05;
 /// Distance in the storage up to which two documents count as close to each other, as a share of the cache.
 const CLOSE_SHARE: f64 = 0.01;
 
+/// Reason for the order of the storage where no index could be created that helps.
+pub const STRINGS: &str = "no index serves dates in strings";
+
 /// Distance in bytes up to which two documents count as close to each other where the size of the cache is unknown.
 const CLOSE_BYTES: f64 = 1024.0 * 1024.0;
 
@@ -101,7 +104,7 @@ pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_
     if selection.index.is_none() {
         let why = match planned.expiry.format.is_sorted_by_index() {
             true => "no index has the order of the dates",
-            false => "no index serves dates in strings",
+            false => STRINGS,
         };
         return made(Some(Order::Storage), why);
     }

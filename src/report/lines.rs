@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::aligned::Tone;
 use super::amount::{AtMost, amount};
 use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, ServerReport, Status, Strategy, estimate};
-use crate::plan::Reason;
+use crate::plan::{Reason, order};
 use crate::text::{bytes, count, duration, plural};
 
 /// Number of columns.
@@ -269,6 +269,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     facts.push(match (index, strategy) {
         (Some(index), _) => format!("index {index}"),
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
+        (None, _) if order_reason.as_deref() == Some(order::STRINGS) => format!("collection scan ({})", order::STRINGS),
         (None, _) => "collection scan".to_owned(),
     });
     if let (Some(DeleteOrder::Storage), Some(_), Some(why)) = (order, index, order_reason) {

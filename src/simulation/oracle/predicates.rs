@@ -118,9 +118,14 @@ fn a_predicate_selects_exactly_the_documents_that_have_expired() {
             let filter = if has_ttl { Filter::NotHeld } else { Filter::Done };
             let rule = rule(format, expire_after, has_ttl, filter);
             let expiry = expiry(&rule);
-            for expiry in [Expiry { checks_path: true, ..expiry.clone() }, expiry] {
-                assert_selects(&expiry.predicate(), &documents, |document| rule.is_expired(document, AS_OF));
+            let checked = Expiry { checks_path: true, ..expiry.clone() };
+            if format == Format::Iso8601 {
+                // Strings are looked up by an expression anyway.
+                assert_eq!(checked.predicate(), expiry.predicate());
+            } else {
+                assert_selects(&checked.predicate(), &documents, |document| rule.is_expired(document, AS_OF));
             }
+            assert_selects(&expiry.predicate(), &documents, |document| rule.is_expired(document, AS_OF));
         }
     }
 }

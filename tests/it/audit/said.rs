@@ -47,7 +47,7 @@ async fn doubtful_dates_are_named() {
         (1, "3 documents with a date in `at` that is written as a string"),
         (4, "2 documents with a date in `at` that is written as a string"),
         (4, "`dateFormat: iso8601` is for those by RFC 3339"),
-        (5, "7 documents with a string in `at` that is no date by RFC 3339 with `Z` or an offset, and are kept"),
+        (5, "7 documents with a string in `at` that is no date by RFC 3339 with `Z` or an offset, and is kept"),
         (2, "3 documents with a number in `at` that looks like seconds where the rule says milliseconds"),
         (2, "5 documents with a BSON date in `at`"),
         (3, "1 document with a number in `at` that looks like milliseconds where the rule says seconds"),
