@@ -113,7 +113,11 @@ fn assert_selects(filter: &Document, documents: &[Document], is_expected: impl F
 #[test]
 fn a_predicate_selects_exactly_the_documents_that_have_expired() {
     for format in FORMATS {
-        let documents = documents(format);
+        let mut documents = documents(format);
+        if format == Format::Iso8601 {
+            // In a build for tests the expression for a string takes long. No cycle of the dates, ttls and statuses has a multiple of 5.
+            documents = documents.into_iter().step_by(5).collect();
+        }
         for (expire_after, has_ttl) in [(Some(60), false), (Some(60), true), (None, true), (Some(0), true)] {
             let filter = if has_ttl { Filter::NotHeld } else { Filter::Done };
             let rule = rule(format, expire_after, has_ttl, filter);
