@@ -15,7 +15,7 @@ pub use oplog::{Oplog, OplogLook, OplogSize};
 
 use crate::flavor::{Capabilities, Flavor};
 use crate::policy::namespace::Namespace;
-use crate::policy::{Expect, Rule};
+use crate::policy::{Child, Expect, Rule};
 
 /// Wire version of MongoDB 7.0, the newest version that was run.
 const NEWEST_TESTED: i32 = 21;
@@ -129,6 +129,17 @@ pub struct Target {
     pub rule: Rule,
     pub namespace: Namespace,
     pub seen: Seen,
+    /// The collections of children; empty where the collection of the rule was not seen.
+    pub children: Vec<SeenChild>,
+}
+
+/// A collection of children, with the result of looking at it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenChild {
+    pub child: Child,
+    pub seen: Seen,
+    /// Whether a document has the field with the parent; `None` if that is not known.
+    pub has_field: Option<bool>,
 }
 
 /// The result of looking at a namespace.

@@ -112,7 +112,7 @@
 //! };
 //! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false, strict: false };
 //! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), CollectionKind::Plain)), Figures::default());
-//! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen }]);
+//! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen, children: Vec::new() }]);
 //!
 //! let Decision::Sweep(rule) = &planned.rules[0].decision else { panic!("{planned:?}") };
 //! assert_eq!(rule.selection.predicate, doc! { "lastModified": { "$lte": DateTime::from_millis(3_600_000) } });

@@ -5,6 +5,7 @@ mod archive;
 pub mod buckets;
 mod collection;
 pub mod estimate;
+pub mod family;
 pub mod fields;
 pub mod guard;
 pub mod index;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use bson::{DateTime, Document};
 
+pub use family::{ChildRule, Family};
 pub use guard::{Approved, Guard, Refusal};
 pub use reason::{Reason, SkipReason, StopReason};
 
@@ -95,6 +97,8 @@ pub struct SweepRule {
     pub archive: Option<ArchiveTo>,
     /// The approval of a saved plan; `None` if the run does not follow one.
     pub approved: Option<Approved>,
+    /// The children of its documents; `None` if the rule names none.
+    pub family: Option<Family>,
 }
 
 impl SweepRule {
@@ -115,6 +119,7 @@ impl SweepRule {
             limits: RuleLimits::of(rule, capabilities),
             archive: rule.archive.clone(),
             approved: None,
+            family: None,
         }
     }
 }
@@ -237,7 +242,7 @@ pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
 fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
     let decision = decide(run, &target, run_refusal);
     let warnings = warnings(run, &target, &decision);
-    let Target { rule, namespace, seen } = target;
+    let Target { rule, namespace, seen, .. } = target;
     let collection = if let Seen::Collection(collection, _) = seen { Some(collection) } else { None };
     PlannedRule {
         field: match collection.as_ref().map(|collection| &collection.kind) {
@@ -256,7 +261,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
 /// Decides on one namespace. A namespace without documents of its own is not even counted; otherwise the first guard that objects
 /// decides.
 fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
-    let Target { rule, namespace, seen } = target;
+    let Target { rule, namespace, seen, children } = target;
     let (collection, figures) = match seen {
         Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
         Seen::Missing if run.strict => return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None },
@@ -283,17 +288,21 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     };
     match bound {
         Err(refusal) => Decision::Refuse { refusal, countable: None },
-        Ok((sweep, refusal)) => match refusal.or_else(|| archive::refusal(rule, collection, &run.server.capabilities)) {
-            Some(refusal) => Decision::Refuse { refusal, countable: Some(sweep) },
-            None => Decision::Sweep(sweep),
-        },
+        Ok((sweep, refusal)) => {
+            let family = family::bind(run.server, rule, &sweep, collection, children);
+            let refusal = refusal.or_else(|| archive::refusal(rule, collection, &run.server.capabilities));
+            match (refusal, family) {
+                (Some(refusal), _) | (None, Err(refusal)) => Decision::Refuse { refusal, countable: Some(sweep) },
+                (None, Ok(family)) => Decision::Sweep(SweepRule { family, ..sweep }),
+            }
+        }
     }
 }
 
 /// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too or a
 /// key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
-    let Target { rule, namespace, seen } = target;
+    let Target { rule, namespace, seen, .. } = target;
     if *seen == Seen::Missing && !run.strict {
         return vec![format!("no such namespace: `{namespace}`")];
     }
@@ -305,7 +314,13 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not shown.
     let is_empty = figures.document_count == 0 && !sweep.selection.is_buckets();
     let native = if is_empty { Vec::new() } else { native::warnings(field, collection, run.server) };
-    unused(rule, &run.server.capabilities).into_iter().chain(native).collect()
+    let orphaned = rule.family.is_some() && !is_empty && !collection.ttl().is_empty();
+    let orphaned = orphaned.then(|| {
+        "native TTL deletes documents here as well, and leaves their children behind: drop the TTL index, or index the field without \
+         expireAfterSeconds"
+            .to_owned()
+    });
+    unused(rule, &run.server.capabilities).into_iter().chain(native).chain(orphaned).collect()
 }
 
 /// Returns warnings about keys of a rule that have no effect on this deployment.

@@ -7,6 +7,7 @@ pub mod docs;
 pub mod duration;
 mod entry;
 mod env;
+mod family;
 mod filter;
 mod key;
 mod keys;
@@ -49,6 +50,8 @@ pub struct Policy {
     pub lock: Option<Namespace>,
     /// Namespace of the history collection, if the policy asks for one.
     pub history: Option<Namespace>,
+    /// Namespace of the journal of parents whose children are yet to be deleted, if the policy names one.
+    pub journal: Option<Namespace>,
     /// In the order of the text; never empty.
     pub rules: Vec<Rule>,
 }
@@ -141,6 +144,27 @@ pub struct Rule {
     pub allow_unknown_fields: Vec<String>,
     /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
+    /// The collections whose documents go with those of the rule.
+    pub family: Option<Family>,
+}
+
+/// Collections whose documents, the children, go once their parents are gone, the documents of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// Namespace of the journal.
+    pub journal: Namespace,
+    /// Never empty.
+    pub children: Vec<Child>,
+    /// Whether children go that have been without a parent before.
+    pub orphans: bool,
+}
+
+/// A collection of children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    pub namespace: Namespace,
+    /// Path that holds the `_id` of the parent.
+    pub field: String,
 }
 
 impl Rule {

@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod catalog;
+pub(crate) mod children;
 pub(crate) mod codes;
 pub(crate) mod connect;
 pub(crate) mod count;
@@ -9,6 +10,7 @@ pub(crate) mod delete;
 pub(crate) mod document_match;
 pub(crate) mod driver;
 pub(crate) mod error;
+pub(crate) mod family;
 pub(crate) mod fence;
 pub(crate) mod fields;
 pub(crate) mod figures;

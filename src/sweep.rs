@@ -14,6 +14,7 @@
 //!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
 //!         return the permit
 //!     record each batch that has finished: counts, pace, refunds                     engine
+//!     if the rule has children: delete those of the batch, in batches of their own   engine::family, child_pages
 //! wait for the batches in flight, but not longer than a server that still answers takes, and return the outcome
 //! ```
 //!
@@ -32,6 +33,7 @@ mod batch;
 mod billed_stretches;
 mod budget;
 mod candidates;
+mod child_pages;
 mod date_slices;
 mod date_stretches;
 mod engine;
@@ -55,7 +57,7 @@ use tokio::sync::watch;
 
 pub(crate) use archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
-use engine::Engine;
+use engine::{Engine, Family, confirm_by_majority};
 use lag_gate::LagGate;
 use oplog_gate::OplogGate;
 pub(crate) use oplog_gate::oplog_in_flight;
@@ -64,7 +66,7 @@ use pressure_gate::PressureGate;
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
 use crate::pause_file::PauseFile;
-use crate::plan::{StopReason, SweepRule};
+use crate::plan::{ChildRule, StopReason, SweepRule};
 use crate::policy::Order;
 use crate::progress::RuleProgress;
 use crate::report::counts::Counts;
@@ -97,6 +99,8 @@ pub(crate) struct RuleSweep {
     last_deleted: AtomicU64,
     /// True once the sweep has ended, after which nothing is sent again.
     ended: watch::Sender<bool>,
+    /// The sweeps of the children, in the order of the rule's family.
+    children: Vec<Arc<RuleSweep>>,
 }
 
 impl RuleSweep {
@@ -117,10 +121,19 @@ impl RuleSweep {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
         }
+        let of_child = |child: &ChildRule| {
+            let sweep = Self::new(deployment, &child.rule, &Counts::default(), grant, watches, leases, archive.clone());
+            Arc::new(sweep)
+        };
+        let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
         let deployment = deployment.of_rule(&rule);
         let bytes_per_document = counts.oplog_bytes_per_document;
+        let mut write_concern = lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
+        if rule.family.is_some() || is_of_children(&rule) {
+            confirm_by_majority(&mut write_concern);
+        }
         Self {
-            write_concern: lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag),
+            write_concern,
             lag,
             oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(&deployment, &rule, bytes_per_document, watch)),
             pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
@@ -132,7 +145,13 @@ impl RuleSweep {
             archive,
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),
+            children,
         }
+    }
+
+    /// Whether this is the sweep of children.
+    fn is_of_children(&self) -> bool {
+        is_of_children(&self.rule)
     }
 
     /// Keeps the batches in flight from sending anything again.
@@ -154,6 +173,11 @@ impl RuleSweep {
             () = self.ended() => None,
         }
     }
+}
+
+/// Whether a rule is that of children, whose collection is not that of the rule in the policy.
+fn is_of_children(SweepRule { namespace, selection, .. }: &SweepRule) -> bool {
+    selection.namespace != *namespace && !selection.is_buckets()
 }
 
 /// The parts of the run that its rules share.
@@ -195,7 +219,9 @@ pub(crate) fn asked_reason(stop: &Stop) -> StopReason {
 ///
 /// Never fails as a whole: the outcome also counts what was deleted before an error.
 pub(crate) async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
-    Engine::new(sweep, run).run(permit).await
+    let budget = run.budget.of_children();
+    let family = Family::of(&sweep, RunContext { budget: &budget, ..run });
+    Engine::new(sweep, run, family).run(permit).await
 }
 
 /// Returns the reason why a rule may not begin or go on now; `None` if it may.

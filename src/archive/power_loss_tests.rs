@@ -44,7 +44,7 @@ impl Run {
     ) -> Result<(), String> {
         let namespace = Namespace { database: database.into(), collection: collection.into() };
         let to = ArchiveTo { directory: DIRECTORY.into(), compression };
-        let file = self.archive.begin(&namespace, &to, "{\"collectionName\":\"c\"}").map_err(|cause| cause.to_string())?;
+        let file = self.archive.begin(&namespace, &to, "{\"collectionName\":\"c\"}", false).map_err(|cause| cause.to_string())?;
         let documents: Vec<_> =
             ids.map(|id| RawDocumentBuf::try_from(&doc! { "_id": id, "p": "x".repeat(9) }).unwrap()).collect();
         file.try_lock().unwrap().append("rule", documents.iter().map(|document| document.as_bytes()))?;

@@ -27,7 +27,7 @@ pub struct Stored {
     pub started_at: Option<String>,
     /// Whether the run that wrote the archive has ended.
     pub complete: bool,
-    /// Sorted by namespace.
+    /// Those of children first, each part sorted by namespace.
     pub files: Vec<StoredFile>,
     /// The losses of the records in words, each with its substitute.
     pub losses: Vec<String>,
@@ -86,7 +86,7 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
         files.push(file);
     }
     let strays = take_others(&disk, path, contents, complete, &mut files, &mut losses)?;
-    files.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+    files.sort_by(|a, b| (!a.of_children, &a.namespace).cmp(&(!b.of_children, &b.namespace)));
     Ok(Stored { run_id, started_at, complete, files, losses, strays })
 }
 
@@ -133,6 +133,7 @@ fn of_record(disk: &Arc<dyn Disk>, run: &Path, record: &FileRecord) -> Result<St
     match record.compression() {
         Some(compression) if swept && is_inside(&record.file) && is_written(compression) => Ok(StoredFile {
             namespace: record.namespace(),
+            of_children: record.of_children,
             disk: disk.clone(),
             path: run.join(&record.file),
             compression,
@@ -168,7 +169,8 @@ fn take_others(
             Some((namespace, compression)) => {
                 losses.push(format!("`{file}` is in no record; its name says that it is of {namespace}"));
                 let (disk, metadata, journal) = (disk.clone(), None, Vec::new());
-                files.push(StoredFile { namespace, disk, path, compression, metadata, journal, is_listed: false, totals: None });
+                let (of_children, is_listed, totals) = (false, false, None);
+                files.push(StoredFile { namespace, of_children, disk, path, compression, metadata, journal, is_listed, totals });
             }
             None => strays.push(file),
         }

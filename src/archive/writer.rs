@@ -71,7 +71,8 @@ impl Archive {
     }
 
     /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the documents.
-    pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str) -> io::Result<SharedFile> {
+    /// `of_children` if they go with those of another namespace.
+    pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
             Some(begun) => begun,
@@ -80,7 +81,8 @@ impl Archive {
         if let Some(file) = begun.files.get(namespace) {
             return Ok(file.clone());
         }
-        let file = ArchiveFile::begin(self.disk.as_ref(), &self.path, namespace, to.compression, metadata, begun.journal.clone());
+        let journal = begun.journal.clone();
+        let file = ArchiveFile::begin(self.disk.as_ref(), &self.path, namespace, to.compression, metadata, of_children, journal);
         begun.has_rest |= file.is_err();
         let file = file?;
         let file = Arc::new(tokio::sync::Mutex::new(file));
@@ -152,6 +154,7 @@ impl ArchiveFile {
         namespace: &Namespace,
         compression: Compression,
         metadata: &str,
+        of_children: bool,
         journal: Arc<Mutex<Journal>>,
     ) -> io::Result<Self> {
         let (file, metadata_file) = names::collection_files(namespace, compression);
@@ -180,6 +183,7 @@ impl ArchiveFile {
             database: namespace.database.clone(),
             collection: namespace.collection.clone(),
             compression: compression.name().to_owned(),
+            of_children,
         };
         let mut of_run = journal.lock();
         of_run.append(&Line::File(record.clone()))?;

@@ -75,7 +75,7 @@ impl Archives {
     pub(super) fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
         for (directory, archive) in self.0 {
             let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));
-            let totals = rules().map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
+            let totals = rules().flat_map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
             let Err(cause) = archive.end(totals) else { continue };
             let why = format!(
                 "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
@@ -90,13 +90,23 @@ impl Archives {
     }
 }
 
-fn totals(rule: &SweepRule, outcome: &RuleOutcome) -> RuleTotals {
+/// Returns the totals of a rule, and those of its children.
+fn totals(rule: &SweepRule, outcome: &RuleOutcome) -> Vec<RuleTotals> {
     let sweep = outcome.swept().map(|swept| &swept.outcome);
-    RuleTotals {
+    let own = RuleTotals {
         rule: rule.name.clone(),
         namespace: rule.namespace.to_string(),
         archived_count: sweep.map_or(0, |sweep| sweep.archived.documents),
         deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
         uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
-    }
+    };
+    let children = sweep.and_then(|sweep| sweep.children.as_ref()).into_iter().flat_map(|children| &children.collections);
+    let of_children = children.map(|child| RuleTotals {
+        rule: rule.name.clone(),
+        namespace: child.namespace.to_string(),
+        archived_count: child.archived.documents,
+        deleted_count: child.deleted,
+        uncertain: child.uncertain,
+    });
+    [own].into_iter().chain(of_children).collect()
 }

@@ -21,14 +21,14 @@ use crate::instant::millis;
 use crate::native::diff::{self, Difference};
 use crate::native::verdict;
 use crate::plan::estimate::RunCaps;
-use crate::plan::{self, Plan, PlannedRule, StopReason, SweepRule};
+use crate::plan::{self, Family, Plan, PlannedRule, StopReason, SweepRule};
 use crate::policy::RunLimits;
 use crate::policy::only::Only;
 use crate::progress::AuditProgress;
 use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
 use crate::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
 use crate::server::transport::ReadPreference;
-use crate::server::{Deployment, ReadOptions, audit as ask, codes, count, overdue};
+use crate::server::{Deployment, ReadOptions, audit as ask, children, codes, count, overdue};
 use crate::text::duration;
 
 /// Runs the command, delivers its report, and returns the exit code.
@@ -204,6 +204,9 @@ impl One<'_> {
         if let Some(estimates) = &self.auditing.estimates {
             estimates.enter(deployment, rule, counts).await;
         }
+        if let Some(family) = &rule.family {
+            self.count_children(family, counts).await?;
+        }
         if counts.never_expires.is_none() && !selection.is_buckets() {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();
@@ -227,6 +230,18 @@ impl One<'_> {
         if let Some(collection) = self.planned.collection.as_deref() {
             audit.native_troubles = Some(self.native_troubles(collection, counts).await?);
         }
+        Ok(())
+    }
+
+    /// Counts the children of the expired documents, and those whose parent is not there.
+    async fn count_children(&self, family: &Family, counts: &mut Counts) -> Result<()> {
+        let expired = counts.expired.as_ref().map(|expired| expired.count);
+        if expired.is_some_and(|expired| expired <= children::MAX_PARENTS) {
+            let asked = children::of_expired(&self.deployment, self.rule, family);
+            counts.children = self.figure("children", asked, counts).await?;
+        }
+        let asked = children::orphans(&self.deployment, self.rule, family);
+        counts.orphans = self.figure("children without a parent", asked, counts).await?;
         Ok(())
     }
 

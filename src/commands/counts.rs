@@ -17,8 +17,9 @@ use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun};
 use crate::server::error::ServerError;
-use crate::server::{Deployment, count};
+use crate::server::{Deployment, children, count};
 use crate::sweep::asked_reason;
+use crate::text::plural;
 
 /// Rules that are counted at the same time.
 const COUNTED_AT_ONCE: usize = 4;
@@ -124,12 +125,28 @@ async fn count(
     }
     if count_all {
         counts.never_expires = count::never_expires(deployment, rule).await?;
+        children(deployment, rule, &mut counts).await?;
     }
     counts.order = orders::choose(deployment, planned, rule, run_limit).await;
     if let Some(estimates) = estimates {
         estimates.enter(deployment, rule, &mut counts).await;
     }
     Ok(counts)
+}
+
+/// Counts the children of the expired documents, where there are not too many of these.
+pub(super) async fn children(deployment: &Deployment, rule: &SweepRule, counts: &mut Counts) -> Result<(), ServerError> {
+    let (Some(family), Some(expired)) = (&rule.family, &counts.expired) else { return Ok(()) };
+    if family.orphans {
+        counts.orphans = Some(children::orphans(deployment, rule, family).await?);
+    }
+    if expired.count <= children::MAX_PARENTS {
+        counts.children = Some(children::of_expired(deployment, rule, family).await?);
+    } else {
+        let many = plural(children::MAX_PARENTS, "document");
+        counts.warnings.push(format!("the children of the expired documents were not counted: these are more than {many}"));
+    }
+    Ok(())
 }
 
 /// Counts the documents of a collection that would be searched without an index, as far as the guard of large collections needs to know.

@@ -64,6 +64,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         paused: Paused::default(),
         fixed_latency: None,
         archived: Archived::default(),
+        children: None,
         end: End::Partial(StopReason::Interrupted),
     };
     let in_flight = "a second signal ended the run at once: a delete command may be in flight, so the count is a lower bound";

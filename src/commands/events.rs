@@ -33,6 +33,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         deleted_count,
         uncertain,
         unconfirmed_count,
+        children_deleted_count,
         batches,
         request_units,
         duration_ms,
@@ -51,6 +52,8 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         oldest_remaining: _,
         archived_count: _,
         archive: _,
+        children_count: _,
+        orphan_count: _,
         document_count: _,
         expired_percent: _,
         oldest_expired: _,
@@ -83,6 +86,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
                 deletedCount = deleted_count,
                 uncertain,
                 unconfirmedCount = unconfirmed_count,
+                childrenDeletedCount = children_deleted_count,
                 batches,
                 requestUnits = request_units,
                 durationMs = duration_ms,
@@ -101,7 +105,8 @@ pub(super) fn rule_ended(rule: &RuleReport) {
 
 fn ended(rule: &RuleReport) -> String {
     let why = rule.why().map(|why| format!(" ({why})")).unwrap_or_default();
-    let deleted = format!("{} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
+    let children = rule.children_deleted_count.map_or_else(String::new, |children| format!(" and {children} children"));
+    let deleted = format!("{}{children} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
     format!("{}: {}{why}, {deleted}", rule.namespace, rule.status)
 }
 

@@ -45,6 +45,9 @@ async fn read(options: &Common, given: &str, flavor: Option<Flavor>, run_id: &st
     for why in catalog.unreadable.iter().chain(&imported.left_out) {
         warn!("left out: {why}");
     }
+    for why in &imported.warnings {
+        warn!("{why}");
+    }
     let seen = plural(catalog.collections.len() as u64, "collection");
     if imported.rules == 0 {
         let none = match imported.left_out.len() {

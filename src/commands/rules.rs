@@ -218,11 +218,13 @@ impl Sweeping<'_> {
             )),
             _ => None,
         };
-        let incomparable = (outcome.archived.incomparable > 0).then(|| {
+        let of_children = outcome.children.iter().flat_map(|children| &children.collections);
+        let incomparable = outcome.archived.incomparable + of_children.map(|child| child.archived.incomparable).sum::<u64>();
+        let incomparable = (incomparable > 0).then(|| {
             format!(
                 "{} kept, and not archived: a delete cannot compare documents of more than about 15 MB, of more than {} levels, with the \
                  same name twice, or with text that is not valid UTF-8",
-                plural(outcome.archived.incomparable, "document"),
+                plural(incomparable, "document"),
                 document_match::MAX_DEPTH
             )
         });

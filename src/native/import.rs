@@ -9,6 +9,7 @@ use crate::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope, Server
 use crate::init::Draft;
 use crate::instant::rfc3339;
 use crate::plan::index::is_same_collation;
+use crate::policy::namespace::Namespace;
 use crate::policy::{Rule, parse};
 use crate::text::clean;
 
@@ -27,6 +28,8 @@ pub struct Imported {
     pub rules: usize,
     /// One sentence for each setting that did not become a rule, with the reason.
     pub left_out: Vec<String>,
+    /// One sentence for each rule that does what the server does, and damages GridFS files by it.
+    pub warnings: Vec<String>,
 }
 
 /// A rule without its name.
@@ -53,8 +56,14 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
         }
     }
     let mut policy = head(source);
+    let mut warnings = Vec::new();
     for (draft, name) in drafts.iter().zip(names(&drafts)) {
-        policy.push_str(&format!("\n  # {}\n  - ", comment(&origin(draft))));
+        policy.push_str(&format!("\n  # {}\n", comment(&origin(draft))));
+        if let Some(why) = of_bucket(&draft.collection.namespace) {
+            policy.push_str(&format!("  # Careful: {}\n", comment(&why)));
+            warnings.push(why);
+        }
+        policy.push_str("  - ");
         policy.extend(name.map(|name| format!("name: {}\n    ", text(&name))));
         policy.push_str(&draft.body);
     }
@@ -64,7 +73,23 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
             policy.extend(lines.iter().map(|line| format!("# - {}\n", comment(line))));
         }
     }
-    Imported { policy, rules: drafts.len(), left_out }
+    Imported { policy, rules: drafts.len(), left_out, warnings }
+}
+
+/// Says what TTL does to a GridFS bucket, if the collection is one of a bucket by its name: the server knows nothing of files and chunks.
+fn of_bucket(namespace: &Namespace) -> Option<String> {
+    let name = text(&namespace.to_string());
+    if let Some(bucket) = namespace.collection.strip_suffix(".files") {
+        return Some(format!(
+            "{name}: if these are the files of a GridFS bucket, TTL leaves their chunks behind, and so does this rule; with `gridfs: {}` it deletes both",
+            text(bucket)
+        ));
+    }
+    let bucket = namespace.collection.strip_suffix(".chunks")?;
+    Some(format!(
+        "{name}: if these are the chunks of a GridFS bucket, TTL deletes parts of files that are still there, and so does this rule; drop it, and write one for the files with `gridfs: {}`",
+        text(bucket)
+    ))
 }
 
 fn head(source: &ImportSource) -> String {

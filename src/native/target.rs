@@ -31,6 +31,9 @@ pub struct TtlTarget {
 ///
 /// Errors: the reason why there is no such setting.
 pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result<TtlTarget, String> {
+    if rule.family.is_some() {
+        return Err("its children go with its documents (`children`, `gridfs`); native TTL would leave them behind".into());
+    }
     if collection.kind == CollectionKind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
         return of_cosmos(rule, collection);
     }

@@ -31,6 +31,6 @@ pub(super) fn refusal(rule: &Rule, collection: &Collection, capabilities: &Capab
 }
 
 /// Whether a collation is the simple one, which is the default and compares byte by byte.
-fn is_simple(collation: Option<&Document>) -> bool {
+pub(super) fn is_simple(collation: Option<&Document>) -> bool {
     collation.is_none_or(|collation| collation.get("locale") == Some(&Bson::from("simple")))
 }

@@ -62,6 +62,8 @@ pub enum Guard {
     DateFormat,
     /// The documents cannot be archived before they are deleted.
     Archive,
+    /// The children cannot go with their parents.
+    Children,
 }
 
 impl fmt::Display for Guard {
@@ -322,6 +324,7 @@ mod tests {
             (Guard::Collation, "collation"),
             (Guard::DateFormat, "dateFormat"),
             (Guard::Archive, "archive"),
+            (Guard::Children, "children"),
         ] {
             assert_eq!(guard.to_string(), word);
         }

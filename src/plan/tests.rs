@@ -54,7 +54,7 @@ fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
         allow_clock_skew: false,
         strict: false,
     };
-    plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules.remove(0)
+    plan(&run, vec![Target { rule, namespace: namespace(), seen, children: Vec::new() }]).rules.remove(0)
 }
 
 #[test]
@@ -69,7 +69,8 @@ fn a_strict_run_refuses_a_namespace_that_does_not_exist_instead_of_warning() {
             allow_clock_skew: false,
             strict,
         };
-        let planned = plan(&run, vec![Target { rule: rule.clone(), namespace: namespace(), seen: Seen::Missing }]);
+        let planned =
+            plan(&run, vec![Target { rule: rule.clone(), namespace: namespace(), seen: Seen::Missing, children: Vec::new() }]);
         let rule = &planned.rules[0];
         assert_eq!((planned.strict, short(&rule.decision).as_str(), rule.warnings.len()), (strict, decision, warnings));
     }
@@ -188,7 +189,7 @@ fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, s
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
     let run =
         RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew, strict: false };
-    match &plan(&run, vec![Target { rule, namespace: namespace(), seen }]).rules[0].decision {
+    match &plan(&run, vec![Target { rule, namespace: namespace(), seen, children: Vec::new() }]).rules[0].decision {
         Decision::Refuse { refusal, .. } => Some(refusal.guard.to_string()),
         Decision::Sweep(_) => None,
         other => panic!("{other:?}"),

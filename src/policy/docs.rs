@@ -22,7 +22,7 @@ pub fn keys_as_markdown() -> String {
     }
     table(&mut page, "In a rule", keys::OWN);
     table(&mut page, "In a rule or in `defaults`", keys::SHARED);
-    for key in keys::SHARED {
+    for key in keys::OWN.iter().chain(keys::SHARED) {
         if let Some(section) = key.section() {
             mapping(&mut page, key.about().name, section);
         }

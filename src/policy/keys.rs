@@ -12,9 +12,9 @@ use super::key::{AnyKey, Defaulted, Key, Section};
 use super::kinds::{Boolean, ConnectionString, List, Percent, PositiveDuration, Seconds, Text, Whole, Words};
 use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
-use super::nested::{Any, Collation, Filter, Nested, Rules};
+use super::nested::{Any, Collation, Filter, Items, Nested, Rules};
 use super::window::{self, Window};
-use super::{ArchiveTo, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
+use super::{ArchiveTo, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
 use crate::flavor::Flavor;
 
 /// Declares keys and the list that holds all of them.
@@ -55,8 +55,11 @@ keys! {
     HISTORY: Key<Nested<Namespace>> = Key::new("history", nested!(IN_HISTORY, |map| map.optional(&HISTORY_COLLECTION)),
         "A record of each run, for `sweeper history` and dashboards.");
 
+    JOURNAL: Key<Nested<Namespace>> = Key::new("journal", nested!(IN_JOURNAL, |map| map.optional(&JOURNAL_COLLECTION)),
+        "Notes of parents whose children are yet to be deleted, from which the next run goes on. Rules with `children` or `gridfs` need it.");
+
     DEFAULTS_KEY: Key<Nested<()>> = Key::new("defaults", Nested { section: &DEFAULTS, read: check_expiry },
-        "Values for all rules: every key of a rule but name and namespace. A rule's own key wins.");
+        "Values for all rules: every key of a rule but name, namespace, gridfs, children and orphans. A rule's own key wins.");
 
     COLLECTIONS: Key<Rules> = Key::new("collections", Rules, "The rules; at least one.").required("a list of rules");
 }
@@ -132,6 +135,13 @@ keys! {
 }
 
 keys! {
+    IN_JOURNAL:
+
+    JOURNAL_COLLECTION: Key<Text<Namespace>> = Key::new("collection", NAMESPACE_ONLY, "Collection of the notes.")
+        .examples(&["ops.sweeperJournal"]).required("`database.collection`");
+}
+
+keys! {
     /// Keys that may stand in a rule but not in `defaults`.
     OWN:
 
@@ -148,6 +158,31 @@ keys! {
         "database.collection; `*` stands for anything, in either part. The server's own databases and collections are never \
          swept.")
         .examples(&["app.sessions", "tenant_*.sessions"]).required("`database.collection`");
+
+    GRIDFS: Key<Text<String>> = Key::new("gridfs", Text::new("the name of a bucket", r"^[^$*\u0000]+$", strings::parse_bucket),
+        "The namespace holds the files of this GridFS bucket: `field` is uploadDate unless the rule names another, and the chunks go with their files.")
+        .examples(&["fs"]);
+
+    CHILDREN: Key<Items<Child>> = Key::new("children", Items { section: &CHILD, read: read_child },
+        "Collections whose documents go with those of the rule, once these are gone.")
+        .examples(&["[{namespace: app.orderLines, field: orderId}]"]);
+
+    ORPHANS: Defaulted<Boolean> = Key::new("orphans", Boolean,
+        "true: also delete children that have been without a parent before, once all of that parent are older than a day by the time in their ObjectId.")
+        .default(false);
+}
+
+pub(super) static CHILD: Section = Section { title: "", lists: &[IN_CHILDREN] };
+
+keys! {
+    IN_CHILDREN:
+
+    CHILD_NAMESPACE: Key<Text<Namespace>> = Key::new("namespace", NAMESPACE_ONLY, "Collection of the children.")
+        .examples(&["app.orderLines", "crm.notes"]).required("`database.collection`");
+
+    CHILD_FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
+        "Path that holds the `_id` of the parent. A document with an array there is never taken for a child.")
+        .examples(&["orderId", "order.id"]).required("the field that holds the `_id` of the parent");
 }
 
 keys! {
@@ -361,6 +396,18 @@ fn read_window(map: &Mapping) -> Option<Window> {
 
 fn read_archive(map: &Mapping) -> Option<ArchiveTo> {
     Some(ArchiveTo { directory: map.optional(&DIRECTORY)?, compression: map.value(&COMPRESSION) })
+}
+
+fn read_child(map: &Mapping) -> Option<Child> {
+    let field = map.optional(&CHILD_FIELD)?;
+    if field == "_id" {
+        map.problem(
+            &CHILD_FIELD,
+            "`field`: the `_id` of a child cannot name its parent; expected a field with an index of its own",
+        );
+        return None;
+    }
+    Some(Child { namespace: map.optional(&CHILD_NAMESPACE)?, field })
 }
 
 /// Reports a mapping, `defaults` or a rule, that gives the expiry twice.

@@ -7,6 +7,7 @@ use super::entry::Entry;
 use super::filter;
 use super::key::{Kind, Section};
 use super::mapping::Mapping;
+use super::place::PathStep;
 use super::yaml::Node;
 
 /// A predicate in MongoDB's query language.
@@ -96,6 +97,44 @@ impl<T> Kind for Nested<T> {
 
     fn words(&self) -> String {
         "a mapping".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.section)
+    }
+}
+
+/// A list of mappings, each of which is read to a `T` once its own keys have been checked.
+pub(super) struct Items<T> {
+    pub section: &'static Section,
+    pub read: fn(&Mapping) -> Option<T>,
+}
+
+impl<T> Kind for Items<T> {
+    type Value = Vec<T>;
+
+    fn read(&self, entry: &Entry) -> Option<Vec<T>> {
+        let items = match entry.node {
+            Node::Seq(items) if !items.is_empty() => items,
+            _ => return entry.unexpected("a list of at least one mapping"),
+        };
+        let read: Vec<Option<T>> = items
+            .iter()
+            .enumerate()
+            .map(|(index, node)| {
+                let item = entry.inner(entry.key, node, PathStep::Item(index));
+                Mapping::open(item, self.section).and_then(|mapping| (self.read)(&mapping))
+            })
+            .collect();
+        read.into_iter().collect()
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "array", "minItems": 1, "items": self.section.schema(|key| key.schema()) })
+    }
+
+    fn words(&self) -> String {
+        "a list of mappings".to_owned()
     }
 
     fn section(&self) -> Option<&'static Section> {

@@ -50,8 +50,9 @@ fn read(context: &Context, root: &Node) -> Option<Policy> {
     let map = Mapping::open(entry, &keys::POLICY)?;
     let lock = map.optional(&keys::LOCK);
     let history = map.optional(&keys::HISTORY);
-    let own: Vec<&Namespace> = [&lock, &history].into_iter().flatten().collect();
-    let mut rules = read_rules(&map);
+    let journal = map.optional(&keys::JOURNAL);
+    let own: Vec<&Namespace> = [&lock, &history, &journal].into_iter().flatten().collect();
+    let mut rules = read_rules(&map, journal.as_ref());
     leave_out(&map, &mut rules, &own);
     let rules = rules.into_iter().map(|(_, rule)| rule).collect();
     Some(Policy {
@@ -61,12 +62,13 @@ fn read(context: &Context, root: &Node) -> Option<Policy> {
         run: map.optional(&keys::RUN).unwrap_or_default(),
         lock,
         history,
+        journal,
         rules,
     })
 }
 
 /// Returns the rules with their positions in the list.
-fn read_rules(map: &Mapping) -> Vec<(usize, Rule)> {
+fn read_rules(map: &Mapping, journal: Option<&Namespace>) -> Vec<(usize, Rule)> {
     // The problems of `defaults` were reported when the policy was opened, once and not for each rule.
     let defaults =
         map.own(&keys::DEFAULTS_KEY).and_then(|entry| Mapping::open(Entry { reports: false, ..entry }, &keys::DEFAULTS));
@@ -76,7 +78,7 @@ fn read_rules(map: &Mapping) -> Vec<(usize, Rule)> {
         .iter()
         .enumerate()
         .filter_map(|(index, node)| {
-            read_rule(&list, node, index, defaults.as_ref()).map(|(name, rule)| NamedRule { index, name, rule })
+            read_rule(&list, node, index, defaults.as_ref(), journal).map(|(name, rule)| NamedRule { index, name, rule })
         })
         .collect();
     name_rules(&list, rules)

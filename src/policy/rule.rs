@@ -6,9 +6,10 @@ use super::duration::MAX_SECONDS;
 use super::entry::{Context, Entry};
 use super::key::AnyKey;
 use super::mapping::Mapping;
+use super::namespace::Namespace;
 use super::place::PathStep;
 use super::yaml::Node;
-use super::{DateFormat, Rule, filter, keys};
+use super::{DateFormat, Rule, family, filter, keys};
 
 /// Reads the rule at a position of the list; `None` if anything in it is wrong, which the context reports.
 ///
@@ -18,6 +19,7 @@ pub(super) fn read_rule<'a>(
     node: &'a Node,
     index: usize,
     defaults: Option<&'a Mapping<'a>>,
+    journal: Option<&Namespace>,
 ) -> Option<(Option<String>, Rule)> {
     let label = format!("collections[{index}]{}", title(node).map(|name| format!(" `{name}`")).unwrap_or_default());
     let entry = Entry { rule: Some(label), ..list.inner("", node, PathStep::Item(index)) };
@@ -27,6 +29,7 @@ pub(super) fn read_rule<'a>(
     check_exclude(&map);
     check_ttl(&map);
     check_date_format(&map);
+    let family = family::read(&map, journal);
     if context.count() > before {
         return None;
     }
@@ -34,7 +37,7 @@ pub(super) fn read_rule<'a>(
         name: String::new(),
         namespace: map.optional(&keys::NAMESPACE)?,
         exclude: map.optional(&keys::EXCLUDE).unwrap_or_default(),
-        field: map.optional(&keys::FIELD),
+        field: map.optional(&keys::FIELD).or_else(|| family::date_field(&map)),
         expire_after_seconds: u32::try_from(expire_after(&map)?).ok(),
         ttl_field: map.optional(&keys::TTL_FIELD),
         filter: map.optional(&keys::FILTER),
@@ -62,6 +65,7 @@ pub(super) fn read_rule<'a>(
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),
         archive: map.optional(&keys::ARCHIVE),
+        family,
     };
     Some((map.optional(&keys::NAME), rule))
 }

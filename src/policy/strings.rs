@@ -36,6 +36,14 @@ pub(super) fn parse_ttl_field(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Parses the name of a GridFS bucket.
+pub(super) fn parse_bucket(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(['$', '*', '\0']) {
+        return Err(format!("{text:?} is not the name of a bucket; expected one such as `fs`"));
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses the name of an index.
 pub(super) fn parse_hint(text: &str) -> Result<String, String> {
     match text {

@@ -54,6 +54,10 @@ pub struct Counts {
     pub oplog_bytes_per_document: Option<f64>,
     /// Set if the oplog cannot keep its `minOplogWindow`.
     pub oplog_refusal: Option<Refusal>,
+    /// Children of the expired documents, if they were counted.
+    pub children: Option<u64>,
+    /// Documents in the collections of children whose parent is not there, if they were counted.
+    pub orphans: Option<u64>,
     /// Findings that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,

@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 48] = [
+const COLUMNS: [&str; 51] = [
     "runId",
     "command",
     "dryRun",
@@ -34,6 +34,9 @@ const COLUMNS: [&str; 48] = [
     "oldestRemaining",
     "archivedCount",
     "archive",
+    "childrenCount",
+    "childrenDeletedCount",
+    "orphanCount",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -108,6 +111,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         oldest_remaining,
         archived_count,
         archive,
+        children_count,
+        children_deleted_count,
+        orphan_count,
         document_count,
         expired_percent,
         oldest_expired,
@@ -160,6 +166,9 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         known(*oldest_remaining),
         known(*archived_count),
         known(archive.as_ref()),
+        known(*children_count),
+        known(*children_deleted_count),
+        known(*orphan_count),
         known(*document_count),
         known(*expired_percent),
         known(*oldest_expired),

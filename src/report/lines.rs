@@ -208,6 +208,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         threshold,
         archived_count,
         archive,
+        children_count,
+        children_deleted_count,
+        orphan_count,
         oldest_expired,
         estimated_bytes,
         expired_measurements,
@@ -286,6 +289,7 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         (Some(path), None) => facts.push(format!("archives to {path}")),
         (None, _) => {}
     }
+    facts.extend(children(*children_count, *children_deleted_count, *orphan_count));
     if let Some(units) = *estimated_request_units {
         facts.push(format!("a sweep costs {}", estimate::cost(units, *estimated_seconds)));
     }
@@ -297,6 +301,18 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     }
     facts.extend(paused_ms.iter().copied().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")
+}
+
+/// Says how many children there were and how many went, and how many are without a parent.
+fn children(expected: Option<u64>, deleted: Option<u64>, orphans: Option<u64>) -> Option<String> {
+    let mut parts = Vec::new();
+    match (expected, deleted) {
+        (_, Some(deleted)) => parts.push(format!("{} children deleted", count(deleted))),
+        (Some(expected), None) => parts.push(format!("with {} children", count(expected))),
+        (None, None) => {}
+    }
+    parts.extend(orphans.map(|orphans| format!("{} children without a parent", count(orphans))));
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.

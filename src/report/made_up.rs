@@ -63,8 +63,16 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         indexes: 0,
     };
     let archive = rule.archive.clone();
-    let sweep =
-        SweepRule { name: rule.name.clone(), namespace: namespace.clone(), selection, expiry, limits, archive, approved: None };
+    let sweep = SweepRule {
+        name: rule.name.clone(),
+        namespace: namespace.clone(),
+        selection,
+        expiry,
+        limits,
+        archive,
+        approved: None,
+        family: None,
+    };
     PlannedRule {
         field: rule.field.clone(),
         rule,
@@ -98,6 +106,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
             paused: Paused::default(),
             fixed_latency: None,
             archived: Archived::default(),
+            children: None,
             end,
         },
         lease_lost: None,

@@ -105,6 +105,9 @@ fn of_rules(report: &Report) -> Vec<MetricFamily> {
             "Documents deleted by the last run that no majority of the members had confirmed.",
             &|rule| rule.unconfirmed_count.map(|count| count as f64),
         ),
+        of("sweeper_deleted_children", "Children deleted by the last run, with their parents.", &|rule| {
+            rule.children_deleted_count.map(|count| count as f64)
+        }),
         of("sweeper_expired_documents_remaining", "Expired documents left by the last run.", &|rule| {
             rule.remaining_count.map(|count| count as f64)
         }),

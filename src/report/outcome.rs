@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::plan::StopReason;
+use crate::policy::namespace::Namespace;
 
 /// Outcome of one rule in a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +76,35 @@ pub struct Outcome {
     /// `None` if something else took most of the time.
     pub fixed_latency: Option<FixedLatency>,
     pub archived: Archived,
+    /// `None` if the rule has no children.
+    pub children: Option<Children>,
     pub end: End,
+}
+
+/// Outcome of the children of a rule.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Children {
+    pub collections: Vec<ChildCollection>,
+    /// Parents whose children may be left, and whose `_id`s are in the journal.
+    pub left: u64,
+}
+
+/// Outcome of the children of a rule in one collection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildCollection {
+    pub namespace: Namespace,
+    /// Deleted children, summed from the server's replies.
+    pub deleted: u64,
+    /// Whether `deleted` is a lower bound, because a reply was lost.
+    pub uncertain: bool,
+    pub archived: Archived,
+}
+
+impl Children {
+    /// Returns the number of deleted children.
+    pub fn deleted(&self) -> u64 {
+        self.collections.iter().map(|collection| collection.deleted).sum()
+    }
 }
 
 /// A latency of every delete command that no smaller batch could reduce, and that took most of the time of a sweep.
@@ -126,6 +155,19 @@ pub struct Archived {
     pub documents: u64,
     /// Documents that were neither archived nor deleted, because no delete can compare them.
     pub incomparable: u64,
+}
+
+impl Paused {
+    pub fn add(&mut self, other: &Self) {
+        let Self { lag, oplog, latency, pressure, rate, throttle, pause_file } = other;
+        self.lag += *lag;
+        self.oplog += *oplog;
+        self.latency += *latency;
+        self.pressure += *pressure;
+        self.rate += *rate;
+        self.throttle += *throttle;
+        self.pause_file += *pause_file;
+    }
 }
 
 impl Archived {

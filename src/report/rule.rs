@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Status;
 use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use super::outcome::{End, FixedLatency, Paused, RuleOutcome, Swept};
+use super::outcome::{Children, End, FixedLatency, Paused, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};
@@ -46,7 +46,7 @@ pub struct RuleReport {
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
     /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
-    /// archive) that
+    /// archive, children) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
@@ -62,7 +62,7 @@ pub struct RuleReport {
     pub approved_count: Option<u64>,
     /// Deleted documents, summed from the server's replies.
     pub deleted_count: u64,
-    /// Whether a reply was lost: deletedCount is then a lower bound.
+    /// Whether a reply was lost: deletedCount, and childrenDeletedCount, is then a lower bound.
     pub uncertain: bool,
     /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
     /// bring them back, or has. Null where nothing was swept.
@@ -78,6 +78,12 @@ pub struct RuleReport {
     /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names. Null if
     /// the rule has no archive, or its sweep archived nothing.
     pub archive: Option<String>,
+    /// Children of the expired documents, counted before the first delete. Null if the rule has no children, or they were not counted.
+    pub children_count: Option<u64>,
+    /// Deleted children, summed from the server's replies; not part of deletedCount. Null if the rule has no children, or nothing was swept.
+    pub children_deleted_count: Option<u64>,
+    /// Documents in the collections of children whose parent is not there, an upload that has not ended among them. Only an audit counts them.
+    pub orphan_count: Option<u64>,
     /// Documents in the collection by its own count, before the first delete.
     pub document_count: Option<u64>,
     #[schemars(range(min = 0, max = 100))]
@@ -269,6 +275,9 @@ impl RuleReport {
             oldest_remaining,
             archived_count,
             archive: archive(planned, outcome),
+            children_count: counts.children,
+            children_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::deleted),
+            orphan_count: counts.orphans,
             document_count,
             expired_percent: expired_count.zip(document_count).and_then(|(part, whole)| percent(part, whole)).map(two_decimals),
             oldest_expired: expired.and_then(|expired| expired.oldest).map(Instant),
@@ -319,6 +328,9 @@ impl RuleReport {
             oldest_remaining: None,
             archived_count: None,
             archive: None,
+            children_count: None,
+            children_deleted_count: None,
+            orphan_count: None,
             document_count: None,
             expired_percent: None,
             oldest_expired: None,
@@ -429,6 +441,13 @@ fn warnings(
             warnings.push(format!(
                 "{} deleted on the primary, but {why}: a fail-over may bring them back, or has",
                 plural(swept.outcome.unconfirmed, "document")
+            ));
+        }
+        let waiting = swept.outcome.children.as_ref().map_or(0, |children| children.left);
+        if waiting > 0 {
+            warnings.push(format!(
+                "children of up to {} may be left: the journal names these, and the next run of the rule goes on from there",
+                plural(waiting, "parent")
             ));
         }
         if let Some(FixedLatency { latency, batch_size, concurrency }) = swept.outcome.fixed_latency {

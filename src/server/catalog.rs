@@ -1,6 +1,7 @@
 //! The catalog of a deployment: its databases, its collections with their options, and their indexes. Nothing else in the program lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
@@ -9,10 +10,13 @@ use futures_util::{StreamExt, stream};
 use super::error::Result;
 use super::find::Query;
 use super::{Deployment, MAX_CONCURRENT_READS, codes, figures, privileges};
-use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, Target, TimeSeries};
-use crate::policy::Rule;
+use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, Target, TimeSeries};
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::policy::{Child, Rule};
 use crate::values::integer_in;
+
+/// Time to find a document with the field that names its parent; an index finds one at once.
+const MAX_FIELD_LOOK: Duration = Duration::from_secs(5);
 
 /// The collections of each database, or the reason why they cannot be listed.
 type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
@@ -67,9 +71,40 @@ pub(crate) async fn targets(
             Seen::Collection(listed, _) => look(&deployment.charged_to(&rule.name, &namespace), *listed).await,
             other => other,
         };
-        Target { rule: rule.clone(), namespace, seen }
+        let children = match (&rule.family, &seen) {
+            (Some(family), Seen::Collection(..)) => {
+                children(&deployment.charged_to(&rule.name, &namespace), &family.children).await
+            }
+            _ => Vec::new(),
+        };
+        Target { rule: rule.clone(), namespace, seen, children }
     });
     Ok(targets.buffered(MAX_CONCURRENT_READS).collect().await)
+}
+
+/// Looks at collections of children.
+async fn children(deployment: &Deployment, children: &[Child]) -> Vec<SeenChild> {
+    let mut seen = Vec::new();
+    for child in children {
+        let looked = match collection(deployment, &child.namespace).await {
+            Ok(Some(listed)) => look(deployment, listed).await,
+            Ok(None) => Seen::Missing,
+            Err(cause) => {
+                let why = privileges::explain(&cause, &child.namespace, &["listCollections"]);
+                Seen::Unreadable { error: format!("looking for `{}`: {why}; nothing was deleted there", child.namespace) }
+            }
+        };
+        let with_field = Query::find(&child.namespace, doc! { &child.field: { "$exists": true } }).projection(doc! { "_id": 1 });
+        let has_field = match &looked {
+            Seen::Collection(..) => {
+                let found = with_field.limit(1).max_time(Some(MAX_FIELD_LOOK)).first_batch(deployment).await;
+                found.ok().map(|found| !found.is_empty())
+            }
+            _ => None,
+        };
+        seen.push(SeenChild { child: child.clone(), seen: looked, has_field });
+    }
+    seen
 }
 
 /// Reads one collection, without its indexes; `None` if it is missing.

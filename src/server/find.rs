@@ -123,6 +123,11 @@ impl Query {
         self.option("showRecordId", true)
     }
 
+    /// Lets an aggregation use the server's disk.
+    pub(crate) fn allow_disk_use(self) -> Self {
+        self.option("allowDiskUse", true)
+    }
+
     fn option(mut self, name: &str, value: impl Into<Bson>) -> Self {
         self.options.insert(name, value);
         self

@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::error::{Result, ServerError};
-use crate::plan::SweepRule;
+use crate::plan::{Family, SweepRule};
 use crate::policy::namespace::Namespace;
 
 /// Actions that a sweep of a collection needs.
@@ -12,6 +12,12 @@ const NEEDED: [&str; 3] = ["find", "remove", "listIndexes"];
 
 /// Actions that taking, renewing and releasing a lease needs.
 pub(crate) const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
+
+/// Actions that deleting children needs in their collection.
+const NEEDED_FOR_CHILDREN: [&str; 3] = ["find", "remove", "listIndexes"];
+
+/// Actions that the journal needs.
+pub(crate) const NEEDED_FOR_JOURNAL: [&str; 3] = ["find", "insert", "remove"];
 
 /// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed, or does not show them.
 pub(crate) struct Privileges(Option<Vec<Document>>);
@@ -37,13 +43,23 @@ pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<S
 }
 
 impl Privileges {
-    /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, needs and the
+    /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, and of its children needs and the
     /// user lacks.
     pub(crate) fn missing(&self, rule: &SweepRule) -> Option<String> {
-        match rule.selection.is_buckets() {
+        let of_rule = match rule.selection.is_buckets() {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
             false => self.missing_of(&NEEDED, &rule.namespace),
-        }
+        };
+        of_rule.or_else(|| self.missing_for_children(rule.family.as_ref()?))
+    }
+
+    /// Returns a sentence about the actions that deleting children, and the journal, needs and the user lacks.
+    fn missing_for_children(&self, family: &Family) -> Option<String> {
+        let of_children = family.children.iter().find_map(|child| {
+            self.missing_of(&NEEDED_FOR_CHILDREN, &child.rule.selection.namespace).map(|missing| format!("`children`: {missing}"))
+        });
+        let of_journal = || self.missing_of(&NEEDED_FOR_JOURNAL, &family.journal).map(|missing| format!("`journal`: {missing}"));
+        of_children.or_else(of_journal)
     }
 
     /// Returns a sentence about the actions that recording and showing runs in the history needs and the user lacks.

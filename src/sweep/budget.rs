@@ -1,6 +1,7 @@
 //! The budget of a whole run, shared by its rules: delete commands in flight, deletes, documents per second, and leases.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(crate) type Permit = OwnedSemaphorePermit;
 pub(crate) struct RunBudget {
     begun: Instant,
     deletes: Option<Deletes>,
-    rate: Option<(u32, RefCell<RateLimit>)>,
+    rate: Option<(u32, Rc<RefCell<RateLimit>>)>,
     /// First come, first served: rules that ask again after each batch take turns.
     permits: Arc<Semaphore>,
     leases: Leases,
@@ -53,10 +54,16 @@ impl RunBudget {
         Self {
             begun,
             deletes: limits.max_deletes.map(deletes),
-            rate: limits.rate.map(|rate| (rate, RefCell::new(RateLimit::new(rate)))),
+            rate: limits.rate.map(|rate| (rate, Rc::new(RefCell::new(RateLimit::new(rate))))),
             permits: Arc::new(Semaphore::new(permits)),
             leases: limits.leases.clone(),
         }
+    }
+
+    /// Returns the same budget without the limit of deletes, which counts parents and not their children.
+    pub(super) fn of_children(&self) -> Self {
+        let (permits, leases) = (self.permits.clone(), self.leases.clone());
+        Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases }
     }
 
     /// Returns the leases without which nothing may be deleted.

@@ -1,5 +1,6 @@
 //! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
 
+mod family;
 #[cfg(test)]
 mod simulation;
 mod throttle;
@@ -24,6 +25,7 @@ use crate::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
 use crate::server::delete::DeleteError;
 use crate::server::meter::Account;
 use crate::server::restriction::Restriction;
+pub(super) use family::{Family, confirm_by_majority};
 use throttle::LAG_CHECK_INTERVAL;
 
 /// The state of one rule's loop.
@@ -44,11 +46,15 @@ pub(super) struct Engine<'a> {
     in_flight: JoinSet<FinishedBatch>,
     /// Whether a batch was not sent as a whole, or the reply to a delete was no longer waited for.
     gave_up: bool,
+    /// Whether the last batch was done, and every reply to it came.
+    is_settled: bool,
+    /// The children of the rule's documents; `None` if it has none.
+    family: Option<Box<Family<'a>>>,
     outcome: Outcome,
 }
 
 impl<'a> Engine<'a> {
-    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
+    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>, family: Option<Box<Family<'a>>>) -> Self {
         let limits = &sweep.rule.limits;
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
@@ -66,6 +72,8 @@ impl<'a> Engine<'a> {
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
             gave_up: false,
+            is_settled: false,
+            family,
             outcome: Outcome {
                 deleted: 0,
                 batches: 0,
@@ -75,6 +83,7 @@ impl<'a> Engine<'a> {
                 paused: Paused::default(),
                 fixed_latency: None,
                 archived: Archived::default(),
+                children: None,
                 end: End::Complete,
             },
             sweep,
@@ -94,7 +103,19 @@ impl<'a> Engine<'a> {
             },
             Err(end) => end,
         };
-        // Batches in flight are waited for, because their deletes belong in the counts, but they are not sent again.
+        self.wait_for_last().await;
+        if let Some(family) = self.family.take() {
+            family.end(&mut self.outcome).await;
+        }
+        if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
+            self.outcome.end = end;
+        }
+        self.outcome.fixed_latency = self.decisive_fixed_latency();
+        self.outcome
+    }
+
+    /// Ends the sweep. Batches in flight are waited for, because their deletes belong in the counts, but they are not sent again.
+    async fn wait_for_last(&mut self) {
         self.sweep.end();
         while let Some(finished) = self.in_flight.join_next().await {
             if let Err(end) = self.record(finished)
@@ -103,11 +124,6 @@ impl<'a> Engine<'a> {
                 self.outcome.end = end;
             }
         }
-        if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
-            self.outcome.end = end;
-        }
-        self.outcome.fixed_latency = self.decisive_fixed_latency();
-        self.outcome
     }
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
@@ -123,12 +139,31 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
         self.check_stop()?;
+        let permit = if self.family.is_some() { self.finish_family(permit).await? } else { permit };
         let sweep = self.sweep.clone();
         let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
-        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard.
-        let by_ids = self.has_delete_limit() || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
+        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard. Children are found by the
+        // `_id`s of their parents.
+        let by_ids = self.has_delete_limit()
+            || self.family.is_some()
+            || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
         let mut source = self.wait(Source::open(&sweep, rate, by_ids)).await?.map_err(End::Failed)?;
         drop(permit);
+        self.start_batches_of(&mut source).await?;
+        if self.family.is_some() {
+            self.finish_batches().await?;
+            self.look_again().await?;
+            self.delete_orphans().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the batches of a source until nothing is left.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn start_batches_of(&mut self, source: &mut Source<'_>) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
         loop {
             // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
             // Otherwise find it just before sending, so that no writer can add to it and its size is current.
@@ -142,18 +177,23 @@ impl<'a> Engine<'a> {
                 if self.wait_for_refund().await? {
                     continue;
                 }
-                return self.end_at_limit(&mut source).await;
+                return self.end_at_limit(source).await;
             }
-            let Some((restriction, asked)) = self.take(&mut source, reserved).await? else { return Ok(()) };
+            let Some((restriction, asked)) = self.take(source, reserved).await? else { return Ok(()) };
             let permit = match permit {
                 Some(permit) => permit,
                 None => self.acquire().await?,
             };
             self.passes = false;
+            let entry = if self.family.is_some() { Some(self.enter(&restriction, asked).await?) } else { None };
             if let Some(gate) = &sweep.pressure {
                 gate.sent(asked);
             }
             self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
+            if let Some(entry) = entry {
+                self.finish_batches().await?;
+                self.delete_children(entry).await?;
+            }
         }
     }
 
@@ -276,6 +316,7 @@ impl<'a> Engine<'a> {
         let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
         let FinishedBatch { asked, archived, sent: Sent { is_sent, is_cut_short, out_of_lease, latency, result } } = finished;
         let budget = self.run.budget;
+        self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
         self.outcome.archived.add(&archived);
         self.gave_up |= is_cut_short;
         if let Some(gate) = &self.sweep.pressure {
@@ -290,7 +331,9 @@ impl<'a> Engine<'a> {
         self.outcome.unconfirmed += if self.outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
-        self.run.progress.deleted(deleted);
+        if !self.sweep.is_of_children() {
+            self.run.progress.deleted(deleted);
+        }
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());

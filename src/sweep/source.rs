@@ -2,6 +2,7 @@
 
 use super::billed_stretches::BilledStretches;
 use super::candidates::Candidates;
+use super::child_pages::ChildPages;
 use super::date_slices::DateSlices;
 use super::date_stretches::DateStretches;
 use super::id_pages::IdPages;
@@ -22,6 +23,8 @@ pub(super) enum Source<'a> {
     Stretches(Box<DateStretches<'a>>),
     /// Ranges of the `_id`.
     Scan(Box<IdSlices<'a>>),
+    /// Pages of the children of parents that are gone.
+    Children(Box<ChildPages<'a>>),
 }
 
 impl<'a> Source<'a> {
@@ -79,6 +82,7 @@ impl<'a> Source<'a> {
             Self::Dates(slices) => slices.take(max).await,
             Self::Stretches(stretches) => stretches.take(max).await,
             Self::Scan(slices) => slices.take(max).await,
+            Self::Children(pages) => pages.take(max).await,
         }
     }
 }

@@ -29,6 +29,13 @@ impl RawValue {
         Ok(Self { kind: ElementType::Array, bytes: list.into_bytes() })
     }
 
+    /// Returns the values of a list; none for any other value.
+    pub(crate) fn items(&self) -> Vec<Self> {
+        let list = (self.kind == ElementType::Array).then(|| RawDocument::from_bytes(&self.bytes).ok()).flatten();
+        let items = list.map(|list| elements(list).map(|(_, kind, bytes)| Self { kind, bytes: bytes.to_vec() }).collect());
+        items.unwrap_or_default()
+    }
+
     /// Finds the value at a dotted path that leads only through documents; `None` if there is none.
     pub(crate) fn at(document: &RawDocument, path: &str) -> Option<Self> {
         let found = |name: &str| elements(document).find(|(key, ..)| *key == name);

@@ -24,6 +24,14 @@ mod audit {
     mod why;
 }
 
+mod children {
+    mod archived;
+    mod crashes;
+    mod faults;
+    mod refused;
+    mod together;
+}
+
 mod connection {
     mod credentials;
     mod mistakes;

@@ -92,6 +92,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         order,
         order_reason,
         written_bytes_per_document,
+        children_count,
+        children_deleted_count,
+        orphan_count,
         // In other parts of the article.
         name: _,
         reason: _,
@@ -128,6 +131,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if report.dry_run && let Some(goes) = *would_delete_count {
                 (fact("would go", html! { (count(goes)) @if let Some(limit) = would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }
+            @if let Some(children) = *children_count { (fact("their children", html! { (count(children)) })) }
+            @if let Some(orphans) = *orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
             @if let Some(approved) = *approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
             @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
             @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
@@ -163,6 +168,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
+                @if let Some(children) = *children_deleted_count { (fact("children deleted", html! { (deleted(children, *uncertain)) })) }
                 (fact("left", measured(*remaining_count)))
                 @if let Some(oldest) = *oldest_remaining { (fact("oldest left", at(oldest))) }
                 @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {

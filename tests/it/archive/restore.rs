@@ -168,7 +168,7 @@ async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
     let archive = Archive::new(&directory(&case), "11111111-1111-1111-1111-111111111111", days(-1));
     let namespace = Namespace { database: case.db.name().into(), collection: "c".into() };
     let to = ArchiveTo { directory: directory(&case), compression: Compression::Zstd };
-    let file = archive.begin(&namespace, &to, "{}").unwrap();
+    let file = archive.begin(&namespace, &to, "{}", false).unwrap();
     file.lock().await.append("DB.c", documents.iter().map(|document| document.as_bytes())).unwrap();
     drop(file);
     archive.end(Vec::new()).unwrap();

@@ -28,10 +28,16 @@ fn the_example_is_valid_and_means_what_it_says() {
     let policy = parse(text).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(policy.connection.uri.as_deref(), Some("mongodb://localhost:27017"));
     let names: Vec<&str> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
-    assert_eq!(
-        names,
-        ["app.sessions", "finished jobs", "app.carts", "app.events", "app.imports", "app.audit", "metrics.weather"]
-    );
+    let names: String = names.join(", ");
+    let expected =
+        "app.sessions, finished jobs, app.carts, app.events, app.imports, app.audit, app.orders, app.fs.files, metrics.weather";
+    assert_eq!(names, expected);
+    let children = |rule: usize| {
+        let family = policy.rules[rule].family.as_ref().unwrap();
+        family.children.iter().map(|child| format!("{} {}", child.namespace, child.field)).collect::<Vec<_>>()
+    };
+    assert_eq!((children(6), children(7)), (vec!["app.orderLines orderId".into()], vec!["app.fs.chunks files_id".to_owned()]));
+    assert_eq!(policy.rules[7].field.as_deref(), Some("uploadDate"));
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
     assert_eq!((all.batch_size, policy.rules[0].batch_size), (Some(1000), Some(2000)), "a rule's own key overrides the defaults");

@@ -31,6 +31,9 @@ async fn refused(policy: &[u8], args: &[&str]) -> String {
 #[tokio::test]
 async fn a_policy_that_is_wrong_contacts_nobody() {
     let rules = |rule: &str| format!("version: 1\ncollections:\n  - {rule}\n");
+    let family = |keys: &str| {
+        format!("{}journal: {{collection: ops.j}}\n", rules(&format!("{{namespace: app.c, field: at, expireAfter: 1d, {keys}}}")))
+    };
     let deep = "- ".repeat(50_000);
     let mappings: String = (0..3000).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     let bomb: String = (1..10).map(|n| format!("x{n}: &x{n} [{}]\n", vec![format!("*x{}", n - 1); 9].join(", "))).collect();
@@ -50,6 +53,19 @@ async fn a_policy_that_is_wrong_contacts_nobody() {
         (rules("{namespace: app.c, field: at, expireAfter: 3}"), "expireAfter"),
         (rules("{namespace: app.c, field: at, expireAfter: 1mo}"), "expireAfter"),
         (rules("{namespace: app.c, field: at, expireAfter: 1d, filter: {a: '${SWEEPER_TEST_UNSET}'}}"), "SWEEPER_TEST_UNSET"),
+        (family("children: [{namespace: app.d, field: c}]").replace("journal: {collection: ops.j}", ""), "has no `journal`"),
+        (family("children: [{namespace: app.d, field: c}]").replace("app.c,", "app.*,"), "without a `*`"),
+        (family("children: [{namespace: app.d, field: c}], collation: {locale: en}"), "byte by byte"),
+        (family("children: [{namespace: app.c, field: c}]"), "number 1 names the rule's own collection"),
+        (family("children: [{namespace: ops.j, field: c}]"), "keep their own records"),
+        (family("children: [{namespace: app.d, field: c}, {namespace: app.d, field: c}]"), "is there twice"),
+        (family("children: [{namespace: app.d, field: _id}]"), "cannot name its parent"),
+        (family("children: [{namespace: app.d}]"), "no `field`"),
+        (family("children: [{namespace: app.d, field: c, parentField: p}]"), "unknown key `parentField`"),
+        (family("children: []"), "at least one mapping"),
+        (family("gridfs: fs"), "expected `DATABASE.BUCKET.files`"),
+        (family("orphans: true"), "neither `children` nor `gridfs`"),
+        (family("gridfs: ''"), "not the name of a bucket"),
         (rules(&format!("{RULE}\n\t- {RULE}")), ":4:"),
         (rules(&format!("{RULE}\n\t- {RULE}")), "found a tab character"),
         (format!("{}---\n{}", rules(RULE), rules(RULE)), "document"),

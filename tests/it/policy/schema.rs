@@ -81,8 +81,8 @@ fn candidates(schema: &Value, node: &Value, path: &[String], policy: &Value, fou
         let is_list = property["items"].is_object();
         let inner = if is_list { resolve(schema, &property["items"]) } else { property };
         if inner["properties"].is_object() {
+            let example = property["examples"].get(0).map(|example| with(policy, &path, example.clone()));
             let below = if is_list { [path, vec!["0".to_owned()]].concat() } else { path };
-            let example = property["examples"].get(0).map(|example| with(policy, &below, example.clone()));
             candidates(schema, inner, &below, example.as_ref().unwrap_or(policy), found);
         }
     }
@@ -101,6 +101,14 @@ fn with(policy: &Value, path: &[String], value: Value) -> Value {
     *node = value;
     if policy["defaults"].get("expireAfterSeconds").is_some() {
         policy["defaults"].as_object_mut().unwrap().remove("expireAfter");
+    }
+    let rule = policy["collections"][0].as_object_mut().expect("a rule");
+    if ["gridfs", "children", "orphans"].iter().any(|key| rule.contains_key(*key)) {
+        rule.insert("namespace".into(), "app.fs.files".into());
+        if rule.contains_key("orphans") {
+            rule.insert("gridfs".into(), "fs".into());
+        }
+        policy["journal"] = json!({ "collection": "ops.journal" });
     }
     policy
 }

@@ -3,6 +3,7 @@ pub(crate) mod archives;
 pub(crate) mod audit;
 pub(crate) mod corpus;
 pub(crate) mod exposition;
+pub(crate) mod family;
 pub(crate) mod faults;
 pub(crate) mod filled;
 pub(crate) mod mongod;

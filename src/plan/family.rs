@@ -1,0 +1,237 @@
+//! Binds the children of a rule to their collections, or refuses the rule: a parent never goes where its children would be left behind.
+
+use bson::{Document, doc};
+
+use super::archive::is_simple;
+use super::index::IndexChoice;
+use super::{Guard, Refusal, RuleLimits, Selection, Storage, SweepRule, guard};
+use crate::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, ServerFacts, Topology};
+use crate::flavor::Flavor;
+use crate::policy::namespace::Namespace;
+use crate::policy::{Child, Rule};
+use crate::values::float;
+
+/// The children of the documents of a rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Family {
+    /// Namespace of the journal.
+    pub journal: Namespace,
+    /// Never empty.
+    pub children: Vec<ChildRule>,
+    /// Whether children go that have been without a parent before.
+    pub orphans: bool,
+}
+
+/// A collection of children.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildRule {
+    /// Path that holds the `_id` of the parent.
+    pub field: String,
+    /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, that of the leases, is the parents'.
+    pub rule: SweepRule,
+}
+
+/// Returns the children of a rule; `None` if it names none. `sweep` is the rule, bound to its own collection.
+///
+/// Errors: the refusal of a rule whose children cannot go with their parents.
+pub(super) fn bind(
+    server: &ServerFacts,
+    rule: &Rule,
+    sweep: &SweepRule,
+    collection: &Collection,
+    children: &[SeenChild],
+) -> Result<Option<Family>, Refusal> {
+    let Some(family) = &rule.family else { return Ok(None) };
+    let refuse = |detail: String| Err(Refusal::new(Guard::Children, format!("`children`: {detail}")));
+    // Whether a parent is gone for good is asked of a majority of a replica set's members.
+    if server.flavor != Flavor::MongoDb || server.topology == Topology::Sharded {
+        let what = if server.flavor == Flavor::MongoDb { "sharded clusters" } else { server.flavor.product() };
+        return refuse(format!("this version deletes them on replica sets and single servers of MongoDB only, not on {what}"));
+    }
+    if sweep.selection.is_buckets() {
+        return refuse("a time-series collection has no parents: its documents have no `_id` of their own".to_owned());
+    }
+    if !is_simple(collection.collation.as_ref()) {
+        return refuse(collated(&collection.namespace));
+    }
+    let children = children.iter().map(|seen| bind_child(rule, sweep, seen)).collect::<Result<_, _>>()?;
+    Ok(Some(Family { journal: family.journal.clone(), children, orphans: family.orphans }))
+}
+
+fn bind_child(rule: &Rule, sweep: &SweepRule, SeenChild { child, seen, has_field }: &SeenChild) -> Result<ChildRule, Refusal> {
+    let Child { namespace, field } = child;
+    let refuse = |detail: String| Err(Refusal::new(Guard::Children, format!("`children`: {detail}")));
+    let (collection, figures) = match seen {
+        Seen::Collection(collection, figures) => (collection, figures),
+        Seen::Missing | Seen::NotLookedFor => {
+            return refuse(format!(
+                "there is no collection `{namespace}`; a wrong name would leave the children behind without their parents"
+            ));
+        }
+        Seen::Unreadable { error } => return refuse(error.clone()),
+    };
+    let storage = match collection.kind {
+        CollectionKind::Plain => Storage::Plain,
+        CollectionKind::Clustered => Storage::Clustered,
+        CollectionKind::View | CollectionKind::Capped | CollectionKind::CosmosRu | CollectionKind::TimeSeries(_) => {
+            return refuse(format!("`{namespace}` is no ordinary collection, and its documents cannot be deleted one by one"));
+        }
+    };
+    if !is_simple(collection.collation.as_ref()) {
+        return refuse(collated(namespace));
+    }
+    let index = index(field, &collection.indexes);
+    if let Some(refusal) = guard::scan(rule, namespace, field, index.as_ref(), figures.document_count) {
+        return Err(Refusal { detail: format!("`children`: `{namespace}`: {}", refusal.detail), ..refusal });
+    }
+    if *has_field == Some(false) && figures.document_count > 0 && !rule.allow_unknown_fields.contains(field) {
+        return Err(Refusal::new(
+            Guard::UnknownField,
+            format!(
+                "`children`: no document of `{namespace}` has `{field}`; with a wrong name the children would be left behind without their \
+                 parents: correct it or, if there are no children yet, set `allowUnknownFields: [{field}]`"
+            ),
+        ));
+    }
+    Ok(ChildRule { field: field.clone(), rule: rule_of(sweep, child, storage, figures, index, collection) })
+}
+
+fn rule_of(
+    sweep: &SweepRule,
+    Child { namespace, field }: &Child,
+    storage: Storage,
+    figures: &Figures,
+    index: Option<IndexChoice>,
+    collection: &Collection,
+) -> SweepRule {
+    let selection = Selection {
+        predicate: no_array(field),
+        filter: None,
+        collation: None,
+        variables: Vec::new(),
+        folds_ids: false,
+        index,
+        namespace: namespace.clone(),
+        storage,
+        shard_key: Vec::new(),
+        document_count: figures.document_count,
+        average_bytes: figures.average_bytes,
+        file: figures.file,
+        throughput: None,
+        indexes: collection.indexes.len().saturating_sub(1),
+    };
+    // The limits of the count are those of the parents.
+    let limits = RuleLimits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };
+    SweepRule { selection, limits, approved: None, family: None, ..sweep.clone() }
+}
+
+/// Returns the predicate of a child: nowhere on the path is an array, which could name other parents too.
+fn no_array(field: &str) -> Document {
+    let ends = field.match_indices('.').map(|(end, _)| end).chain([field.len()]);
+    ends.map(|end| (field[..end].to_owned(), doc! { "$not": { "$type": "array" } }.into())).collect()
+}
+
+/// Chooses the index by which the children of a parent are found: one that begins with the field and holds every child.
+fn index(field: &str, indexes: &[IndexFacts]) -> Option<IndexChoice> {
+    let serves = |index: &&IndexFacts| {
+        index.key.first().is_some_and(|(name, _)| name == field)
+            && index.key.iter().all(|(_, direction)| float(direction).is_some())
+            && !index.hidden
+            && index.partial.is_none()
+            && is_simple(index.collation.as_ref())
+    };
+    let shortest = indexes.iter().filter(serves).min_by_key(|index| index.key.len())?;
+    Some(IndexChoice { name: shortest.name.clone(), oldest_first: true, bounded: true })
+}
+
+fn collated(namespace: &Namespace) -> String {
+    format!("the collation of `{namespace}` treats different texts as equal, so that one parent could be taken for another")
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::Bson;
+
+    use super::*;
+    use crate::policy::parse::parse;
+    use crate::report::made_up::planned;
+
+    /// Binds a rule with children to collections with so many documents; the children have an index on their field if `is_indexed`.
+    fn bound(server: &ServerFacts, keys: &str, documents: u64, is_indexed: bool) -> Result<Option<Family>, Refusal> {
+        let text = format!(
+            "version: 1\njournal: {{collection: ops.j}}\ncollections: [{{namespace: app.c, field: at, expireAfter: 1d{keys}, \
+             children: [{{namespace: app.d, field: p}}]}}]"
+        );
+        let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
+        let sweep = planned("", documents).decision.countable().unwrap().clone();
+        let collection =
+            |name: &str| Collection::new(Namespace { database: "app".into(), collection: name.into() }, CollectionKind::Plain);
+        let mut children = collection("d");
+        children.indexes.extend(is_indexed.then(|| plain(&["p"])));
+        let figures = Figures { document_count: documents, ..Figures::default() };
+        let child = rule.family.as_ref().unwrap().children[0].clone();
+        let seen = SeenChild { child, seen: Seen::Collection(Box::new(children), figures), has_field: Some(true) };
+        bind(server, &rule, &sweep, &collection("c"), &[seen])
+    }
+
+    #[test]
+    fn a_rule_is_refused_where_its_children_cannot_be_found_or_no_majority_can_be_asked() {
+        let set = ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21);
+        let guard = |bound: Result<Option<Family>, Refusal>| bound.err().map(|refusal| refusal.guard);
+        let many = guard::SCAN_GUARD_DOCUMENTS + 1;
+        assert_eq!(guard(bound(&set, "", many, false)), Some(Guard::CollectionScan));
+        for (keys, documents, is_indexed) in
+            [("", many, true), ("", many - 1, false), (", allowCollectionScan: true", many, false)]
+        {
+            let family = bound(&set, keys, documents, is_indexed).unwrap().unwrap();
+            let rule = &family.children[0].rule;
+            assert_eq!((rule.namespace.to_string(), rule.selection.namespace.to_string()), ("app.c".into(), "app.d".into()));
+            assert_eq!((rule.selection.index.is_some(), rule.limits.max_deletes), (is_indexed, None));
+        }
+        for (flavor, topology) in [
+            (Flavor::MongoDb, Topology::Sharded),
+            (Flavor::CosmosRu, Topology::ReplicaSet),
+            (Flavor::DocumentDb, Topology::ReplicaSet),
+            (Flavor::AmazonDocumentDb, Topology::ReplicaSet),
+        ] {
+            let server = ServerFacts { topology, ..ServerFacts::made_up(flavor, "7.0.0", 21) };
+            assert_eq!(guard(bound(&server, "", 5, true)), Some(Guard::Children), "{flavor:?}");
+        }
+    }
+
+    fn plain(keys: &[&str]) -> IndexFacts {
+        IndexFacts {
+            name: keys.join("_"),
+            key: keys.iter().map(|key| ((*key).to_owned(), Bson::Int32(1))).collect(),
+            partial: None,
+            hidden: false,
+            sparse: false,
+            unique: false,
+            collation: None,
+            expire_after_seconds: None,
+        }
+    }
+
+    #[test]
+    fn a_child_has_no_array_on_the_way_to_its_parent() {
+        let not = doc! { "$not": { "$type": "array" } };
+        assert_eq!(no_array("files_id"), doc! { "files_id": &not });
+        assert_eq!(no_array("a.b.c"), doc! { "a": &not, "a.b": &not, "a.b.c": &not });
+    }
+
+    #[test]
+    fn an_index_that_leaves_out_children_or_compares_otherwise_is_not_taken() {
+        let chosen = |indexes: Vec<IndexFacts>| index("p", &indexes).map(|index| index.name);
+        assert_eq!(chosen(vec![plain(&["_id"]), plain(&["p", "n"]), plain(&["p"])]), Some("p".into()));
+        assert_eq!(chosen(vec![plain(&["p", "n"])]), Some("p_n".into()));
+        for other in [
+            plain(&["n", "p"]),
+            IndexFacts { partial: Some(doc! { "n": 1 }), ..plain(&["p"]) },
+            IndexFacts { hidden: true, ..plain(&["p"]) },
+            IndexFacts { collation: Some(doc! { "locale": "en" }), ..plain(&["p"]) },
+            IndexFacts { key: vec![("p".into(), "hashed".into())], ..plain(&["p"]) },
+        ] {
+            assert_eq!(chosen(vec![other.clone()]), None, "{other:?}");
+        }
+    }
+}

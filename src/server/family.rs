@@ -1,0 +1,162 @@
+//! The journal of the parents whose children are yet to be deleted, and the look for parents that are there.
+//!
+//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time) and `parents`, a list of their `_id`s.
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, cstr};
+use bson::{DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
+use tokio::time::sleep;
+
+use super::delete::{self, DeleteError};
+use super::error::{Result, ServerError};
+use super::find::Query;
+use super::grant::DeleteGrant;
+use super::restriction::Restriction;
+use super::retry::{RETRY_WAITS, Retries};
+use super::transport::{Patience, ServerCommand};
+use super::{Deployment, codes, privileges, recognise};
+use crate::facts::Topology;
+use crate::plan::{Selection, SweepRule};
+use crate::policy::namespace::Namespace;
+use crate::values::raw::{self, RawValue};
+
+/// The journal as far as it concerns the parents of one rule.
+pub(crate) struct Journal {
+    deployment: Deployment,
+    /// The entries for these parents.
+    selection: Selection,
+    parents: Namespace,
+    rule: String,
+}
+
+/// The parents of a batch, whose children are yet to be deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    id: RawValue,
+    /// The server's time before the parents were deleted.
+    pub at: DateTime,
+    /// Their `_id`s.
+    pub parents: Vec<RawValue>,
+}
+
+impl Journal {
+    pub(crate) fn new(deployment: &Deployment, rule: &SweepRule, journal: &Namespace) -> Self {
+        let selection = Selection {
+            predicate: doc! { "namespace": rule.namespace.to_string() },
+            filter: None,
+            collation: None,
+            variables: Vec::new(),
+            namespace: journal.clone(),
+            index: None,
+            ..rule.selection.clone()
+        };
+        Self { deployment: deployment.clone(), selection, parents: rule.namespace.clone(), rule: rule.name.clone() }
+    }
+
+    /// Enters parents that are about to be deleted. Once this returns, a majority has the entry.
+    ///
+    /// Errors: the reason why the entry may not be there.
+    pub(crate) async fn enter(&self, parents: Vec<RawValue>, _grant: &DeleteGrant) -> std::result::Result<Entry, String> {
+        let entered = async {
+            let entry = Entry { id: RawValue::of(ObjectId::new())?, at: clock(&self.deployment).await?, parents };
+            let mut retries = Retries::patient();
+            match self.deployment.write(&self.insert(&entry)?, |cause| retries.wait(cause)).await {
+                // The reply to an earlier attempt was lost.
+                Err(cause) if !cause.has_code(codes::DUPLICATE_KEY) => Err(cause),
+                _ => Ok(entry),
+            }
+        };
+        let namespace = &self.selection.namespace;
+        entered.await.map_err(|cause: ServerError| {
+            let why = privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL);
+            format!("writing to the journal `{namespace}`: {why}")
+        })
+    }
+
+    fn insert(&self, entry: &Entry) -> Result<ServerCommand> {
+        let text = |text: &str| RawValue::of(text);
+        let entry = raw::document([
+            ("_id", &entry.id),
+            ("namespace", &text(&self.parents.to_string())?),
+            ("rule", &text(&self.rule)?),
+            ("run", &text(&self.deployment.comment)?),
+            ("at", &RawValue::of(entry.at)?),
+            ("parents", &RawValue::list(&entry.parents)?),
+        ])?;
+        let mut documents = RawArrayBuf::new();
+        documents.push(RawBson::Document(entry));
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("insert"), self.selection.namespace.collection.as_str());
+        command.append(cstr!("documents"), RawBson::Array(documents));
+        // An entry is worthless if a fail-over can roll it back.
+        command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&majority_write())?));
+        let patience = Patience::Limit(self.deployment.command_timeout);
+        Ok(ServerCommand::new(&self.selection.namespace.database, command, patience))
+    }
+
+    /// Returns the entry that follows another one, or the first.
+    ///
+    /// Errors: the reason why the journal cannot be read.
+    pub(crate) async fn next(&self, last: Option<&Entry>) -> std::result::Result<Option<Entry>, String> {
+        let namespace = &self.selection.namespace;
+        let unread = |cause: &dyn std::fmt::Display| format!("reading the journal `{namespace}`: {cause}");
+        let after = last.map_or_else(Document::new, |last| doc! { "_id": { "$gt": last.id.decoded() } });
+        let find = Query::find(namespace, doc! { "$and": [&self.selection.predicate, after] });
+        let find = find.sort(doc! { "_id": 1 }).limit(1).retried_patiently(&self.parents);
+        let found = find
+            .first_batch(&self.deployment)
+            .await
+            .map_err(|cause| unread(&privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL)))?;
+        let Some(found) = found.first() else { return Ok(None) };
+        let (id, parents) = (RawValue::at(found, "_id"), RawValue::at(found, "parents"));
+        match (id, found.get_datetime("at"), parents) {
+            (Some(id), Ok(at), Some(parents)) => Ok(Some(Entry { id, at, parents: parents.items() })),
+            _ => Err(unread(&"a document in it is not one of sweeper's; nothing was deleted")),
+        }
+    }
+
+    /// Removes an entry.
+    ///
+    /// Errors: the reason why it may still be there.
+    pub(crate) async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), String> {
+        let of_entry = Restriction::Ids(vec![entry.id.clone()]);
+        let mut waits = RETRY_WAITS.iter();
+        loop {
+            let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
+            match (reply.error, waits.next()) {
+                (None, _) => return Ok(()),
+                (Some(DeleteError { retryable: true, .. }), Some(wait)) => sleep(*wait).await,
+                (Some(error), _) => {
+                    return Err(format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message));
+                }
+            }
+        }
+    }
+}
+
+fn majority_write() -> Document {
+    doc! { "w": "majority" }
+}
+
+/// Reads the server's clock.
+///
+/// Errors: no answer, or an answer without the time.
+pub(crate) async fn clock(deployment: &Deployment) -> Result<DateTime> {
+    recognise::local_time(&recognise::hello(deployment.transport.as_ref(), deployment.patience()).await?)
+}
+
+/// Returns those of the `_id`s that the primary has a document with: by its own state at this moment, or by what a majority has. On a server without
+/// a replica set the two are the same.
+pub(crate) async fn present(
+    deployment: &Deployment,
+    namespace: &Namespace,
+    ids: &[RawValue],
+    by_majority: bool,
+) -> Result<Vec<RawValue>> {
+    let level = if by_majority && deployment.facts.topology == Topology::ReplicaSet { "majority" } else { "local" };
+    let deployment = Deployment { read_concern: Some(doc! { "level": level }), ..deployment.clone() };
+    let of_list = RawValue::from(raw::document([("$in", &RawValue::list(ids)?)])?);
+    let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
+    let found = find.hint(Some(doc! { "_id": 1 })).retried_patiently(namespace).all_raw(&deployment).await?;
+    Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect())
+}

@@ -1,0 +1,192 @@
+//! The children of parents that are gone, found page by page along the index on the field that names the parent.
+//!
+//! A page is a batch only after a look at the parents that follows it: a child in it was there while its parent was not.
+
+use bson::{Document, RawDocumentBuf, doc};
+use tracing::warn;
+
+use super::{NextBatch, RuleSweep};
+use crate::server::codes;
+use crate::server::error::{Result, ServerError};
+use crate::server::family;
+use crate::server::find::{Cursor, Query};
+use crate::server::restriction::Restriction;
+use crate::server::retry::Retries;
+use crate::values::raw::{self, RawValue};
+
+/// Bytes of the documents that the server goes through for one reply.
+const FETCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// One pass over the children of some parents.
+pub(super) struct ChildPages<'a> {
+    sweep: &'a RuleSweep,
+    field: &'a str,
+    /// The `_id`s of the parents.
+    parents: &'a [RawValue],
+    /// Those of them that were seen, and keep their children.
+    living: Vec<RawValue>,
+    /// Further condition, on the `_id`, which tells the time at which a child was created.
+    in_time: Document,
+    cursor: Option<Cursor>,
+    /// A child that was read but did not go into a page.
+    next: Option<RawDocumentBuf>,
+    exhausted: bool,
+    /// The retries that are left for reading the next child.
+    retries: Retries,
+}
+
+impl<'a> ChildPages<'a> {
+    /// Creates a pass. `sweep` is that of the collection of children.
+    pub(super) fn new(
+        sweep: &'a RuleSweep,
+        field: &'a str,
+        parents: &'a [RawValue],
+        living: Vec<RawValue>,
+        in_time: Document,
+    ) -> Self {
+        let retries = Retries::patient();
+        Self { sweep, field, parents, living, in_time, cursor: None, next: None, exhausted: false, retries }
+    }
+
+    /// Returns the next page, of at most `max` children.
+    ///
+    /// Errors: the reason why the pass cannot go on.
+    pub(super) async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
+        let (mut ids, mut parents) = (Vec::new(), Vec::<RawValue>::new());
+        while (ids.len() as u64) < max {
+            let Some(child) = self.next(!ids.is_empty()).await? else { break };
+            let (Some(id), Some(parent)) = (RawValue::at(&child, "_id"), RawValue::at(&child, self.field)) else { continue };
+            ids.push(id);
+            // Along the index the children of one parent follow each other.
+            if parents.last() != Some(&parent) {
+                parents.push(parent);
+            }
+        }
+        if ids.is_empty() {
+            if max == 0 {
+                self.next = self.next(false).await?;
+            }
+            return Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted });
+        }
+        let of_page = self.page(ids, &parents).await.map_err(|cause| self.sweep.explain_read(&cause))?;
+        Ok(of_page)
+    }
+
+    /// Makes a batch of children that were found, but for those whose parents are there by now.
+    async fn page(&mut self, ids: Vec<RawValue>, parents: &[RawValue]) -> Result<NextBatch> {
+        let RuleSweep { deployment, rule, .. } = self.sweep;
+        let present = family::present(deployment, &rule.namespace, parents, false).await?;
+        if !present.is_empty() {
+            self.living.extend(present);
+            // The rest of the pass leaves out their children.
+            self.cursor = None;
+            self.next = None;
+        }
+        let documents = ids.len() as u64;
+        let condition = raw::document([(self.field, &self.of_parents(parents)?)])?;
+        Ok(NextBatch::Batch { restriction: Box::new(Restriction::Sharded(vec![(condition, ids)])), documents })
+    }
+
+    /// Returns the condition for the field that names the parent.
+    fn of_parents(&self, parents: &[RawValue]) -> Result<RawValue> {
+        let (list, living) = (RawValue::list(parents)?, RawValue::list(&self.living)?);
+        let mut condition = vec![("$in", &list)];
+        if !self.living.is_empty() {
+            condition.push(("$nin", &living));
+        }
+        Ok(RawValue::from(raw::document(condition)?))
+    }
+
+    /// Returns the next child; `None` after the last one, and if the pass has to begin again while a page is being put together (`has_page`).
+    async fn next(&mut self, has_page: bool) -> std::result::Result<Option<RawDocumentBuf>, String> {
+        if let Some(child) = self.next.take() {
+            return Ok(Some(child));
+        }
+        while !self.exhausted {
+            match self.advance().await {
+                Ok(Some(child)) => {
+                    self.retries = Retries::patient();
+                    return Ok(Some(child));
+                }
+                Ok(None) => self.exhausted = true,
+                Err(cause) => {
+                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
+                    let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
+                    let Some(wait) = wait else { return Err(self.sweep.explain_read(&cause)) };
+                    let namespace = &self.sweep.rule.selection.namespace;
+                    warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {} ms", wait.as_millis());
+                    self.cursor = None;
+                    tokio::time::sleep(wait).await;
+                    if has_page {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn advance(&mut self) -> Result<Option<RawDocumentBuf>> {
+        if self.cursor.is_none() {
+            self.cursor = Some(self.open().await?);
+        }
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        cursor.next().await
+    }
+
+    async fn open(&self) -> std::result::Result<Cursor, ServerError> {
+        let RuleSweep { deployment, rule, .. } = self.sweep;
+        let selection = &rule.selection;
+        let of_parents = raw::document([(self.field, &self.of_parents(self.parents)?)])?;
+        let others = [RawDocumentBuf::try_from(&self.in_time)?, RawDocumentBuf::try_from(&selection.predicate)?];
+        let [in_time, predicate] = others.map(RawValue::from);
+        let filter = raw::document([("$and", &RawValue::list(&[of_parents.into(), in_time, predicate])?)])?;
+        let hint = match &selection.index {
+            Some(index) => bson::Bson::from(index.name.as_str()),
+            None => doc! { "$natural": 1 }.into(),
+        };
+        let projection: Document = doc! { "_id": 1, self.field: 1 };
+        let find = Query::find(&selection.namespace, filter).projection(projection).hint(Some(hint)).batch_size(self.fetch());
+        find.cursor(deployment).await
+    }
+
+    /// Returns the number of children of one reply. The server reads each of them whole, and chunks of files are large.
+    fn fetch(&self) -> u32 {
+        let by_size = self.sweep.rule.selection.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
+        self.sweep.rule.limits.batch_size.min(by_size).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{Batch, End};
+    use crate::sweep::made_up;
+
+    #[tokio::test]
+    async fn a_parent_that_is_there_once_its_children_are_found_keeps_them_and_those_that_follow() {
+        let child = |id: &str, parent: i32| doc! { "_id": id, "p": parent };
+        let found = Batch(vec![child("a", 1), child("b", 1), child("c", 2)]);
+        let script = Script::new([found, Batch(vec![doc! { "_id": 2 }]), End, Batch(vec![child("d", 3)]), End, End]);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        let parents = [1, 2, 3].map(|id| RawValue::of(id).unwrap());
+        let mut pages = ChildPages::new(&sweep, "p", &parents, Vec::new(), doc! { "_id": { "$gt": 0 } });
+        let mut batches = Vec::new();
+        while let NextBatch::Batch { restriction, documents } = pages.take(3).await.unwrap() {
+            let Restriction::Sharded(groups) = *restriction else { panic!("{restriction:?}") };
+            let [(condition, ids)] = groups.as_slice() else { panic!("{groups:?}") };
+            batches.push((Document::try_from(&**condition).unwrap(), ids.len(), documents));
+        }
+        let of_first = doc! { "p": { "$in": [1, 2], "$nin": [2] } };
+        assert_eq!(batches, [(of_first, 3, 3), (doc! { "p": { "$in": [3], "$nin": [2] } }, 1, 1)]);
+        let sent = script.sent();
+        let filter = |number: usize| sent[number].get_document("filter").unwrap().get_array("$and").unwrap()[0].clone();
+        assert_eq!(filter(0), doc! { "p": { "$in": [1, 2, 3] } }.into());
+        // The look at the parents comes after the children were found, and asks the primary for what it has now.
+        assert_eq!(sent[1].get_document("filter").unwrap(), &doc! { "_id": { "$in": [1, 2] } });
+        assert_eq!(sent[1].get_document("readConcern").unwrap(), &doc! { "level": "local" });
+        assert_eq!(filter(2), doc! { "p": { "$in": [1, 2, 3], "$nin": [2] } }.into());
+    }
+}

@@ -1,0 +1,429 @@
+//! The children of a rule: documents of other collections that hold the `_id` of a document of the rule, and go once it is gone.
+//!
+//! ```text
+//! finish what the journal holds of earlier runs
+//! for each batch of parents, whose `_id`s are known beforehand:
+//!     enter the `_id`s in the journal, confirmed by a majority                 server::family
+//!     delete the parents, by `_id` and the whole predicate, confirmed by a majority    engine
+//!     look which of them are there: what a majority has, and what the primary has
+//!     for each collection of children, until no page is left:                  child_pages
+//!         find a page of children along the index on the field
+//!         look again whether their parents are there
+//!         delete the page by `_id` and by the field                            an engine of its own
+//!     remove the entry
+//! ```
+//!
+//! - A child is deleted only by a command that names its `_id` and the `_id` of its parent, after the parent was gone by a majority, and after a look at
+//!   the primary that came after the child was found and found no such parent. So a child of a parent that was created again before the child was found stays.
+//! - A child whose `_id` is an ObjectId created more than [`TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
+//!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
+//! - Wherever a run ends, an entry names each parent that is gone and may have children: it was there before the parent went, and goes after
+//!   them. The next run of the rule begins with the journal.
+//! - An entry of another run may be one whose parents are about to be deleted: while a parent of it is there, it stays for [`KEPT_HOURS`]. It is looked
+//!   at again at the end of the sweep, because the delete of a run that was killed may take effect meanwhile.
+//!   An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
+//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
+//!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
+//! - A parent whose `_id` is null has no children: null in a query is also a field that is missing.
+//!
+//! Without children none of this runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::spec::ElementType;
+use bson::{Bson, DateTime, Document, doc};
+use tracing::{info, warn};
+
+use super::super::budget::Permit;
+use super::super::child_pages::ChildPages;
+use super::super::source::Source;
+use super::super::{RuleSweep, RunContext};
+use super::Engine;
+use crate::report::outcome::{ChildCollection, Children, End, Outcome};
+use crate::server::children::{self, Absent};
+use crate::server::error::ServerError;
+use crate::server::family::{self, Entry, Journal};
+use crate::server::privileges;
+use crate::server::restriction::Restriction;
+use crate::text::plural;
+use crate::values::raw::RawValue;
+
+/// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new one.
+const TOLERANCE_SECONDS: i64 = 300;
+
+/// Age of an entry of another run at which its parents count as kept.
+const KEPT_HOURS: i64 = 24;
+
+/// Looks at parents that are gone from the primary, until a majority knows it.
+const LOOKS: u32 = 100;
+
+/// Time between two of them.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Age of children without a parent at which none is part of an upload in flight.
+const ORPHAN_SECONDS: i64 = 24 * 3600;
+
+/// Maximum number of parents that are not there whose children one run deletes; the next run goes on.
+const MAX_ABSENT: usize = 200_000;
+
+/// Number of them whose children are deleted at a time.
+const ABSENT_AT_ONCE: usize = 1000;
+
+/// Passes over the children of a batch of parents, where some change between being archived and being deleted.
+const PASSES: u32 = 3;
+
+/// The children of the documents of a rule, during its sweep.
+pub(in crate::sweep) struct Family<'a> {
+    journal: Journal,
+    members: Vec<Member<'a>>,
+    /// Parents in entries of this run that are not done.
+    left: u64,
+    /// Whether an entry of an earlier run has parents that are there.
+    is_kept: bool,
+}
+
+/// A collection of children.
+struct Member<'a> {
+    field: String,
+    engine: Engine<'a>,
+}
+
+/// Parents that are there, and whether all others are gone by a majority.
+struct Look {
+    present: Vec<RawValue>,
+    is_certain: bool,
+}
+
+impl<'a> Family<'a> {
+    /// Creates the family of a rule; `None` if it has no children.
+    pub(in crate::sweep) fn of(sweep: &Arc<RuleSweep>, run: RunContext<'a>) -> Option<Box<Self>> {
+        let family = sweep.rule.family.as_ref()?;
+        let members = family
+            .children
+            .iter()
+            .zip(&sweep.children)
+            .map(|(child, of_child)| Member { field: child.field.clone(), engine: Engine::new(of_child.clone(), run, None) });
+        let journal = Journal::new(&sweep.deployment, &sweep.rule, &family.journal);
+        Some(Box::new(Self { journal, members: members.collect(), left: 0, is_kept: false }))
+    }
+
+    /// Ends the sweeps of the children, and adds them to the outcome of the rule.
+    pub(super) async fn end(self, outcome: &mut Outcome) {
+        let mut children = Children { collections: Vec::new(), left: self.left };
+        for mut member in self.members {
+            member.engine.wait_for_last().await;
+            let of_child = member.engine.outcome;
+            children.collections.push(ChildCollection {
+                namespace: member.engine.sweep.rule.selection.namespace.clone(),
+                deleted: of_child.deleted,
+                uncertain: of_child.uncertain,
+                archived: of_child.archived,
+            });
+            outcome.batches += of_child.batches;
+            outcome.uncertain |= of_child.uncertain;
+            outcome.unconfirmed += of_child.unconfirmed;
+            outcome.paused.add(&of_child.paused);
+        }
+        outcome.children = Some(children);
+    }
+}
+
+/// Makes a majority confirm: a parent that only the primary has deleted may come back, and its children would be gone; children may come back, and
+/// the entry of their parent would be gone.
+pub(in crate::sweep) fn confirm_by_majority(write_concern: &mut Document) {
+    if write_concern.get("w") != Some(&Bson::from("majority")) {
+        write_concern.insert("w", "majority");
+    }
+}
+
+impl Engine<'_> {
+    /// Checks that the user may delete children, and finishes what the journal holds of earlier runs. Returns a permit for the sweep.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    pub(super) async fn finish_family(&mut self, permit: Permit) -> Result<Permit, End> {
+        let sweep = self.sweep.clone();
+        let asked = self.wait(privileges::ask(&sweep.deployment)).await?;
+        let (granted, _) = asked.map_err(|cause| End::Failed(format!("asking for the user's privileges: {cause}")))?;
+        if let Some(missing) = granted.missing(&sweep.rule) {
+            return Err(End::Failed(format!("{missing}; nothing was deleted")));
+        }
+        // The batches of children need it.
+        drop(permit);
+        self.finish_journal().await?;
+        self.wait(self.run.budget.acquire()).await
+    }
+
+    /// Looks once more at entries of earlier runs whose parents were there: a delete of theirs may have taken effect since.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    pub(super) async fn look_again(&mut self) -> Result<(), End> {
+        match &self.family {
+            Some(family) if family.is_kept => self.finish_journal().await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Finishes what the journal holds of earlier runs.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn finish_journal(&mut self) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let now = self.wait(family::clock(&sweep.deployment)).await?;
+        let now = now.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}; nothing was deleted")))?;
+        let mut last: Option<Entry> = None;
+        while let Some(family) = self.family.take() {
+            let next = self.wait(family.journal.next(last.as_ref())).await;
+            self.family = Some(family);
+            let Some(entry) = next?.map_err(End::Failed)? else { break };
+            let age_hours = (now.timestamp_millis() - entry.at.timestamp_millis()) / 3_600_000;
+            let namespace = &sweep.rule.namespace;
+            info!(%namespace, "{namespace}: {} in the journal: looking for their children", plural(entry.parents.len() as u64, "parent"));
+            let is_finished = self.finish(&entry, entry.at, age_hours >= KEPT_HOURS).await?;
+            if let Some(family) = &mut self.family {
+                family.is_kept |= !is_finished;
+            }
+            last = Some(entry);
+        }
+        Ok(())
+    }
+
+    /// Enters the parents of a batch in the journal. `asked` is their number.
+    ///
+    /// Errors: the end of the sweep, because there may be no entry; the batch is taken back.
+    pub(super) async fn enter(&mut self, batch: &Restriction, asked: u64) -> Result<Entry, End> {
+        let entered = self.enter_in_journal(batch).await;
+        if entered.is_err() {
+            self.run.budget.settle(asked, 0);
+        }
+        entered
+    }
+
+    async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<Entry, End> {
+        let Restriction::Ids(ids) = batch else {
+            return Err(End::Failed(
+                "an internal error: the `_id`s of the parents are not known; they were not deleted".to_owned(),
+            ));
+        };
+        let nothing = |id: &&RawValue| !matches!(id.kind(), ElementType::Null | ElementType::Undefined);
+        let parents = ids.iter().filter(nothing).cloned().collect();
+        let sweep = self.sweep.clone();
+        let Some(mut family) = self.family.take() else { return Err(End::Failed("an internal error: no children".to_owned())) };
+        let entered = self.wait(family.journal.enter(parents, &sweep.grant)).await;
+        if let Ok(Ok(entry)) = &entered {
+            family.left += entry.parents.len() as u64;
+        }
+        self.family = Some(family);
+        entered?.map_err(|why| End::Failed(format!("{why}; the parents of this batch were not deleted")))
+    }
+
+    /// Deletes the children of a batch of parents that was sent.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    pub(super) async fn delete_children(&mut self, entry: Entry) -> Result<(), End> {
+        let deployment = self.sweep.deployment.clone();
+        let now = self.wait(family::clock(&deployment)).await?;
+        let now = now.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}; {AFTER_PARENTS}")))?;
+        let is_answered = self.is_settled;
+        let is_finished = self.finish(&entry, now, is_answered).await?;
+        if let (true, Some(family)) = (is_finished, &mut self.family) {
+            family.left = family.left.saturating_sub(entry.parents.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Deletes the children of those parents of an entry that are gone, and removes the entry. With parents that are there, it is removed only if
+    /// `forgets`. Returns whether it was removed.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn finish(&mut self, entry: &Entry, at: DateTime, forgets: bool) -> Result<bool, End> {
+        let Look { present, is_certain } = self.look(&entry.parents).await?;
+        let sweep = self.sweep.clone();
+        let Some(mut family) = self.family.take() else { return Ok(false) };
+        let mut ended = Ok(());
+        let mut kept = 0;
+        for Member { field, engine } in &mut family.members {
+            match Box::pin(engine.delete_found(field, &entry.parents, &present, not_after(at))).await {
+                Ok(of_member) => kept += of_member,
+                Err(end) => {
+                    ended = Err(end);
+                    break;
+                }
+            }
+        }
+        let is_finished = ended.is_ok() && kept == 0 && is_certain && (present.is_empty() || forgets);
+        let removed = match is_finished {
+            true => self.wait(family.journal.remove(entry, &sweep.grant)).await,
+            false => Ok(Ok(())),
+        };
+        self.family = Some(family);
+        ended.map_err(|end| match end {
+            End::Failed(why) => End::Failed(format!("{why}; {AFTER_PARENTS}")),
+            end => end,
+        })?;
+        if let Err(why) = removed? {
+            let namespace = &sweep.rule.namespace;
+            warn!(%namespace, "{namespace}: {why}; the next run looks at it again");
+            return Ok(false);
+        }
+        Ok(is_finished)
+    }
+
+    /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
+    /// [`ORPHAN_SECONDS`], so that none belongs to an upload in flight.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let Some(rules) = sweep.rule.family.as_ref().filter(|family| family.orphans) else { return Ok(()) };
+        let before = object_id(sweep.rule.expiry.as_of.timestamp_millis() / 1000 - ORPHAN_SECONDS);
+        let failed = |cause: ServerError| {
+            End::Failed(format!("looking for children without a parent: {cause}; the rule was swept before"))
+        };
+        for (index, child) in rules.children.iter().enumerate() {
+            let search = async {
+                let mut absent = Absent::open(&sweep.deployment, &sweep.rule, child).await?;
+                let mut parents = Vec::new();
+                while parents.len() < MAX_ABSENT
+                    && let Some(found) = absent.next().await?
+                {
+                    parents.extend(found.into_iter().map(|(parent, _)| parent));
+                }
+                Ok(parents)
+            };
+            let parents: Vec<RawValue> = self.wait(search).await?.map_err(failed)?;
+            for parents in parents.chunks(ABSENT_AT_ONCE) {
+                let old = children::all_before(&sweep.deployment, child, parents, before);
+                let old = self.wait(old).await?.map_err(failed)?;
+                let Look { present, .. } = self.look(&old).await?;
+                let Some(mut family) = self.family.take() else { return Ok(()) };
+                let in_time = doc! { "_id": { "$lt": before } };
+                let engine = &mut family.members[index].engine;
+                let deleted = Box::pin(engine.delete_found(&child.field, &old, &present, in_time)).await;
+                self.family = Some(family);
+                deleted?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks which parents are there, until those that are gone are so by a majority.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier, or the reason why they could not be looked for.
+    async fn look(&mut self, parents: &[RawValue]) -> Result<Look, End> {
+        let sweep = self.sweep.clone();
+        let namespace = &sweep.rule.namespace;
+        let mut looks = 0;
+        loop {
+            let look = async {
+                let by_majority = family::present(&sweep.deployment, namespace, parents, true).await?;
+                let on_primary = family::present(&sweep.deployment, namespace, parents, false).await?;
+                Ok::<_, ServerError>((by_majority, on_primary))
+            };
+            let (by_majority, on_primary) = self
+                .wait(look)
+                .await?
+                .map_err(|cause| End::Failed(format!("{}; {AFTER_PARENTS}", sweep.explain_read(&cause))))?;
+            let is_certain = by_majority.iter().all(|id| on_primary.contains(id));
+            if is_certain || looks == LOOKS {
+                if !is_certain {
+                    warn!(%namespace, "{namespace}: no majority knows yet that parents are gone; their children are left to the next run");
+                }
+                let present = if is_certain { on_primary } else { [by_majority, on_primary].concat() };
+                return Ok(Look { present, is_certain });
+            }
+            looks += 1;
+            self.wait(tokio::time::sleep(LOOK_AGAIN)).await?;
+        }
+    }
+
+    /// Deletes the children that a pass finds. Some that were archived change before they are deleted, and are found by another pass. Returns the number of
+    /// those that are kept, because they change again and again, or cannot be compared with what was archived.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn delete_found(
+        &mut self,
+        field: &str,
+        parents: &[RawValue],
+        present: &[RawValue],
+        in_time: Document,
+    ) -> Result<u64, End> {
+        let sweep = self.sweep.clone();
+        let mut kept = 0;
+        for _ in 0..PASSES {
+            let before = (self.outcome.deleted, self.outcome.archived);
+            let pages = ChildPages::new(&sweep, field, parents, present.to_vec(), in_time.clone());
+            let mut source = Source::Children(Box::new(pages));
+            self.start_batches_of(&mut source).await?;
+            self.finish_batches().await?;
+            let archived = self.outcome.archived;
+            let changed = (archived.documents - before.1.documents).saturating_sub(self.outcome.deleted - before.0);
+            kept = changed + archived.incomparable - before.1.incomparable;
+            if changed == 0 {
+                break;
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// What is left once parents are gone.
+const AFTER_PARENTS: &str = "the parents of the last batch may be gone, and the next run deletes their children";
+
+/// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only
+/// of ObjectIds: another `_id` tells no time.
+fn not_after(at: DateTime) -> Document {
+    doc! { "_id": { "$not": { "$gte": object_id((at.timestamp_millis() / 1000).saturating_add(TOLERANCE_SECONDS)) } } }
+}
+
+/// Returns the first ObjectId of a second since 1970.
+fn object_id(seconds: i64) -> ObjectId {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&u32::try_from(seconds.max(0)).unwrap_or(u32::MAX).to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::plan::{ChildRule, Family, SweepRule};
+    use crate::policy::namespace::Namespace;
+    use crate::report::counts::Counts;
+    use crate::report::made_up::planned;
+    use crate::server::grant::{Consent, DeleteGrant};
+    use crate::server::scripted::Script;
+    use crate::server::watches::Watches;
+
+    #[test]
+    fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
+        let alone = planned("", 3).decision.countable().unwrap().clone();
+        let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
+        let mut of_children = alone.clone();
+        of_children.selection.namespace = namespace("d");
+        let children = vec![ChildRule { field: "p".into(), rule: of_children }];
+        let family = Family { journal: namespace("j"), children, orphans: false };
+        let rule = SweepRule { family: Some(family), ..alone.clone() };
+        let mut deployment = Script::new([]).deployment();
+        deployment.write_concern = doc! { "w": 1, "j": true };
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let of = |rule| {
+            let (counts, watches) = (Counts::default(), Watches::none());
+            RuleSweep::new(&deployment, rule, &counts, &grant, &watches, &Leases::default(), None)
+        };
+        let sweep = of(&rule);
+        let majority = doc! { "w": "majority", "j": true };
+        assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
+        assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
+        assert_eq!(of(&alone).write_concern, doc! { "w": 1, "j": true });
+    }
+
+    #[test]
+    fn what_tells_no_time_is_not_new() {
+        let at = DateTime::from_millis(1_000_000_000_000);
+        let first = ObjectId::parse_str("3b9acb2c0000000000000000").unwrap();
+        assert_eq!(i64::from(0x3b9a_cb2c), 1_000_000_000 + TOLERANCE_SECONDS);
+        assert_eq!(not_after(at), doc! { "_id": { "$not": { "$gte": first } } });
+    }
+}

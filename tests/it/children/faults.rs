@@ -1,0 +1,113 @@
+//! Errors in every phase of a sweep with children.
+
+use crate::support::family::{assert_kept, assert_whole, fill, order, orders, rule};
+use crate::support::faults::{fail_commands, heal};
+use crate::support::replica_set::ReplicaSet;
+use crate::support::sweeper::{Case, Report};
+use mongodb::bson::{Bson, Document, doc};
+
+/// The commands of the phases, with the collection that each is for.
+const PHASES: [(&str, &str); 7] = [
+    ("find", "journal"),
+    ("insert", "journal"),
+    ("delete", "orders"),
+    ("find", "orders"),
+    ("find", "lines"),
+    ("delete", "lines"),
+    ("delete", "journal"),
+];
+
+/// Starts a server of its own: a fail point is for everybody.
+async fn alone() -> (ReplicaSet, Case) {
+    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let case = Case::at(&set.uri(), set.client().await, "t");
+    (set, case)
+}
+
+async fn fails(case: &Case, (command, collection): (&str, &str), mode: impl Into<Bson>, fault: Document) {
+    let mut data = doc! { "failCommands": [command], "namespace": format!("t.{collection}") };
+    data.extend(fault);
+    fail_commands(&case.client, mode, data).await;
+}
+
+async fn sweep(case: &Case) -> Report {
+    case.report(&rule(", concurrency: 1"), &[]).await
+}
+
+#[tokio::test]
+async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_no_orphan() {
+    let (_set, case) = alone().await;
+    for phase in PHASES {
+        for collection in ["orders", "lines", "journal"] {
+            case.collection(collection).drop().await.unwrap();
+        }
+        fill(&case, 0..50, 50..60).await;
+        // Neither an error that passes nor one that comes from the load of the server.
+        fails(&case, phase, doc! { "skip": 1 }, doc! { "errorCode": 2 }).await;
+        let report = sweep(&case).await;
+        heal(&case.client).await;
+        let context = format!("{phase:?}: {report:?}");
+        assert_kept(&case, &context).await;
+        match phase {
+            ("delete", "journal") => assert_eq!(report.ran.code, Some(0), "{context}"),
+            ("find", "journal") => assert!(matches!(report.ran.code, Some(0 | 3)), "{context}"),
+            _ => assert_eq!(report.ran.code, Some(3), "{context}"),
+        }
+        if report.ran.code == Some(3) {
+            assert_eq!(report.rule(0, "deletedCount"), 60 - orders(&case).await.len(), "{context}");
+        }
+        let again = sweep(&case).await;
+        assert_eq!(again.ran.code, Some(0), "{phase:?}: {again:?}");
+        assert_eq!(orders(&case).await, (50..60).collect(), "{phase:?}: {again:?}");
+        assert_whole(&case, &format!("{phase:?}: {again:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_passes_is_tried_again_in_every_phase() {
+    let (_set, case) = alone().await;
+    for phase in PHASES {
+        for collection in ["orders", "lines", "journal"] {
+            case.collection(collection).drop().await.unwrap();
+        }
+        fill(&case, 0..50, 50..60).await;
+        // Interrupted by a change of the primary: retryable for reads and writes.
+        fails(&case, phase, doc! { "times": 1 }, doc! { "errorCode": 11_602 }).await;
+        let report = sweep(&case).await;
+        heal(&case.client).await;
+        assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{phase:?}: {report:?}");
+        assert_eq!(orders(&case).await, (50..60).collect(), "{phase:?}: {report:?}");
+        assert_whole(&case, &format!("{phase:?}: {report:?}")).await;
+    }
+}
+
+#[tokio::test]
+async fn without_an_entry_in_the_journal_no_parent_goes() {
+    let (_set, case) = alone().await;
+    fill(&case, 0..50, 50..60).await;
+    fails(&case, ("insert", "journal"), "alwaysOn", doc! { "errorCode": 2 }).await;
+    let report = sweep(&case).await;
+    heal(&case.client).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(3), &0.into()), "{report:?}");
+    let error = report.rule(0, "error").as_str().unwrap();
+    assert!(error.contains("writing to the journal `t.journal`") && error.contains("were not deleted"), "{error}");
+    assert_eq!(orders(&case).await, (0..60).collect());
+}
+
+#[tokio::test]
+async fn a_parent_that_is_created_again_before_its_children_are_found_keeps_them() {
+    let (_set, case) = alone().await;
+    fill(&case, 0..10, 10..20).await;
+    fails(&case, ("find", "lines"), "alwaysOn", doc! { "errorCode": 2 }).await;
+    let report = sweep(&case).await;
+    heal(&case.client).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(3), &10.into()), "{report:?}");
+    let said = report.rule(0, "warnings").to_string();
+    assert!(said.contains("children of up to 10 parents may be left"), "{report:?}");
+    case.fill("orders", [order(7, false), order(8, false)]).await;
+    case.collection("lines").delete_one(doc! { "_id": "8-1" }).await.unwrap();
+    case.fill("lines", [doc! { "_id": "new", "order": 8 }]).await;
+    let report = sweep(&case).await;
+    assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &24.into()), "{report:?}");
+    assert_whole(&case, "").await;
+}

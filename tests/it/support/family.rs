@@ -1,0 +1,83 @@
+//! Orders and their lines, on a replica set: a rule with children.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use futures_util::TryStreamExt;
+use mongodb::bson::{DateTime, Document, doc};
+
+use super::replica_set::ReplicaSet;
+use super::shared::Shared;
+use super::sweeper::Case;
+
+const DAY: i64 = 86_400_000;
+
+/// Creates a case with a database of this name on a replica set that such cases share.
+pub(crate) async fn case(database: &str) -> (Arc<ReplicaSet>, Case) {
+    static SET: Shared<ReplicaSet> = Shared::new();
+    let set = tokio::task::spawn_blocking(|| SET.get(|| ReplicaSet::start(1, &[]))).await.expect("a replica set");
+    let case = Case::at(&set.uri(), set.client().await, database);
+    (set, case)
+}
+
+/// Returns the rule for the orders, with further keys, and the journal.
+pub(crate) fn rule(more: &str) -> String {
+    let children = "children: [{namespace: DB.lines, field: order}]";
+    format!(
+        "  - {{namespace: DB.orders, field: at, expireAfter: 1d, batchSize: 10{more}, {children}}}\njournal: {{collection: DB.journal}}\n"
+    )
+}
+
+/// Returns an order that has expired, or one that has not.
+pub(crate) fn order(id: i32, is_expired: bool) -> Document {
+    let age = if is_expired { 3 * DAY } else { 0 };
+    doc! { "_id": id, "at": DateTime::from_millis(DateTime::now().timestamp_millis() - age) }
+}
+
+/// Returns the lines of an order.
+pub(crate) fn lines(order: i32, number: i32) -> impl Iterator<Item = Document> {
+    (0..number).map(move |line| doc! { "_id": format!("{order}-{line}"), "order": order })
+}
+
+/// Inserts orders with three lines each, and creates the indexes.
+pub(crate) async fn fill(case: &Case, expired: Range<i32>, live: Range<i32>) {
+    for (collection, field) in [("orders", "at"), ("lines", "order")] {
+        let index = doc! { "key": { field: 1 }, "name": field };
+        case.db.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
+    }
+    case.fill("lines", expired.clone().chain(live.clone()).flat_map(|id| lines(id, 3))).await;
+    case.fill("orders", expired.map(|id| order(id, true)).chain(live.map(|id| order(id, false)))).await;
+}
+
+/// Returns the number of lines of each order that has some.
+pub(crate) async fn lines_of(case: &Case) -> BTreeMap<i32, usize> {
+    let lines: Vec<Document> =
+        case.collection("lines").find(doc! {}).await.expect("a cursor").try_collect().await.expect("lines");
+    let mut found = BTreeMap::new();
+    for line in lines {
+        *found.entry(line.get_i32("order").expect("an order")).or_default() += 1;
+    }
+    found
+}
+
+/// Returns the orders that are there.
+pub(crate) async fn orders(case: &Case) -> BTreeSet<i32> {
+    let orders = case.collection("orders").find(doc! {}).await.expect("a cursor");
+    let orders: Vec<Document> = orders.try_collect().await.expect("orders");
+    orders.iter().map(|order| order.get_i32("_id").expect("a number")).collect()
+}
+
+/// Asserts that every order that is there has its three lines, and no other has any.
+pub(crate) async fn assert_whole(case: &Case, context: &str) {
+    let expected: BTreeMap<i32, usize> = orders(case).await.into_iter().map(|order| (order, 3)).collect();
+    assert_eq!(lines_of(case).await, expected, "{context}");
+}
+
+/// Asserts that no order that is there has lost a line.
+pub(crate) async fn assert_kept(case: &Case, context: &str) {
+    let found = lines_of(case).await;
+    for order in orders(case).await {
+        assert_eq!(found.get(&order), Some(&3), "order {order}: {context}");
+    }
+}
