@@ -70,13 +70,14 @@ impl PressureGate {
         size.min(u32::try_from(left).unwrap_or(u32::MAX).max(ENOUGH))
     }
 
-    /// Whether the documents that were sent since the last look may have used up the room, in which case it asks for another look.
-    pub(super) fn awaits_look(&self) -> bool {
-        let awaits = self.documents_per_look().is_some_and(|most| self.deletes.lock().unseen() >= most);
-        if awaits {
-            self.view.ask();
-        }
-        awaits
+    /// Whether the documents that were sent since the last look may have used up the room.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.documents_per_look().is_some_and(|most| self.deletes.lock().unseen() >= most)
+    }
+
+    /// Asks for a look at the server before the next one is due.
+    pub(super) fn ask_for_look(&self) {
+        self.view.ask();
     }
 
     /// Returns the number of documents that may be deleted from one look to the next; `None` if any number may.
@@ -128,22 +129,22 @@ mod tests {
     fn what_a_look_cannot_have_seen_counts_until_the_next_one() {
         let (sender, receiver) = watch::channel(seen(1, 100));
         let gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (800, false));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (800, false));
         gate.sent(500);
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (300, false));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (300, false));
         gate.sent(300);
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (100, true));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (100, true));
         gate.ended(500);
-        assert!(gate.awaits_look());
+        assert!(gate.is_used_up());
 
         // The second batch is still in flight; the first one took half as much as was assumed, which counts for more than what was assumed.
         sender.send_replace(seen(2, 116));
         let (bytes, documents) = (65_536.0 * 80.0 + 16.0 * MIB as f64, 80.0 + 500.0);
         let most = (84.0 * MIB as f64 / 2.0 / (bytes / documents)) as u32;
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (most - 300, false));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (most - 300, false));
         gate.ended(300);
         sender.send_replace(Seen::made_up(2, None));
         gate.sent(9000);
-        assert_eq!((gate.batch_limit(2000), gate.awaits_look()), (2000, false));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (2000, false));
     }
 }

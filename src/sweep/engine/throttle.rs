@@ -14,8 +14,8 @@ use crate::sweep::pressure_gate::PressureGate;
 /// Time between two looks at the lag of the members, at the oplog, and for the pause file.
 pub(super) const LAG_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time between two looks at the pressure on the server.
-const PRESSURE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two looks at the server while it is spared: its dirty bytes can fall from the limit to almost none within a quarter of a second.
+const PRESSURE_CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Time until an early look at the server is expected.
 const NEXT_LOOK: Duration = Duration::from_millis(5);
@@ -155,16 +155,20 @@ impl Engine<'_> {
     /// Returns the time for which the server is to be left alone before it is looked at again.
     fn time_to_spare(&self) -> Duration {
         let Some(gate) = self.sweep.pressure.as_ref().filter(|_| !self.passes) else { return Duration::ZERO };
-        match gate.pressure() {
+        let wait = match gate.pressure() {
             Some(pressure) if pressure.is_closed() => PRESSURE_CHECK_INTERVAL,
-            _ if gate.awaits_look() => NEXT_LOOK,
+            _ if gate.is_used_up() => NEXT_LOOK,
             Some(pressure) => {
                 // The pressure may be gone before the rest is over.
                 let rested = |(ended, latency): (Instant, Duration)| pressure.rest(latency).saturating_sub(ended.elapsed());
                 self.last_timed.map_or(Duration::ZERO, rested).min(PRESSURE_CHECK_INTERVAL)
             }
             None => Duration::ZERO,
+        };
+        if !wait.is_zero() {
+            gate.ask_for_look();
         }
+        wait
     }
 
     /// Returns the number of batches that may be in flight at the moment.
