@@ -15,6 +15,7 @@ mod every;
 mod fields;
 mod generate;
 mod history;
+mod holds;
 mod import;
 mod init;
 mod interview;

@@ -109,6 +109,7 @@ impl Flavor {
                 first_batch: 500,
                 default_batch: 2000,
                 largest_batch: 100_000,
+                held_bytes: 10 * 1024 * 1024,
             },
             // Not documented: hints, collations, `$expr`, `maxTimeMS` and comments in deletes. Sorts fail on most fields, and cursors end
             // without notice.
@@ -141,6 +142,8 @@ impl Flavor {
                 first_batch: 100,
                 default_batch: 1000,
                 largest_batch: 1000,
+                // "Azure Cosmos DB service quotas": a query is 512 KB long at most.
+                held_bytes: 256 * 1024,
             },
             // `pg_documentdb`, `delete.c`: hints are ignored, collations refused, and one command is one transaction; sorts are
             // done in memory.
@@ -181,6 +184,8 @@ impl Flavor {
                 default_batch: 25_000,
                 // "Service limits" of Azure DocumentDB: the writes of one command.
                 largest_batch: 25_000,
+                // A document that is deleted by its `_id` has a statement of its own, with all keys.
+                held_bytes: 1024 * 1024,
             },
             // Never run against the service, so that nothing is expected of it that a sweep can do without. Amazon, "Functional differences":
             // a statement is one transaction; payloadcms/payload#4407: a hint that does not suit is an error.
@@ -214,6 +219,7 @@ impl Flavor {
                 first_batch: 100,
                 default_batch: 1000,
                 largest_batch: 1000,
+                held_bytes: 256 * 1024,
             },
         }
     }
@@ -277,6 +283,8 @@ pub struct Capabilities {
     pub default_batch: u32,
     /// Maximum number of documents of a delete command, whatever the policy says.
     pub largest_batch: u32,
+    /// Maximum size in bytes of the keys of holds, which every delete command carries.
+    pub held_bytes: usize,
 }
 
 /// The place where the shard key of a collection can be read.

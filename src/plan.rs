@@ -8,6 +8,7 @@ pub mod estimate;
 pub mod family;
 pub mod fields;
 pub mod guard;
+pub mod holds;
 pub mod index;
 mod native;
 pub mod oplog;
@@ -18,7 +19,7 @@ mod tests;
 
 use std::time::Duration;
 
-use bson::{DateTime, Document};
+use bson::{DateTime, Document, RawDocumentBuf};
 
 pub use family::{ChildRule, Family};
 pub use guard::{Approved, Guard, Refusal};
@@ -31,6 +32,8 @@ use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
 use crate::policy::window::Window;
 use crate::policy::{Expect, Rule, Variable};
+use holds::HeldBack;
+use crate::values::raw::{self, RawValue};
 use index::IndexChoice;
 
 /// All decisions of one run.
@@ -153,8 +156,10 @@ pub struct RuleLimits {
 
 impl RuleLimits {
     fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
+        // A batch that carries the keys of all holds costs as much for them as for many documents.
+        let default_batch = capabilities.default_batch * if rule.holds.is_some() { 4 } else { 1 };
         Self {
-            batch_size: rule.batch_size.unwrap_or(capabilities.default_batch).min(capabilities.largest_batch),
+            batch_size: rule.batch_size.unwrap_or(default_batch).min(capabilities.largest_batch),
             target_batch: rule.target_batch,
             concurrency: rule.concurrency,
             rate: rule.rate,
@@ -195,12 +200,25 @@ pub struct Selection {
     pub throughput: Option<u32>,
     /// Number of indexes besides the one on the `_id`.
     pub indexes: usize,
+    /// The holds whose documents are kept; `None` if the rule has none.
+    pub holds: Option<HeldBack>,
 }
 
 impl Selection {
     /// Returns the size of the documents in bytes; `None` if it is unknown.
     pub fn data_bytes(&self) -> Option<f64> {
         Some(self.average_bytes? * self.document_count as f64)
+    }
+
+    /// Returns a filter that leaves out the documents that are held; the filter as it is in a rule without holds.
+    ///
+    /// Errors: BSON cannot hold the filter, or the holds were not read.
+    pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {
+        let filter = RawDocumentBuf::try_from(filter)?;
+        match self.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten() {
+            Some(unheld) => raw::document([("$and", &RawValue::list(&[filter.into(), unheld.into()])?)]),
+            None => Ok(filter),
+        }
     }
 
     /// Whether the documents are the buckets of a time-series collection.
@@ -320,7 +338,9 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
          expireAfterSeconds"
             .to_owned()
     });
-    unused(rule, &run.server.capabilities).into_iter().chain(native).chain(orphaned).collect()
+    let held = (rule.holds.is_some() && !native.is_empty())
+        .then(|| "`holds` keeps documents only from sweeper: the server's own TTL deletes what is held as well".to_owned());
+    unused(rule, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
 }
 
 /// Returns warnings about keys of a rule that have no effect on this deployment.

@@ -9,6 +9,7 @@ mod entry;
 mod env;
 mod family;
 mod filter;
+mod holds;
 mod key;
 mod keys;
 mod kinds;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use namespace::{Namespace, NamespacePattern, why_never_swept};
+pub use holds::Holds;
 pub use problem::{PolicyError, nearest};
 use window::Window;
 
@@ -146,6 +148,8 @@ pub struct Rule {
     pub archive: Option<ArchiveTo>,
     /// The collections whose documents go with those of the rule.
     pub family: Option<Family>,
+    /// Collection whose documents say what is kept.
+    pub holds: Option<Holds>,
 }
 
 /// Collections whose documents, the children, go once their parents are gone, the documents of a rule.

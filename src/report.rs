@@ -44,7 +44,7 @@ use crate::plan::estimate::RunCaps;
 use crate::plan::{Guard, Reason};
 use crate::policy::Policy;
 use crate::text::MAIL_WIDTH;
-pub use rule::{DeleteOrder, PausedMs, RuleReport, Strategy, predicate_json};
+pub use rule::{DeleteOrder, HeldBy, PausedMs, RuleReport, Strategy, predicate_json};
 pub use verdict::{Verdict, not_begun};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.

@@ -18,6 +18,7 @@ pub(crate) mod find;
 pub(crate) mod grant;
 mod heard;
 pub(crate) mod history;
+pub(crate) mod holds;
 pub(crate) mod id_pages;
 pub(crate) mod id_sample;
 pub(crate) mod insert;

@@ -24,6 +24,7 @@
 //!   found survives, and sending the same batch twice is harmless.
 //! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
 //!   lost reply.
+//! - A delete of a rule with holds carries all keys that are held, as they were read at most seconds before ([`crate::server::holds`]).
 //! - Nothing takes effect under a lease that is over ([`crate::lock::lease`]), and nothing is sent again once the sweep has ended.
 //! - The counts come from the server's replies. After a lost reply they are a lower bound, and the outcome says so.
 
@@ -73,6 +74,7 @@ use crate::report::counts::Counts;
 use crate::report::outcome::Outcome;
 use crate::server::Deployment;
 use crate::server::grant::DeleteGrant;
+use crate::server::holds::HoldsView;
 use crate::server::restriction::Restriction;
 use crate::server::watches::Watches;
 use crate::stop::Stop;
@@ -93,6 +95,8 @@ pub(crate) struct RuleSweep {
     pressure: Option<PressureGate>,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
+    /// `None` if the rule has no holds.
+    holds: Option<HoldsView>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
     /// Documents that the last batch deleted.
@@ -126,6 +130,11 @@ impl RuleSweep {
             Arc::new(sweep)
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
+        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
+        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &counts.held_keys) {
+            // Documents are found without these; each delete has those of its moment.
+            *holds = holds.with(keys);
+        }
         let deployment = deployment.of_rule(&rule);
         let bytes_per_document = counts.oplog_bytes_per_document;
         let mut write_concern = lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
@@ -142,6 +151,7 @@ impl RuleSweep {
             rule,
             grant: grant.clone(),
             lease,
+            holds,
             archive,
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),

@@ -8,6 +8,7 @@ use crate::server::error::{Result, ServerError};
 use super::counts::{for_search_guard, for_share_guard};
 use super::estimates::Estimates;
 use super::fields;
+use super::holds::{self, RunHolds};
 use super::orders;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
@@ -111,6 +112,7 @@ impl Auditing<'_> {
         let mut gone: Option<String> = None;
         let mut all = Vec::new();
         let looked = fields::look(self.session, self.deployment, plan, true, |planned| planned.decision.countable()).await;
+        let holds = RunHolds::new(self.deployment, plan);
         for (number, (planned, mut counts)) in plan.rules.iter().zip(looked).enumerate() {
             if let Some(rule) = planned.decision.countable().filter(|_| counts.obstacle.is_none()) {
                 if let Some(why) = &gone {
@@ -118,6 +120,12 @@ impl Auditing<'_> {
                 } else {
                     let begun = Instant::now();
                     let deployment = self.deployment.of_rule(rule);
+                    let read = tokio::select! {
+                        read = holds.enter(rule, &mut counts) => read,
+                        () = self.session.stop.asked() => None,
+                    };
+                    // Without its holds a rule is refused. All else that an audit tells of it is measured all the same.
+                    let rule = &read.unwrap_or_else(|| holds::none(rule));
                     let one = One { auditing: self, number, planned, rule, deployment };
                     let comparison = verdict::verdict(planned, &differences, &self.deployment.facts);
                     gone = one.audit(comparison, &mut counts).await;
@@ -195,10 +203,11 @@ impl One<'_> {
             self.count(counts).await?;
         }
         let is_whole = self.distribute(counts, audit).await?;
-        if selection.index.is_none() && !is_whole {
-            // One more pass: counts from a sample are not exact.
+        if selection.index.is_none() && (!is_whole || selection.holds.is_some()) {
+            // One more pass: counts from a sample are not exact, and what is held has an age as well.
             self.count(counts).await?;
         }
+        counts.held = self.figure("documents that are held", count::held(deployment, rule), counts).await?.flatten();
         self.count_documents(counts).await?;
         counts.order = orders::choose(deployment, self.planned, rule, None).await;
         if let Some(estimates) = &self.auditing.estimates {
@@ -308,7 +317,7 @@ impl One<'_> {
         // All buckets have dates, so reasons for a bucket never to expire are not looked for.
         counts.never_expires = (!selection.is_buckets()).then(|| found.never_expires(sampled));
         counts.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some()));
-        if drawn.is_none() && selection.index.is_none() {
+        if drawn.is_none() && selection.index.is_none() && selection.holds.is_none() {
             counts.expired = Some(Expired {
                 count: found.expired(),
                 is_complete: true,

@@ -4,6 +4,7 @@ use tracing::warn;
 
 use super::estimates::Estimates;
 use super::fields;
+use super::holds::RunHolds;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -75,6 +76,7 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         _ => None,
     });
     let looked = session.stop.or_fail("nothing was deleted", async { Ok::<_, Failure>(looked.await) }).await?;
+    let holds = RunHolds::new(&deployment, &plan);
     let mut reports = Vec::new();
     for (planned, looked) in plan.rules.iter().zip(looked) {
         let missing = match &planned.decision {
@@ -87,6 +89,10 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         }
         let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.obstacle.clone());
         let mut counts = Counts { warnings, obstacle, ..looked };
+        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
+            let look = async { Ok::<_, Failure>(holds.enter(rule, &mut counts).await) };
+            session.stop.or_fail("nothing was deleted", look).await?;
+        }
         if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
             let look = async {
                 estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await;

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::estimates::Estimates;
 use super::fields;
+use super::holds::{self, RunHolds};
 use super::orders;
 use super::session::Session;
 use crate::instant::millis;
@@ -59,6 +60,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         false => fields::look(session, deployment, plan, scope.count_all, |planned| counted_rule(planned, scope.count_all)).await,
     };
     let gone = &gone;
+    let holds = &RunHolds::new(deployment, plan);
     stream::iter(plan.rules.iter().zip(looked))
         .map(|(planned, looked)| async move {
             let Some(rule) = counted_rule(planned, scope.count_all) else { return looked };
@@ -73,7 +75,7 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
             let deployment = deployment.of_rule(rule);
             let counted = tokio::select! {
                 biased;
-                counted = count(&deployment, planned, rule, scope, estimates.as_ref(), looked.clone()) => counted,
+                counted = count(&deployment, planned, rule, scope, (estimates.as_ref(), holds), looked.clone()) => counted,
                 () = session.stop.asked() => {
                     Ok(Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(&session.stop))), ..looked.clone() })
                 }
@@ -106,10 +108,11 @@ async fn count(
     planned: &PlannedRule,
     rule: &SweepRule,
     scope: CountScope<'_>,
-    estimates: Option<&Estimates>,
+    (estimates, holds): (Option<&Estimates>, &RunHolds<'_>),
     mut counts: Counts,
 ) -> Result<Counts, ServerError> {
     let CountScope { count_all, run_limit, run: _ } = scope;
+    let Some(rule) = &holds.enter(rule, &mut counts).await else { return Ok(counts) };
     counts.documents = for_search_guard(deployment, planned, rule).await?;
     if !count_all && Verdict::before(planned, &counts).is_some() {
         return Ok(counts);
@@ -124,6 +127,7 @@ async fn count(
         counts.expired = Some(expired);
     }
     if count_all {
+        counts.held = count::held(deployment, rule).await?;
         counts.never_expires = count::never_expires(deployment, rule).await?;
         children(deployment, rule, &mut counts).await?;
     }
@@ -199,9 +203,10 @@ pub(super) async fn after(
                 return Remaining::Derived;
             };
             let deployment = deployment.of_rule(rule);
+            let rule = holds::with_keys(rule, counts);
             tokio::select! {
                 biased;
-                remaining = remaining(&deployment, rule) => remaining.unwrap_or(Remaining::Derived),
+                remaining = remaining(&deployment, &rule) => remaining.unwrap_or(Remaining::Derived),
                 () = stop.asked() => Remaining::Derived,
             }
         })

@@ -74,6 +74,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         archive,
         written_bytes: None,
         never_expires: None,
+        held: None,
         pressure_unknown: None,
         warnings: vec![in_flight.to_owned()],
         duration_ms: millis(since.elapsed()),

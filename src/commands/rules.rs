@@ -16,7 +16,7 @@ use crate::pace::pressure::UNWATCHED;
 use crate::plan::order;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
-use crate::report::counts::{Counts, Remaining};
+use crate::report::counts::{Counts, HeldDocuments, Remaining};
 use crate::report::outcome::{End, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
@@ -56,7 +56,7 @@ pub(super) async fn sweep(
     limits.concurrency = limits.concurrency.or(most);
     let watches = tokio::select! {
         biased;
-        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits)) => watches,
+        watches = Watches::open(deployment, ready.iter().map(|rule| rule.rule)) => watches,
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => Watches::none(),
     };
@@ -163,6 +163,7 @@ impl Sweeping<'_> {
             lease_lost,
             archive: directory,
             never_expires: self.never_expires(ready, &outcome).await,
+            held: self.held(ready, &outcome).await,
             written_bytes: written_after.zip(written_before).and_then(|(after, before)| after.checked_sub(before)),
             pressure_unknown: self.pressure_unknown(rule),
             warnings: self.warnings(rule, &outcome),
@@ -183,6 +184,18 @@ impl Sweeping<'_> {
         let deployment = self.deployment.of_rule(ready.rule);
         // The sweep is over: a count that fails is not worth an error.
         self.unless_stopped(ready.rule, count::never_expires(&deployment, ready.rule)).await?.ok()?
+    }
+
+    /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
+    async fn held(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<HeldDocuments> {
+        let holds = ready.rule.selection.holds.as_ref().filter(|_| ready.counts.held.is_none())?;
+        let keys = self.watches.holds.of(holds).last()?;
+        if !matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes)) {
+            return None;
+        }
+        let deployment = self.deployment.of_rule(ready.rule);
+        let rule = super::holds::with(ready.rule, &keys);
+        self.unless_stopped(ready.rule, count::held(&deployment, &rule)).await?.ok()?
     }
 
     /// Returns the bytes that the server has written from its cache so far; `None` if it does not tell.

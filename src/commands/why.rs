@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use bson::Bson;
 
 use super::fields;
+use super::holds::{self, RunHolds};
 use super::outputs::SingleOutput;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -105,17 +106,20 @@ async fn judge(
         ));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
+    let holds = RunHolds::new(deployment, plan);
     let mut explained = Vec::new();
     for (planned, counts) in rules.into_iter().zip(counts) {
+        let mut counts = counts.clone();
         let found = match planned.decision.countable() {
             Some(rule) => {
+                let rule = &holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
                 let clauses = why::clauses(rule.selection.filter.as_ref());
                 let judged = one_document::judge(&deployment.of_rule(rule), rule, &id, &clauses).await;
                 Some(judged.map_err(|cause| unread(namespace, &cause))?)
             }
             None => None,
         };
-        explained.push(RuleWhy::of(planned, counts, document, found.as_ref(), plan.as_of));
+        explained.push(RuleWhy::of(planned, &counts, document, found.as_ref(), plan.as_of));
     }
     Ok((id, explained))
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-/// The part of a lease's time that one delete command may use, by the server's clock.
+/// The time that one delete command may use, by the server's clock: a part of a lease's, and of that of the holds that the command carries.
 ///
-/// A server carries the command out only if it begins before [`Self::begins_before`], and for at most [`Self::max_time`] from then on. Both together
+/// A server carries the command out only if it begins before [`Self::begins_before`], and for at most [`Self::max_time`] from then on. Under a lease both together
 /// end when the lease, as it was last renewed, can no longer be relied on. This holds however wrong the clocks of this machine are: they only
 /// decide how the time is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fence {
     /// Instant at which it is too late to begin.
     pub begins_before: DateTime,
-    /// Time that the server may take; never zero, which would mean no limit.
-    pub max_time: Duration,
+    /// Time that the server may take, never zero, which would mean no limit; `None` if only the beginning matters.
+    pub max_time: Option<Duration>,
 }
 
 /// Maximum part of a lease's time that a command may be on its way; the rest is for the server.
@@ -27,7 +27,15 @@ impl Fence {
         let way = (lease / MAX_WAY).min(left / 2);
         let millis = i64::try_from((left - way).as_millis()).ok().filter(|millis| *millis > 0)?;
         let begins_before = DateTime::from_millis(end.timestamp_millis().saturating_sub(millis));
-        Some(Self { begins_before, max_time: Duration::from_millis(millis.unsigned_abs()) })
+        Some(Self { begins_before, max_time: Some(Duration::from_millis(millis.unsigned_abs())) })
+    }
+
+    /// Returns what is left of a fence, if there is one, for a command that has to begin before an instant.
+    pub(crate) fn before(fence: Option<Self>, begins_before: DateTime) -> Self {
+        match fence {
+            Some(fence) => Self { begins_before: fence.begins_before.min(begins_before), ..fence },
+            None => Self { begins_before, max_time: None },
+        }
     }
 }
 
@@ -41,7 +49,7 @@ mod tests {
         let end = DateTime::from_millis(1_000_000);
         let fence = |left| {
             let fence = Fence::new(end, Duration::from_micros(left), LEASE)?;
-            let millis = i64::try_from(fence.max_time.as_millis()).unwrap();
+            let millis = i64::try_from(fence.max_time.unwrap().as_millis()).unwrap();
             assert_eq!(fence.begins_before.timestamp_millis() + millis, 1_000_000);
             Some(millis)
         };
@@ -49,6 +57,11 @@ mod tests {
         assert_eq!(fence(30_000_000), Some(20_000));
         assert_eq!(fence(8_000_000), Some(4_000));
         assert_eq!(fence(2_000), Some(1));
+        let at = DateTime::from_millis;
+        let under_lease = Fence { begins_before: at(7), max_time: Some(LEASE) };
+        assert_eq!(Fence::before(None, at(5)), Fence { begins_before: at(5), max_time: None });
+        assert_eq!([5, 9].map(|holds| Fence::before(Some(under_lease), at(holds)).begins_before), [at(5), at(7)]);
+        assert_eq!(Fence::before(Some(under_lease), at(5)).max_time, Some(LEASE));
         // A limit of 0 would be none.
         assert_eq!([1_999, 1_000, 0].map(fence), [None; 3]);
     }

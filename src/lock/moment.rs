@@ -42,7 +42,7 @@ pub(crate) struct ServerTime {
 
 impl ServerTime {
     /// Returns the instant of the server's clock this long after the reading.
-    pub(super) fn after(&self, time: Duration) -> DateTime {
+    pub(crate) fn after(&self, time: Duration) -> DateTime {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         DateTime::from_millis(self.now.timestamp_millis().saturating_add(millis))
     }

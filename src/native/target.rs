@@ -37,6 +37,9 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     if collection.kind == CollectionKind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
         return of_cosmos(rule, collection);
     }
+    if rule.holds.is_some() {
+        return Err("`holds`; native TTL deletes what is held as well".into());
+    }
     if let Some(ttl_field) = &rule.ttl_field {
         return Err(format!("a ttl in each document (`ttlField: {ttl_field}`); native TTL has one value for all of them"));
     }
@@ -108,6 +111,9 @@ fn can_select_buckets(filter: &Document, rule: &Rule, series: &TimeSeries, wire_
 fn of_cosmos(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
     if collection.kind != CollectionKind::CosmosRu {
         return Err("only Azure Cosmos DB (RU) knows `_ts`".into());
+    }
+    if rule.holds.is_some() {
+        return Err("`holds`; native TTL deletes what is held as well".into());
     }
     if rule.filter.is_some() {
         return Err("a TTL index of this service takes no filter".into());

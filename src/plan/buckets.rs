@@ -7,11 +7,12 @@
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
+use super::holds::HeldBack;
 use super::{Guard, Refusal, Selection, Storage};
 use crate::expiry::Expiry;
 use crate::facts::{Figures, TimeSeries};
 use crate::policy::namespace::Namespace;
-use crate::policy::{DateFormat, Rule};
+use crate::policy::{DateFormat, Holds, Rule};
 use crate::values::last_object_id;
 
 /// Returns the expiry of a rule in a time-series collection, and the selection of its buckets.
@@ -69,6 +70,14 @@ pub fn select(
         filter: Some(terms),
         as_of,
     };
+    let held_back = |holds: &Holds| Some(HeldBack::new(holds, namespace, meta_path(&holds.of, series.meta_field.as_deref()?)?));
+    let holds = match &rule.holds {
+        Some(holds) => Some(held_back(holds).ok_or_else(|| {
+            let why = "a bucket is deleted as a whole, and can be held only by the metaField or a path in it";
+            Refusal::new(Guard::TimeSeries, format!("`holds`: `{}`: {why}", holds.of))
+        })?),
+        None => None,
+    };
     let selection = Selection {
         predicate: expiry.predicate(),
         filter: meta,
@@ -84,6 +93,7 @@ pub fn select(
         file: figures.file,
         throughput: None,
         indexes: 0,
+        holds,
     };
     Ok((expiry, selection))
 }
@@ -94,6 +104,12 @@ pub fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId
     // Before 1970 nothing is swept, not even the bucket with the least `_id` of all.
     let Ok(seconds) = u32::try_from(threshold.min(i64::from(u32::MAX))) else { return ObjectId::from_bytes([0; 12]) };
     last_object_id(seconds)
+}
+
+/// Returns the path of the metaField, or of something in it, in the buckets; `None` if a path leads elsewhere.
+fn meta_path(path: &str, meta_field: &str) -> Option<String> {
+    let rest = path.strip_prefix(meta_field).filter(|rest| rest.is_empty() || rest.starts_with('.'))?;
+    Some(format!("meta{rest}"))
 }
 
 /// Rewrites a filter on the metaField for the buckets, which hold that field under `meta`.
@@ -117,11 +133,11 @@ pub fn of_meta(filter: &Document, meta_field: Option<&str>) -> Result<Document, 
             ("$comment", comment) => {
                 rewritten.insert(key, comment);
             }
-            (path, value) => match path.strip_prefix(meta_field) {
-                Some(rest) if rest.is_empty() || rest.starts_with('.') => {
-                    rewritten.insert(format!("meta{rest}"), value);
+            (path, value) => match meta_path(path, meta_field) {
+                Some(path) => {
+                    rewritten.insert(path, value);
                 }
-                _ => {
+                None => {
                     return Err(format!(
                         "`filter`: `{path}`: a bucket is deleted as a whole and can be selected only by the metaField `{meta_field}`"
                     ));

@@ -1,5 +1,6 @@
 //! Binds a rule to an ordinary collection: its expiry, its index, and the guards that look at the collection.
 
+use super::holds::HeldBack;
 use super::index::{self, IndexChoice};
 use super::{Guard, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::expiry::Expiry;
@@ -75,5 +76,6 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         file: figures.file,
         throughput: figures.throughput,
         indexes: collection.indexes.len().saturating_sub(1),
+        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &collection.namespace, holds.of.clone())),
     }
 }

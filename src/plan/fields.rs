@@ -57,6 +57,10 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
     for found in rule.filter.iter().flat_map(|filter| paths::of_filter(filter, &rule.variables)) {
         add(&found.path, &found.shown, "filter", found.matches_missing);
     }
+    if let Some(holds) = &rule.holds {
+        // A hold on a field that no document has keeps nothing.
+        add(&holds.of, &holds.of, "holds", true);
+    }
     named.retain(|field| field.path != "_id" && !rule.allow_unknown_fields.contains(&field.path));
     if let Some(meta_field) = series.and_then(|series| series.meta_field.as_deref()) {
         for field in &mut named {

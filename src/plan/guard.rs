@@ -64,6 +64,8 @@ pub enum Guard {
     Archive,
     /// The children cannot go with their parents.
     Children,
+    /// The holds cannot be read, or one of them has no key.
+    Holds,
 }
 
 impl fmt::Display for Guard {
@@ -325,6 +327,7 @@ mod tests {
             (Guard::DateFormat, "dateFormat"),
             (Guard::Archive, "archive"),
             (Guard::Children, "children"),
+            (Guard::Holds, "holds"),
         ] {
             assert_eq!(guard.to_string(), word);
         }

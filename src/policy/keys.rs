@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use chrono::NaiveTime;
 use chrono_tz::Tz;
 
+use super::holds::{Holds, IN_HOLDS, read_holds};
 use super::key::{AnyKey, Defaulted, Key, Section};
 use super::kinds::{Boolean, ConnectionString, List, Percent, PositiveDuration, Seconds, Text, Whole, Words};
 use super::mapping::Mapping;
@@ -284,6 +285,10 @@ keys! {
     ARCHIVE: Key<Nested<ArchiveTo>> = Key::new("archive", nested!(IN_ARCHIVE, read_archive),
         "Write every document out before it is deleted.").examples(&["{directory: /backups/ttl}"]);
 
+    HOLDS: Key<Nested<Holds>> = Key::new("holds", nested!(IN_HOLDS, read_holds),
+        "Keep every document that has a hold: while a document of this collection has the same value. Read again at least every ten seconds.")
+        .examples(&["{collection: legal.holds, key: tenantId, filter: {active: true}}"]);
+
     EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN),
         "Only with a `*` in namespace: namespaces that the rule leaves out.").examples(&["[tenant_demo.*]"]);
 }
@@ -338,8 +343,7 @@ keys! {
 
 const PER_SECOND: Whole<u32> = Whole::new(1, 1_000_000_000);
 
-const FIELD_PATH: Text<String> =
-    Text::new("a field path", r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$", strings::parse_field);
+const FIELD_PATH: Text<String> = Text::new("a field path", strings::FIELD_PATTERN, strings::parse_field);
 
 const STRING: Text<String> = Text::new("a string", "", |text| Ok(text.to_owned()));
 

@@ -66,6 +66,7 @@ pub(super) fn read_rule<'a>(
         allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),
         archive: map.optional(&keys::ARCHIVE),
         family,
+        holds: map.optional(&keys::HOLDS),
     };
     Some((map.optional(&keys::NAME), rule))
 }

@@ -13,6 +13,9 @@ pub(super) fn parse_rule_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// A field path as a regular expression of a JSON Schema.
+pub(super) const FIELD_PATTERN: &str = r"^[^$.\u0000][^.\u0000]*(\.[^$.\u0000][^.\u0000]*)*$";
+
 /// Parses a field path as MongoDB reads it: names joined by dots; a numeric name is also a position in an array.
 pub(super) fn parse_field(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("{text:?} {why}; expected a field path such as `lastModified` or `meta.createdAt`"));

@@ -1,8 +1,9 @@
 //! Counts of one rule before anything is deleted and after the sweep, as values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use bson::DateTime;
+use bson::{Bson, DateTime};
 
 use super::Status;
 use super::outcome::RuleOutcome;
@@ -10,6 +11,7 @@ use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
 use crate::plan::fields::UnknownField;
+use crate::plan::holds::KeyList;
 use crate::plan::order::OrderChoice;
 use crate::plan::{Refusal, StopReason};
 use crate::units::UnitForecast;
@@ -34,6 +36,14 @@ pub struct CountedDocuments {
     pub is_complete: bool,
 }
 
+/// Expired documents that holds keep.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HeldDocuments {
+    pub count: u64,
+    /// The keys that keep most, each with its documents; the most first.
+    pub most: Vec<(Bson, u64)>,
+}
+
 /// Findings on a rule before anything is deleted. A value that was not measured is `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counts {
@@ -42,6 +52,12 @@ pub struct Counts {
     pub documents: Option<CountedDocuments>,
     /// Documents that never expire by the rule, by reason.
     pub never_expires: Option<BTreeMap<String, u64>>,
+    /// The keys that are held; `None` if the rule has no holds, or they were not read.
+    pub held_keys: Option<Arc<KeyList>>,
+    /// Set if the holds cannot be read.
+    pub holds_refusal: Option<Refusal>,
+    /// Expired documents that are held, if they were counted.
+    pub held: Option<HeldDocuments>,
     /// Fields that the rule names and no document was found to have.
     pub unknown_fields: Vec<UnknownField>,
     /// The order of the deletes, if it was chosen.

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::aligned::Tone;
 use super::amount::{AtMost, amount};
-use super::{DeleteOrder, PausedMs, Report, ReportCommand, RuleReport, ServerReport, Status, Strategy, estimate};
+use super::{DeleteOrder, HeldBy, PausedMs, Report, ReportCommand, RuleReport, ServerReport, Status, Strategy, estimate};
 use crate::plan::{Reason, order};
-use crate::text::{bytes, count, duration, plural};
+use crate::text::{bytes, clean, count, duration, plural};
 
 /// Number of columns.
 pub(super) const COLUMNS: usize = 8;
@@ -214,6 +214,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
         oldest_expired,
         estimated_bytes,
         expired_measurements,
+        holds,
+        held_count,
+        held_by,
         batches,
         paused_ms,
         pressure_unknown,
@@ -269,6 +272,9 @@ fn facts(title: &str, rule: &RuleReport) -> String {
     if let Some(measurements) = *expired_measurements {
         facts.push(plural(measurements, "measurement"));
     }
+    if let Some(holds) = holds {
+        facts.push(kept(holds, *held_count, held_by.as_deref().unwrap_or_default()));
+    }
     facts.push(match (index, strategy) {
         (Some(index), _) => format!("index {index}"),
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
@@ -313,6 +319,14 @@ fn children(expected: Option<u64>, deleted: Option<u64>, orphans: Option<u64>) -
     }
     parts.extend(orphans.map(|orphans| format!("{} children without a parent", count(orphans))));
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Says what holds keep, and the keys that keep most.
+pub(super) fn kept(holds: &str, held_count: Option<u64>, held_by: &[HeldBy]) -> String {
+    let Some(held) = held_count else { return format!("kept: what {holds} holds") };
+    let most: Vec<String> = held_by.iter().map(|held| format!("{} {}", clean(&held.key.to_string()), count(held.count))).collect();
+    let most = if most.is_empty() { String::new() } else { format!(" (most by {})", most.join(", ")) };
+    format!("{} held by {holds}{most}", plural(held, "document"))
 }
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.

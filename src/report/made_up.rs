@@ -9,6 +9,7 @@ use super::rule::RuleReport;
 use super::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
 use crate::expiry::Expiry;
 use crate::instant::Instant;
+use crate::plan::holds::HeldBack;
 use crate::plan::{Decision, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
@@ -61,6 +62,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         file: None,
         throughput: None,
         indexes: 0,
+        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.of.clone())),
     };
     let archive = rule.archive.clone();
     let sweep = SweepRule {
@@ -112,6 +114,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
         lease_lost: None,
         archive: None,
         never_expires: None,
+        held: None,
         pressure_unknown: None,
         written_bytes: None,
         warnings: Vec::new(),

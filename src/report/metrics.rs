@@ -108,6 +108,9 @@ fn of_rules(report: &Report) -> Vec<MetricFamily> {
         of("sweeper_deleted_children", "Children deleted by the last run, with their parents.", &|rule| {
             rule.children_deleted_count.map(|count| count as f64)
         }),
+        of("sweeper_held_documents", "Expired documents that holds keep, where the last run counted them.", &|rule| {
+            rule.held_count.map(|count| count as f64)
+        }),
         of("sweeper_expired_documents_remaining", "Expired documents left by the last run.", &|rule| {
             rule.remaining_count.map(|count| count as f64)
         }),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::counts::HeldDocuments;
 use crate::plan::StopReason;
 use crate::policy::namespace::Namespace;
 
@@ -51,6 +52,8 @@ pub struct Swept {
     pub archive: Option<String>,
     /// Documents that never expire by the rule, by reason, counted after the sweep.
     pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Documents that holds keep, counted after the sweep.
+    pub held: Option<HeldDocuments>,
     /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
     pub written_bytes: Option<u64>,
     /// Figures of the server's load that were unknown, and the reason; `None` if none was.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Status;
-use super::counts::{Counts, Remaining};
+use super::counts::{Counts, HeldDocuments, Remaining};
 use super::native_ttl::{self, NativeSetting};
 use super::outcome::{Children, End, FixedLatency, Paused, RuleOutcome, Swept};
 use super::verdict::Verdict;
@@ -22,7 +22,7 @@ use crate::instant::{Instant, millis};
 use crate::plan::estimate::Estimate;
 use crate::plan::fields::UnknownField;
 use crate::plan::{Decision, Guard, PlannedRule, Reason, Selection, StopReason, Storage};
-use crate::policy::{Order, Rule, Variable};
+use crate::policy::{Holds, Order, Rule, Variable};
 use crate::text::{percent, plural, sha256};
 
 /// One rule in one namespace. A value that was not measured is null.
@@ -46,11 +46,18 @@ pub struct RuleReport {
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
     /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
-    /// archive, children) that
+    /// archive, children, holds) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
-    /// Expired documents, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
+    /// Expired documents without a hold, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
     pub expired_count: Option<u64>,
+    /// Collection of the holds; null if the rule has none.
+    pub holds: Option<String>,
+    /// Expired documents that holds keep, counted before the first delete or, where nothing was counted then, after a sweep that was complete. Null
+    /// if the rule has no holds, or they were not counted.
+    pub held_count: Option<u64>,
+    /// The keys that keep most of them, the most first; at most five.
+    pub held_by: Option<Vec<HeldBy>>,
     /// Measurements in the expired buckets of a time-series collection.
     pub expired_measurements: Option<u64>,
     /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes` and the `window`. Null where nothing
@@ -132,6 +139,17 @@ pub struct RuleReport {
     /// Figures of an audit, among the other keys of the rule.
     #[serde(flatten)]
     pub audit: Option<AuditReport>,
+}
+
+/// A key that holds keep documents by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "heldBy")]
+pub struct HeldBy {
+    /// The value in the documents, as relaxed Extended JSON.
+    pub key: Value,
+    /// Expired documents with this value.
+    pub count: u64,
 }
 
 /// Way to find the expired documents.
@@ -247,6 +265,7 @@ impl RuleReport {
         let selection = rule.map(|rule| &rule.selection);
         let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let expired_count = expired.map(|expired| expired.count);
+        let held = counts.held.as_ref().or_else(|| outcome.swept()?.held.as_ref());
         let document_count = selection.map(|selection| counts.document_count(selection.document_count));
         let average_bytes = selection.and_then(|selection| selection.average_bytes);
         let swept = outcome.swept();
@@ -264,6 +283,9 @@ impl RuleReport {
             status,
             reason,
             expired_count,
+            holds: planned.rule.holds.as_ref().map(|holds| holds.collection(&planned.namespace).to_string()),
+            held_count: held.map(|held| held.count),
+            held_by: held.map(held_by),
             expired_measurements: expired.and_then(|expired| expired.measurements),
             would_delete_count: would_delete.map(|(count, _)| count),
             would_delete_limit: would_delete.and_then(|(_, limit)| limit),
@@ -317,6 +339,9 @@ impl RuleReport {
             status: Status::Complete,
             reason: None,
             expired_count: None,
+            holds: rule.holds.as_ref().map(Holds::place),
+            held_count: None,
+            held_by: None,
             expired_measurements: None,
             would_delete_count: None,
             would_delete_limit: None,
@@ -366,6 +391,10 @@ impl RuleReport {
         let parts: Vec<String> = self.reason.iter().map(Reason::to_string).chain(self.error.clone()).collect();
         (!parts.is_empty()).then(|| parts.join(": "))
     }
+}
+
+fn held_by(held: &HeldDocuments) -> Vec<HeldBy> {
+    held.most.iter().map(|(key, count)| HeldBy { key: key.clone().into_relaxed_extjson(), count: *count }).collect()
 }
 
 /// Returns a selection's predicate as reports show it: in place of a value that stands for environment variables, their names and the beginning of

@@ -28,7 +28,10 @@ impl Verdict {
                 let scan = || scan(planned, rule, counts);
                 let share = || share(rule, counts);
                 let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
-                let refusal = guard::unknown_field(&counts.unknown_fields)
+                let refusal = counts
+                    .holds_refusal
+                    .clone()
+                    .or_else(|| guard::unknown_field(&counts.unknown_fields))
                     .or_else(scan)
                     .or_else(share)
                     .or_else(approval)

@@ -65,6 +65,10 @@ pub struct RuleWhy {
     /// The reason why it never expires, as in `neverExpires` of an audit.
     pub never_expires: Option<String>,
     pub filter: Vec<ClauseWhy>,
+    /// Whether a hold keeps the document; null if the rule has no holds, or they were not read.
+    pub held: Option<bool>,
+    /// The collection of the holds.
+    pub holds: Option<String>,
 }
 
 /// A part of the rule's filter. All parts have to match.
@@ -85,6 +89,8 @@ pub struct Findings {
     pub ttl: Option<i64>,
     /// Whether the document matches the whole predicate.
     pub is_taken: bool,
+    /// Whether a hold keeps it.
+    pub is_held: bool,
     /// Whether it matches each clause of the filter.
     pub clauses: Vec<bool>,
     pub never: Option<String>,
@@ -133,7 +139,12 @@ impl RuleWhy {
             expires_at: None,
             never_expires: None,
             filter: Vec::new(),
+            held: None,
+            holds: None,
         };
+        let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
+        why.holds = holds.map(|holds| holds.collection.to_string());
+        why.held = found.filter(|_| counts.held_keys.is_some()).map(|found| found.is_held);
         if let (Some(rule), Some(found)) = (planned.decision.countable(), found) {
             why.enter(rule, document, found);
         }
@@ -164,7 +175,7 @@ impl RuleWhy {
         let matches = found.clauses.iter().copied();
         let clauses = clauses(rule.selection.filter.as_ref()).into_iter().zip(matches);
         self.filter = clauses.map(|(clause, matches)| ClauseWhy { clause: relaxed(&clause.into()), matches }).collect();
-        self.taken = found.is_taken && self.not_swept.is_none();
+        self.taken = found.is_taken && !found.is_held && self.not_swept.is_none();
     }
 
     fn judged(&self, found: Option<&Findings>, as_of: DateTime) -> String {
@@ -175,6 +186,9 @@ impl RuleWhy {
         let expires = || self.expires_at.map_or_else(String::new, |at| at.to_string());
         let filtered = if found.clauses.contains(&false) { "; the filter keeps it" } else { "" };
         match (found.is_taken, &self.never_expires) {
+            (true, _) if found.is_held => {
+                format!("expired at {}, but stays: a hold in `{}` keeps it", expires(), self.holds.as_deref().unwrap_or_default())
+            }
             (true, _) if not_swept.is_none() => format!("expired at {}: the next sweep deletes it", expires()),
             (true, _) => format!("expired at {}, but the rule deletes nothing: {}", expires(), not_swept.unwrap_or_default()),
             (false, Some(reason)) => format!("stays, because {}{filtered}", self.reason(reason)),
@@ -257,6 +271,14 @@ fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
     }
     if let Some(threshold) = rule.threshold {
         add("threshold", format!("{threshold}; dates at or before it have expired"));
+    }
+    if let Some(holds) = &rule.holds {
+        let fact = match rule.held {
+            Some(true) => "a hold keeps it",
+            Some(false) => "none",
+            None => "not read",
+        };
+        add("holds", format!("{fact} (`{holds}`)"));
     }
     for clause in &rule.filter {
         add("filter", format!("{}  {}", if clause.matches { "yes" } else { "no " }, shown(&clause.clause)));

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::Deployment;
-use super::count::{documents, in_bucket};
+use super::count::{documents, unheld, in_bucket};
 use super::error::Result;
 use super::find::Query;
 use crate::audit::distribution::Distribution;
@@ -55,7 +55,7 @@ pub(crate) async fn distribution(
 /// Returns some expired documents, along the index if there is one.
 pub(crate) async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
     let SweepRule { selection, expiry, .. } = rule;
-    let found = documents(deployment, selection, expiry.samples(SAMPLES)).await?;
+    let found = unheld(deployment, selection, expiry.samples(SAMPLES)).await?;
     Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 

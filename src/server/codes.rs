@@ -31,7 +31,9 @@ pub(crate) const QUERY_PLAN_KILLED: i32 = 175;
 pub(crate) const PRIMARY_STEPPED_DOWN: i32 = 189;
 pub(crate) const INVALID_INDEX_SPECIFICATION_OPTION: i32 = 197;
 pub(crate) const CURSOR_KILLED: i32 = 237;
+pub(crate) const SNAPSHOT_TOO_OLD: i32 = 239;
 pub(crate) const CONVERSION_FAILURE: i32 = 241;
+pub(crate) const SNAPSHOT_UNAVAILABLE: i32 = 246;
 pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
 pub(crate) const CLIENT_DISCONNECT: i32 = 279;
 /// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).

@@ -2,10 +2,11 @@
 
 mod in_parts;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 
 use super::error::Result;
 use super::find::Query;
@@ -14,11 +15,16 @@ use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
 use crate::expiry::shape::STRING;
+use crate::plan::holds::HeldBack;
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::policy::namespace::Namespace;
-use crate::report::counts::{CountedDocuments, Expired};
+use crate::report::counts::{CountedDocuments, Expired, HeldDocuments};
 use crate::units::{CountFindings, UnitForecast};
-use crate::values::count_in;
+use crate::values::raw::{self, RawValue};
+use crate::values::{count_in, integer};
+
+/// Number of keys that are named of those by which most documents are held.
+const MAX_HOLDS_NAMED: usize = 5;
 
 /// Counts the expired documents of a rule as [`expired`] does, and says what a sweep will cost where the service bills it.
 pub(crate) async fn expired_and_forecast(
@@ -62,7 +68,7 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
         if !capabilities.request_charge {
             group.insert("oldest", doc! { "$min": earliest });
         }
-        let found = one(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
+        let found = one_unheld(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(expiry, found.as_ref()));
     }
     let Some(index) = &selection.index else {
@@ -70,11 +76,11 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
         if let Storage::Buckets { measurements } = &selection.storage {
             group.insert("measurements", doc! { "$sum": in_bucket(measurements) });
         }
-        let found = one(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
+        let found = one_unheld(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(expiry, found.as_ref()));
     };
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
-    let found = one(deployment, selection, vec![matching.clone(), group]).await?;
+    let found = one_unheld(deployment, selection, vec![matching.clone(), group]).await?;
     let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
         // An index in another order has to be read as a whole.
@@ -83,7 +89,7 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
         } else {
             vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
         };
-        let found = one(deployment, selection, stages).await?;
+        let found = one_unheld(deployment, selection, stages).await?;
         expired.oldest = read(expiry, found.as_ref()).oldest;
     }
     Ok(expired)
@@ -125,7 +131,7 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
     selection.index.as_ref().filter(|index| index.bounded && deployment.facts.capabilities.sorts)?;
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
-    let found = one(&limited(deployment, max_time), selection, stages).await.ok()?;
+    let found = one_unheld(&limited(deployment, max_time), selection, stages).await.ok()?;
     Some(read(expiry, found.as_ref()).count)
 }
 
@@ -133,7 +139,7 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
 pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
-    let found = one(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
+    let found = one_unheld(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
     read(expiry, found.as_ref()).oldest
 }
 
@@ -188,12 +194,48 @@ pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Re
 async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document) -> Result<u64> {
     let SweepRule { selection, expiry, .. } = rule;
     if deployment.facts.capabilities.request_charge {
-        let meant = Selection { predicate, index: None, ..selection.clone() };
+        let meant = Selection { predicate, index: None, holds: None, ..selection.clone() };
         return in_parts::count(deployment, rule, &meant, None).await;
     }
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
     let found = one(deployment, selection, stages).await?;
     Ok(read(expiry, found.as_ref()).count)
+}
+
+/// Counts the expired documents that holds keep, by their keys; `None` in a rule without holds, or where the service bills every document that is
+/// looked at.
+///
+/// A document with a list of keys counts once, under its list.
+pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
+    let selection = &rule.selection;
+    let Some(holds) = selection.holds.as_ref().filter(|_| !deployment.facts.capabilities.request_charge) else { return Ok(None) };
+    let Some(held) = holds.held()? else { return Ok(Some(HeldDocuments::default())) };
+    let matching = doc! { "$match": selection.predicate.clone() };
+    let group = doc! { "$group": { "_id": format!("${}", holds.path), "count": { "$sum": 1 } } };
+    let found = query(deployment, selection, vec![matching, group]).only(Some(held)).all_raw(deployment).await?;
+    let mut keys: Vec<(u64, &RawDocumentBuf)> = found.iter().map(|key| (count_at(key), key)).collect();
+    keys.sort_by_key(|(count, _)| Reverse(*count));
+    let named = |key: &RawDocumentBuf| raw::shown(key).remove("_id").unwrap_or(Bson::Null);
+    Ok(Some(HeldDocuments {
+        count: keys.iter().map(|(count, _)| count).sum(),
+        most: keys.iter().take(MAX_HOLDS_NAMED).map(|(count, key)| (named(key), *count)).collect(),
+    }))
+}
+
+fn count_at(document: &RawDocumentBuf) -> u64 {
+    let count = RawValue::at(document, "count").and_then(|count| count.decoded());
+    count.and_then(|count| integer(&count)).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+}
+
+/// Returns the first document that an aggregation over the documents without a hold yields.
+async fn one_unheld(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Option<Document>> {
+    Ok(unheld(deployment, selection, stages).await?.into_iter().next())
+}
+
+/// Returns the few documents that an aggregation over the documents without a hold yields.
+pub(crate) async fn unheld(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
+    let unheld = selection.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten();
+    query(deployment, selection, stages).only(unheld).all(deployment).await
 }
 
 /// Returns the first document that an aggregation yields.
@@ -203,13 +245,15 @@ async fn one(deployment: &Deployment, selection: &Selection, stages: Vec<Documen
 
 /// Returns the few documents that an aggregation yields.
 pub(crate) async fn documents(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
+    query(deployment, selection, stages).all(deployment).await
+}
+
+fn query(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Query {
     Query::aggregate(&selection.namespace, stages)
         .read_preference(deployment.read_options.preference)
         .max_time(deployment.read_options.max_time)
         .hint(selection.index.as_ref().map(|index| index.name.as_str()))
         .collation(selection.collation.as_ref())
-        .all(deployment)
-        .await
 }
 
 #[cfg(test)]

@@ -15,7 +15,11 @@ use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, fence, privileges};
 use crate::lock::fence::Fence;
 use crate::plan::Selection;
+use crate::text::bytes;
 use crate::values::count_in;
+
+/// Maximum size of a command in bytes; the server takes 16 KB more (`BSONObjMaxInternalSize`).
+const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
 
 /// The result of one delete command.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +60,12 @@ impl DeleteError {
     /// Creates an error after which the command is not sent again, and nothing was deleted beyond the known number.
     pub(crate) fn fatal(message: impl Into<String>) -> Self {
         Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Creates the error of a command that no server takes. Parts of it may be small enough.
+    fn too_large(size: usize) -> Self {
+        let message = format!("a delete command of {} is too large, {} are allowed", bytes(size as u64), bytes(MAX_COMMAND_BYTES as u64));
+        Self { overload: Some(Overload::TooLarge), ..Self::fatal(message) }
     }
 
     /// Creates the error of a command whose reply is no longer waited for.
@@ -117,6 +127,9 @@ pub(crate) async fn delete(
         Ok(command) => command,
         Err(cause) => return failed(DeleteError::fatal(format!("building the delete command: {cause}"))),
     };
+    if command.as_bytes().len() > MAX_COMMAND_BYTES {
+        return failed(DeleteError::too_large(command.as_bytes().len()));
+    }
     // A batch is bounded, so a delete that takes longer is not waited for.
     let patience = Patience::Limit(deployment.command_timeout);
     let command = ServerCommand::new(&selection.namespace.database, command, patience);
@@ -132,6 +145,11 @@ impl Reply {
     /// had to end.
     pub(crate) fn given_up(waited: Duration) -> Self {
         failed(DeleteError::given_up(format!("no answer to a delete within {} s after the sweep had to end", waited.as_secs())))
+    }
+
+    /// Creates the reply of a command that may not be sent, for this reason.
+    pub(crate) fn not_sent(why: String) -> Self {
+        failed(DeleteError::fatal(why))
     }
 
     /// Creates the reply to a command whose lease ended before it was answered.
@@ -180,7 +198,7 @@ fn command(
     // Statements for one document each do not depend on each other: one that fails keeps no other from being carried out.
     command.append(cstr!("ordered"), !one_by_one);
     command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
-    if let Some(Fence { max_time, .. }) = fence.filter(|_| capabilities.delete_time_limits) {
+    if let Some(max_time) = fence.and_then(|fence| fence.max_time).filter(|_| capabilities.delete_time_limits) {
         command.append(cstr!("maxTimeMS"), i64::try_from(max_time.as_millis()).unwrap_or(i64::from(i32::MAX)));
     }
     if let Some(Bson::String(comment)) = deployment.comment() {
@@ -217,7 +235,7 @@ mod tests {
     async fn a_delete_under_a_lease_says_by_when_it_has_to_be_done() {
         let rule = planned("", 3).decision.countable().unwrap().clone();
         let restriction = Restriction::One(RawValue::of(7).unwrap());
-        let fence = Fence { begins_before: DateTime::from_millis(9_000), max_time: Duration::from_secs(20) };
+        let fence = Fence { begins_before: DateTime::from_millis(9_000), max_time: Some(Duration::from_secs(20)) };
         for (flavor, fence, is_fenced, max_time) in [
             (Flavor::MongoDb, Some(&fence), true, Some(20_000)),
             // `$$NOW` is refused there.

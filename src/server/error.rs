@@ -253,7 +253,7 @@ fn of_expression(code: i32, message: &str) -> &'static str {
 /// Puts a server's message and code together.
 fn coded(message: &str, code: i32, code_name: &str) -> String {
     let message = if is_too_late(message) {
-        "it came to the server too late for its lease, or the clocks of the servers differ by many seconds"
+        "it came to the server too late for its lease or its holds, or the clocks of the servers differ by many seconds"
     } else if codes::is_of_expression(code) {
         of_expression(code, message)
     } else if message.contains(NO_SUCH_HINT) {

@@ -6,7 +6,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, doc};
 use crate::lock::fence::Fence;
 
 /// The words by which the error of a late delete is known. They are no number, so that converting them to one fails.
-const TOO_LATE: &str = "sweeper: the lease of this delete is over";
+const TOO_LATE: &str = "sweeper: the time of this delete is over";
 
 /// Bytes that a fence adds to a statement.
 pub(crate) const FENCE_BYTES: usize = 180;
@@ -33,8 +33,6 @@ pub(super) fn is_too_late(message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bson::{DateTime, Document};
 
     use super::*;
@@ -42,7 +40,7 @@ mod tests {
     #[test]
     fn a_fence_leaves_the_query_whole_and_has_a_known_size() {
         let query = RawDocumentBuf::try_from(&doc! { "$and": [{ "_id": 5 }, { "at": 3 }], "$expr": true }).unwrap();
-        let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: Duration::from_secs(1) };
+        let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: None };
         let fenced = fenced(query.clone(), &fence).unwrap();
         let in_time = doc! { "$lt": ["$$NOW", DateTime::from_millis(1_000)] };
         let condition = doc! { "$expr": { "$toInt": { "$cond": [in_time, "1", TOO_LATE] } } };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
 use tracing::warn;
 
 use super::Deployment;
@@ -35,6 +35,10 @@ pub(crate) struct Query {
     shrinks: bool,
     /// Request units that the query will cost, by the caller's estimate.
     units: Option<f64>,
+    /// `None` for that of the connection string.
+    read_concern: Option<Document>,
+    /// A condition of an aggregation that comes before its stages.
+    only: Option<RawDocumentBuf>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,6 +96,8 @@ impl Query {
             attempts: RetryMode::Several,
             shrinks: false,
             units: None,
+            read_concern: None,
+            only: None,
         }
     }
 
@@ -151,6 +157,16 @@ impl Query {
     /// Sets the read preference, which is otherwise the primary.
     pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
         Self { read_preference, ..self }
+    }
+
+    /// Sets the read concern; `None` for that of the connection string.
+    pub(crate) fn read_concern(self, read_concern: Option<Document>) -> Self {
+        Self { read_concern, ..self }
+    }
+
+    /// Sets a condition that comes before the stages of an aggregation; `None` for none.
+    pub(crate) fn only(self, only: Option<RawDocumentBuf>) -> Self {
+        Self { only, ..self }
     }
 
     /// Sets the time after which a reply counts as lost in any case.
@@ -246,7 +262,8 @@ impl Query {
     /// Creates the command with everything that the deployment adds to it.
     fn command(&self, deployment: &Deployment) -> Result<ServerCommand, ServerError> {
         let mut body = self.body(deployment)?;
-        if let (QueryKind::Find { .. } | QueryKind::Aggregate { .. }, Some(concern)) = (&self.kind, &deployment.read_concern) {
+        let concern = self.read_concern.as_ref().or(deployment.read_concern.as_ref());
+        if let (QueryKind::Find { .. } | QueryKind::Aggregate { .. }, Some(concern)) = (&self.kind, concern) {
             body.append(bson::raw::cstr!("readConcern"), RawDocumentBuf::try_from(concern)?);
         }
         if let Some(Bson::String(comment)) = deployment.comment() {
@@ -294,7 +311,17 @@ impl Query {
             }
             QueryKind::Aggregate { collection, stages } => {
                 let cursor = self.batch_size.map(|size| doc! { "batchSize": i64::from(size) }).unwrap_or_default();
-                RawDocumentBuf::try_from(&doc! { "aggregate": collection, "pipeline": stages, "cursor": cursor })?
+                let mut pipeline = RawArrayBuf::new();
+                if let Some(only) = &self.only {
+                    let mut first = RawDocumentBuf::new();
+                    first.append(bson::raw::cstr!("$match"), only.clone());
+                    pipeline.push(first);
+                }
+                stages.iter().try_for_each(|stage| RawDocumentBuf::try_from(stage).map(|stage| pipeline.push(stage)))?;
+                let mut body = RawDocumentBuf::try_from(&doc! { "aggregate": collection })?;
+                body.append(bson::raw::cstr!("pipeline"), pipeline);
+                body.append(bson::raw::cstr!("cursor"), RawDocumentBuf::try_from(&cursor)?);
+                body
             }
             QueryKind::Listing(command) => RawDocumentBuf::try_from(command)?,
         };

@@ -11,6 +11,7 @@ use super::find::Query;
 use crate::audit::distribution::Distribution;
 use crate::audit::ranges;
 use crate::plan::SweepRule;
+use crate::plan::holds::HeldBack;
 use crate::policy::namespace::Namespace;
 use crate::report::why::Findings;
 use crate::values::integer;
@@ -45,6 +46,12 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     let mut facets = expiry.classes(None, &ranges::bounds_ms(), &Document::new());
     facets.insert("deciding", vec![doc! { "$project": expiry.deciding() }]);
     facets.insert("taken", selected(&selection.predicate));
+    let held = match selection.holds.as_ref().map(HeldBack::held).transpose()?.flatten() {
+        Some(held) => Document::try_from(&*held)?,
+        // Nothing is held.
+        None => doc! { "$expr": false },
+    };
+    facets.insert("held", selected(&held));
     let name = |number: usize| format!("clause{number}");
     facets.extend(clauses.iter().enumerate().map(|(number, clause)| (name(number), Bson::from(selected(clause)))));
     let stages = vec![doc! { "$match": { "_id": { "$eq": id } } }, doc! { "$facet": facets }];
@@ -62,6 +69,7 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
         dates: value("dates").and_then(integer).unwrap_or(0),
         ttl: value("ttl").and_then(integer),
         is_taken: of_it("taken").is_some(),
+        is_held: of_it("held").is_some(),
         clauses: (0..clauses.len()).map(|number| of_it(&name(number)).is_some()).collect(),
         never: Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason)),
     })

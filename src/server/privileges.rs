@@ -4,6 +4,7 @@ use bson::{Bson, Document, doc};
 
 use super::Deployment;
 use super::error::{Result, ServerError};
+use crate::plan::holds::HeldBack;
 use crate::plan::{Family, SweepRule};
 use crate::policy::namespace::Namespace;
 
@@ -50,7 +51,12 @@ impl Privileges {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
             false => self.missing_of(&NEEDED, &rule.namespace),
         };
-        of_rule.or_else(|| self.missing_for_children(rule.family.as_ref()?))
+        of_rule.or_else(|| self.missing_for_children(rule.family.as_ref()?)).or_else(|| self.missing_for_holds(rule.selection.holds.as_ref()?))
+    }
+
+    /// Returns a sentence about the right to read holds, if the user lacks it.
+    fn missing_for_holds(&self, holds: &HeldBack) -> Option<String> {
+        self.missing_of(&["find"], &holds.collection).map(|missing| format!("`holds`: {missing}"))
     }
 
     /// Returns a sentence about the actions that deleting children, and the journal, needs and the user lacks.

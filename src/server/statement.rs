@@ -27,9 +27,9 @@ pub(crate) struct Statement {
 /// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their `_id`s have one
 /// statement each.
 ///
-/// They are built raw: `_id`s go from the server's reply to the command without being decoded.
+/// A statement of a rule with holds leaves out what is held. They are built raw: `_id`s go from the server's reply to the command without being decoded.
 ///
-/// Errors: BSON cannot hold a part of the selection.
+/// Errors: BSON cannot hold a part of the selection, or the holds of the rule were not read.
 pub(crate) fn statements(
     restriction: &Restriction,
     selection: &Selection,
@@ -39,6 +39,12 @@ pub(crate) fn statements(
     let predicate = RawDocumentBuf::try_from(&selection.predicate)?;
     let statement =
         |filter, limit, hint: &RawBson| Statement { query: with_predicate(filter, &predicate), limit, hint: hint.clone() };
+    let unheld = match (&selection.holds, restriction) {
+        (None, _) => None,
+        // What is in the state in which it was found has no hold of before.
+        (Some(holds), Restriction::States { .. }) => holds.unheld_since_found()?,
+        (Some(holds), _) => holds.unheld()?,
+    };
     let mut statements = Vec::new();
     match restriction {
         Restriction::Ids(ids) => {
@@ -62,6 +68,9 @@ pub(crate) fn statements(
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
             statements.extend(filters.into_iter().map(|(filter, hint)| statement(filter, 0, &hint)));
         }
+    }
+    if let Some(unheld) = &unheld {
+        statements.iter_mut().for_each(|statement| statement.query = with_predicate(std::mem::take(&mut statement.query), unheld));
     }
     Ok(statements)
 }
@@ -115,8 +124,11 @@ fn is_in(ids: &[RawValue], selection: &Selection) -> Result<RawValue, bson::erro
 mod tests {
     use bson::{Bson, DateTime, Document};
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::plan::SweepRule;
+    use crate::plan::holds::KeyList;
     use crate::report::made_up::planned;
 
     fn rule() -> SweepRule {
@@ -151,6 +163,45 @@ mod tests {
         assert_eq!(ids.collect::<Vec<_>>(), [Some(&Bson::Int32(1)), Some(&Bson::Int32(2))]);
         let bytes = bson::serialize_to_vec(&found[0]).unwrap().len();
         assert_eq!(bytes_of_one(&state(1), &rule().selection), bytes + AROUND_QUERY);
+    }
+
+    #[test]
+    fn every_statement_of_a_rule_with_holds_leaves_out_what_is_held() {
+        let mut rule = planned("    holds: {collection: legal.holds, key: t}\n", 3).decision.countable().unwrap().clone();
+        let found = |rule: &SweepRule, restriction: &Restriction| {
+            let statements = statements(restriction, &rule.selection, false)?;
+            Ok::<_, bson::error::Error>(statements.iter().map(|one| Document::try_from(&*one.query).unwrap()).collect::<Vec<_>>())
+        };
+        let state = DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap()).unwrap();
+        let id = || RawValue::of(1).unwrap();
+        let restrictions = [
+            Restriction::Ids(vec![id()]),
+            Restriction::Sharded(vec![(RawDocumentBuf::new(), vec![id()]), (RawDocumentBuf::new(), vec![id()])]),
+            Restriction::One(id()),
+            Restriction::Range { bounds: doc! { "at": { "$gt": 1 } }, hint: Bson::from("at_1") },
+            Restriction::Stretch(rule.expiry.stretch(None, DateTime::MAX).unwrap()),
+            Restriction::States { documents: vec![state], range: None },
+        ];
+        for restriction in &restrictions {
+            assert!(found(&rule, restriction).unwrap_err().to_string().contains("the holds were not read"), "{restriction:?}");
+        }
+        let holds = |keys: &[i32]| {
+            let keys = keys.iter().map(|key| RawValue::of(*key).unwrap()).collect();
+            Arc::new(KeyList::of(keys).unwrap())
+        };
+        let unheld = rule.selection.holds.clone().unwrap();
+        rule.selection.holds = Some(unheld.with(&holds(&[])));
+        let plain: Vec<_> = restrictions.iter().map(|restriction| found(&rule, restriction).unwrap()).collect();
+        rule.selection.holds = Some(unheld.with(&holds(&[5, 7])));
+        for (restriction, plain) in restrictions.iter().zip(&plain) {
+            let with = plain.iter().map(|query| doc! { "$and": [query, { "t": { "$nin": [5, 7] } }] });
+            assert_eq!(found(&rule, restriction).unwrap(), with.collect::<Vec<_>>(), "{restriction:?}");
+        }
+        // Documents that were found without those holds, in the state in which they were found.
+        rule.selection.holds = Some(unheld.with(&holds(&[5, 7])).with(&holds(&[5, 8])));
+        let [.., range, _, states] = &restrictions;
+        assert!(found(&rule, range).unwrap()[0].to_string().contains("[5, 8]"));
+        assert_eq!(found(&rule, states).unwrap(), [doc! { "$and": [&plain[5][0], { "t": { "$nin": [8] } }] }]);
     }
 
     #[test]

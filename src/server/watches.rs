@@ -1,11 +1,12 @@
 //! The watches over a deployment while a run deletes.
 
 use super::Deployment;
+use super::holds::HoldsWatches;
 use super::lag::LagSource;
 use super::load::LoadSource;
 use super::oplog::OplogWatch;
 use crate::pace::pressure::UNWATCHED;
-use crate::plan::RuleLimits;
+use crate::plan::SweepRule;
 
 /// The watches of a run, which all of its rules share.
 pub(crate) struct Watches {
@@ -13,16 +14,19 @@ pub(crate) struct Watches {
     /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
     pub oplog: Option<OplogWatch>,
     pub load: LoadSource,
+    /// The holds of all rules that have some.
+    pub holds: HoldsWatches,
 }
 
 impl Watches {
     /// Watches nothing.
     pub(crate) fn none() -> Self {
-        Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None) }
+        Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None), holds: HoldsWatches::default() }
     }
 
-    /// Begins to watch what the limits of any rule ask for.
-    pub(crate) async fn open<'a>(deployment: &Deployment, limits: impl Iterator<Item = &'a RuleLimits> + Clone) -> Self {
+    /// Begins to watch what the limits and the holds of any rule ask for.
+    pub(crate) async fn open<'a>(deployment: &Deployment, rules: impl Iterator<Item = &'a SweepRule> + Clone) -> Self {
+        let limits = rules.clone().map(|rule| &rule.limits);
         let mut watches = Self::none();
         if limits.clone().any(|limits| limits.max_lag.is_some()) {
             watches.lag = LagSource::open(deployment).await;
@@ -33,6 +37,8 @@ impl Watches {
         if limits.clone().any(|limits| limits.max_dirty != Some(UNWATCHED)) {
             watches.load = LoadSource::open(deployment).await;
         }
+        // Last, so that the holds are new when the first delete begins.
+        watches.holds = HoldsWatches::open(deployment, rules.filter_map(|rule| rule.selection.holds.as_ref())).await;
         watches
     }
 }

@@ -87,7 +87,8 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
             total.out_of_lease |= sent.out_of_lease;
             total.is_cut_short |= sent.is_cut_short;
             if !sent.is_sent {
-                // The lease or the sweep is over; the earlier commands still count.
+                // The lease or the sweep is over, or the holds cannot be read any more; the earlier commands still count.
+                total.result.error = sent.result.error;
                 return (archived, Sent { is_sent: !is_first, ..total });
             }
             is_first = false;

@@ -7,6 +7,7 @@ use tracing::warn;
 
 use super::reading::plan_has;
 use super::{NextBatch, RuleSweep};
+use crate::plan::holds::HeldBack;
 use crate::plan::index::IndexChoice;
 use crate::server::error::ServerError;
 use crate::server::find::{Cursor, Query};
@@ -57,11 +58,13 @@ impl<'a> Candidates<'a> {
     pub(super) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
+        let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
         let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
             true => 0,
             // The predicate is that of the plan, which BSON can hold.
             false => {
                 AROUND_QUERY + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
+                    + held
             }
         };
         Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, bytes_per_document, retries: Retries::patient() }
@@ -162,6 +165,7 @@ impl<'a> Candidates<'a> {
             Some(only) => doc! { "$and": [only, &selection.predicate] },
             None => selection.predicate.clone(),
         };
+        let filter = selection.without_held(&filter)?;
         let mut projection = doc! { "_id": 1 };
         projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         let hint = match &selection.index {

@@ -147,6 +147,9 @@ impl<'a> Engine<'a> {
         let by_ids = self.has_delete_limit()
             || self.family.is_some()
             || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
+        if let Some(holds) = &sweep.holds {
+            self.wait(holds.fresh()).await?.map_err(End::Failed)?;
+        }
         let mut source = self.wait(Source::open(&sweep, rate, by_ids)).await?.map_err(End::Failed)?;
         drop(permit);
         self.start_batches_of(&mut source).await?;
@@ -324,7 +327,11 @@ impl<'a> Engine<'a> {
         }
         if !is_sent {
             budget.settle(asked, 0);
-            return if out_of_lease { Err(End::Partial(StopReason::LockLost)) } else { Ok(()) };
+            return match result.error {
+                _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
+                Some(error) => Err(End::Failed(error.message)),
+                None => Ok(()),
+            };
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         self.outcome.deleted += deleted;

@@ -3,13 +3,16 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bson::DateTime;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
 use crate::instant::millis;
+use crate::lock::fence::Fence;
 use crate::lock::lease::{LAST_REPLY, Lease};
+use crate::plan::Selection;
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::restriction::Restriction;
 
@@ -50,6 +53,21 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             }
             waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
         }
+        // Last of all waits, so that the keys are those of this moment.
+        let holds = tokio::select! {
+            biased;
+            () = sweep.ended() => {
+                is_cut_short = true;
+                break;
+            }
+            holds = fresh(sweep) => match holds {
+                Ok(holds) => holds,
+                Err(why) => {
+                    attempts.next_step(Reply::not_sent(why), 0.0);
+                    break;
+                }
+            },
+        };
         // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
         // lease ends with it on the server as well.
         let fence = match &sweep.lease {
@@ -62,11 +80,16 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             },
             None => None,
         };
+        let fence = match &holds {
+            Some(holds) => Some(Fence::before(fence, holds.too_late)),
+            None => fence,
+        };
+        let selection = holds.as_ref().map_or(&rule.selection, |holds| &holds.selection);
         is_sent = true;
         // A reply that has come is counted, however late.
         let reply = tokio::select! {
             biased;
-            reply = delete::delete(deployment, &rule.selection, attempts.target(), write_concern, fence.as_ref(), grant) => reply,
+            reply = delete::delete(deployment, selection, attempts.target(), write_concern, fence.as_ref(), grant) => reply,
             () = lease_over(sweep) => {
                 out_of_lease = true;
                 Reply::out_of_lease()
@@ -114,6 +137,23 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
+/// The selection of a rule with the keys that are held now.
+struct FreshHolds {
+    selection: Selection,
+    /// Instant of the server's clock at which they are too old for a delete to begin.
+    too_late: DateTime,
+}
+
+/// Returns the selection with the keys that are held now; `None` if the rule has no holds.
+///
+/// Errors: the reason why nothing may be deleted any more.
+async fn fresh(sweep: &RuleSweep) -> Result<Option<FreshHolds>, String> {
+    let (Some(view), Some(holds)) = (&sweep.holds, &sweep.rule.selection.holds) else { return Ok(None) };
+    let read = view.fresh().await?;
+    let selection = Selection { holds: Some(holds.with(&read.keys)), ..sweep.rule.selection.clone() };
+    Ok(Some(FreshHolds { selection, too_late: read.too_late() }))
+}
+
 /// Resolves this long after the sweep has ended.
 async fn ended_for(sweep: &RuleSweep, time: Duration) {
     sweep.ended().await;
@@ -136,7 +176,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use bson::{DateTime, doc};
+    use bson::doc;
 
     use super::*;
     use crate::lock::lease::{Leases, Renewals};

@@ -176,7 +176,9 @@ pub(crate) mod tests {
         assert_eq!(shown(&raw), given);
         let (first, second) = (document([("a", &values[0])]).unwrap(), document([("b", &values[1])]).unwrap());
         assert_eq!(Document::try_from(joined(&[&first, &second]).unwrap()).unwrap(), doc! { "a": 1, "b": "text" });
-        assert_eq!(RawValue::list(&values[..2]).unwrap().decoded(), Some(vec![Bson::from(1), "text".into()].into()));
+        let list = RawValue::list(&values[..2]).unwrap();
+        assert_eq!((list.decoded(), list.items()), (Some(vec![Bson::from(1), "text".into()].into()), values[..2].to_vec()));
+        assert_eq!(values[0].items(), []);
         assert_eq!(RawValue::at(&raw, "c.d.e").unwrap().decoded(), Some(bson::DateTime::from_millis(5).into()));
         for missing in ["z", "c.z", "a.x", "c.list.0", "c.d.e.f"] {
             assert_eq!(RawValue::at(&raw, missing), None, "{missing}");

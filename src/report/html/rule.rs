@@ -12,7 +12,7 @@ use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
 use crate::report::ages::age;
 use crate::report::estimate::cost;
-use crate::report::lines::pauses;
+use crate::report::lines::{kept, pauses};
 use crate::report::native_ttl::NativeSetting;
 use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate};
 use crate::text::{bytes, count, duration, plural};
@@ -67,6 +67,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         status,
         expired_count,
         expired_measurements,
+        holds,
+        held_count,
+        held_by,
         would_delete_count,
         would_delete_limit,
         approved_count,
@@ -128,6 +131,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
                 @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
             }
+            @if let Some(holds) = holds { (fact("held", html! { (name(&kept(holds, *held_count, held_by.as_deref().unwrap_or_default()))) })) }
             @if report.dry_run && let Some(goes) = *would_delete_count {
                 (fact("would go", html! { (count(goes)) @if let Some(limit) = would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }

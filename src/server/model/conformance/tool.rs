@@ -200,7 +200,7 @@ impl Call {
         let grant = DeleteGrant::new(false, Consent::NotAsked).expect("no dry run");
         // Both servers' clocks lie between.
         let begins_before = DateTime::from_millis(if self.seed.is_multiple_of(8) { 0 } else { 4_000_000_000_000 });
-        let fence = Fence { begins_before, max_time: Duration::from_secs(60) };
+        let fence = Fence { begins_before, max_time: Some(Duration::from_secs(60)) };
         let fence = Some(&fence).filter(|_| self.seed.is_multiple_of(4));
         let reply = delete::delete(deployment, &rule.selection, &restriction, &doc! { "w": "majority" }, fence, &grant).await;
         // The words of an error are the server's own, but for its code at their end.

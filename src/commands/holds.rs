@@ -1,0 +1,85 @@
+//! The holds of the rules of a run, read before anything is counted or deleted.
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use crate::plan::holds::{HeldBack, KeyList};
+use crate::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
+use crate::policy::paths;
+use crate::report::counts::Counts;
+use crate::server::{Deployment, holds};
+
+/// The holds of all rules of a plan; rules with the same holds share one read.
+pub(super) struct RunHolds<'a> {
+    deployment: &'a Deployment,
+    reads: Vec<(HeldBack, &'a PlannedRule, OnceCell<Result<Arc<KeyList>, Refusal>>)>,
+}
+
+impl<'a> RunHolds<'a> {
+    pub(super) fn new(deployment: &'a Deployment, plan: &'a Plan) -> Self {
+        let mut reads: Vec<(HeldBack, &PlannedRule, _)> = Vec::new();
+        for planned in &plan.rules {
+            let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
+            if let Some(holds) = holds.filter(|holds| !reads.iter().any(|(read, ..)| read.is_same_read(holds))) {
+                reads.push((holds.clone(), planned, OnceCell::new()));
+            }
+        }
+        Self { deployment, reads }
+    }
+
+    /// Returns a rule with the keys that are held, which are also entered in its counts. `None` if they cannot be read: the rule is refused then.
+    pub(super) async fn enter(&self, rule: &SweepRule, counts: &mut Counts) -> Option<SweepRule> {
+        let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
+        let (read, planned, cell) = self.reads.iter().find(|(read, ..)| read.is_same_read(holds))?;
+        match cell.get_or_init(|| self.read(read, planned)).await {
+            Ok(keys) => {
+                counts.held_keys = Some(keys.clone());
+                Some(with(rule, keys))
+            }
+            Err(refusal) => {
+                counts.holds_refusal = Some(refusal.clone());
+                None
+            }
+        }
+    }
+
+    async fn read(&self, holds: &HeldBack, planned: &PlannedRule) -> Result<Arc<KeyList>, Refusal> {
+        let read = holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
+        if read.keys.count() > 0 {
+            return Ok(read.keys);
+        }
+        // A filter with a wrong name selects none, and nothing would be held.
+        let allowed = &planned.rule.allow_unknown_fields;
+        let paths = holds.filter.iter().flat_map(|filter| paths::of_filter(filter, &planned.rule.variables));
+        let paths: Vec<String> = paths.map(|found| found.path).filter(|path| path != "_id" && !allowed.contains(path)).collect();
+        match holds::unknown_path(self.deployment, &holds.collection, &paths).await {
+            Ok(None) => Ok(read.keys),
+            Ok(Some(path)) => Err(Refusal::new(
+                Guard::UnknownField,
+                format!(
+                    "no document found in `{}` has `{path}` (`holds.filter`); with a wrong name nothing is held: correct it or, if no hold needs the \
+                     field, set `allowUnknownFields: [{path}]`",
+                    holds.collection
+                ),
+            )),
+            Err(cause) => Err(Refusal::new(Guard::Holds, format!("`holds`: looking for the fields of its `filter`: {cause}"))),
+        }
+    }
+}
+
+/// Returns a rule with keys that are held.
+pub(super) fn with(rule: &SweepRule, keys: &Arc<KeyList>) -> SweepRule {
+    let holds = rule.selection.holds.as_ref().map(|holds| holds.with(keys));
+    SweepRule { selection: Selection { holds, ..rule.selection.clone() }, ..rule.clone() }
+}
+
+/// Returns a rule with the keys that its counts have.
+pub(super) fn with_keys(rule: &SweepRule, counts: &Counts) -> SweepRule {
+    counts.held_keys.as_ref().map_or_else(|| rule.clone(), |keys| with(rule, keys))
+}
+
+/// Returns a rule as if it had no holds, to count what it means but may not delete.
+pub(super) fn none(rule: &SweepRule) -> SweepRule {
+    SweepRule { selection: Selection { holds: None, ..rule.selection.clone() }, ..rule.clone() }
+}

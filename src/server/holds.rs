@@ -1,0 +1,338 @@
+//! Reads the holds of a rule, before anything is deleted and again and again while it is.
+//!
+//! Every delete command carries all keys that are held, as `{key: {$nin: [...]}}` next to the whole predicate of its rule. The server compares, so
+//! that equality is MongoDB's own: numbers of all types, lists of which one element is held, the collation of the collection. Nothing is known of a
+//! document before it is deleted, and one whose key changes to a held one on the way stays. (Looking up the keys of a batch first and naming those
+//! that may go costs more than the list: the server takes 10 ms for 100,000 keys in its own order, which is why [`KeyList`] has them so, and every
+//! document would be read twice. Sets in `$expr` take seconds.) A statement for documents in a state in which they were found without a hold names
+//! only the holds that have come since.
+//!
+//! # A hold that a majority knew of 20 s before a delete begins is respected
+//!
+//! - A read begins with the server's clock. In a replica set a read of one document with read concern `linearizable` follows: it succeeds only on a
+//!   primary that a majority confirms, and its operation time is later than every hold that a majority knew of. The holds are then read at a point in
+//!   time not before that one. A primary that was cut off cannot have such a point, so that its old state is never taken for the holds.
+//! - All holds are read at one point in time (read concern `snapshot`), or in the order of the storage, in which a document keeps its place: a hold
+//!   that is changed during a walk along an index could be passed over.
+//! - A list is used for [`MAX_AGE`] after its read began; a delete that finds it older waits for the next read. A command that is sent again takes
+//!   the list of that moment.
+//! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see [`super::fence`]): what is left of
+//!   the 20 s is for clocks that differ. Services whose deletes know no clock have only the wait on this side.
+//! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
+//!   than that nothing is there), one that may not be read, a key that is none ([`malformed`]), more keys than a command holds.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::error::Result;
+use super::find::Query;
+use super::retry::Retries;
+use super::transport::Patience;
+use super::{Deployment, codes, privileges, recognise};
+use crate::facts::Topology;
+use crate::instant::millis;
+use crate::lock::moment::{Moment, ServerTime};
+use crate::machine;
+use crate::plan::holds::{HeldBack, KeyList, malformed};
+use crate::policy::namespace::Namespace;
+use crate::text::{bytes, count, duration};
+use crate::values::raw::RawValue;
+
+/// Time after which a hold that a majority knows of is respected.
+static PROMISED: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(promised_seconds()));
+
+/// Time between the beginnings of two reads.
+static INTERVAL: LazyLock<Duration> = LazyLock::new(|| *PROMISED * 2 / 5);
+
+/// Age from which on a list is not sent any more, counted from the beginning of its read.
+static MAX_AGE: LazyLock<Duration> = LazyLock::new(|| *PROMISED * 3 / 4);
+
+/// Age from which on the server refuses a delete with the list.
+static TOO_LATE: LazyLock<Duration> = LazyLock::new(|| *PROMISED * 9 / 10);
+
+/// Number of reads in a row that take longer than [`MAX_AGE`] after which the rule ends: no delete could begin.
+const MAX_SLOW: u32 = 3;
+
+/// Holds in one reply.
+const HOLDS_PER_REPLY: u32 = 10_000;
+
+/// Bytes that a key takes in a list besides its value: the type, and the number of its place.
+const AROUND_KEY: usize = 8;
+
+/// Time limit of the read that a majority confirms.
+const MAX_CONFIRM_MS: i64 = 10_000;
+
+/// Time limit of the search for a path of the filter.
+const MAX_SEARCH_TIME: Duration = Duration::from_secs(2);
+
+/// Wire version of MongoDB 5.0, from which a find reads at one point in time.
+const SNAPSHOTS: i32 = 13;
+
+/// Returns 20 or, in debug builds, a number set by a test that waits for the end of a list.
+fn promised_seconds() -> u64 {
+    #[cfg(debug_assertions)]
+    if let Some(seconds) = std::env::var("SWEEPER_TEST_HOLDS_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
+        return seconds;
+    }
+    20
+}
+
+/// The holds at one point in time.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadHolds {
+    pub keys: Arc<KeyList>,
+    time: ServerTime,
+}
+
+impl ReadHolds {
+    /// Returns the instant by the server's clock at which it is too late to begin a delete with these keys.
+    pub(crate) fn too_late(&self) -> DateTime {
+        self.time.after(*TOO_LATE)
+    }
+}
+
+/// Reads the holds, and waits out trouble that may pass.
+///
+/// Errors: what is wrong with the holds, and what was expected.
+pub(crate) async fn read(deployment: &Deployment, holds: &HeldBack) -> std::result::Result<ReadHolds, String> {
+    let mut retries = Retries::patient();
+    loop {
+        let cause = match read_once(deployment, holds).await {
+            Ok(read) => return read,
+            Err(cause) => cause,
+        };
+        // The catalog changed since the point in time, or that is too long ago.
+        let is_passed = matches!(cause.code(), Some(codes::SNAPSHOT_UNAVAILABLE | codes::SNAPSHOT_TOO_OLD));
+        let wait = if is_passed { retries.again() } else { retries.wait(&cause) };
+        let HeldBack { collection, .. } = holds;
+        let Some(wait) = wait else {
+            let why = privileges::explain(&cause, collection, &["find"]);
+            return Err(format!("reading the holds in `{collection}`: {why}; without them nothing may be deleted"));
+        };
+        warn!(%collection, "{collection}: reading the holds: {cause}; trying again in {} ms", wait.as_millis());
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Reads the holds once. The inner result says what is wrong with them.
+async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::result::Result<ReadHolds, String>> {
+    let HeldBack { collection, in_hold, filter, .. } = holds;
+    let deployment = &deployment.aside();
+    let asked = Moment::now();
+    let hello = recognise::hello(deployment.transport.as_ref(), Patience::Limit(deployment.command_timeout)).await?;
+    let time = ServerTime { now: recognise::local_time(&hello)?, asked };
+    let concern = read_concern(deployment, collection).await?;
+    let is_one_point = concern.as_ref().is_some_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"));
+    let projection = match in_hold.split('.').next() {
+        Some("_id") => doc! { in_hold: 1 },
+        _ => doc! { "_id": 0, in_hold: 1 },
+    };
+    let query = Query::find(collection, filter.clone().unwrap_or_default())
+        .projection(projection)
+        .batch_size(HOLDS_PER_REPLY)
+        .hint((!is_one_point).then(|| doc! { "$natural": 1 }))
+        .read_concern(concern);
+    let mut cursor = query.cursor(deployment).await?;
+    let mut keys = Vec::new();
+    let mut size = 0;
+    let most = deployment.facts.capabilities.held_bytes;
+    while let Some(hold) = cursor.next().await? {
+        let key = RawValue::at(&hold, in_hold);
+        if let Some(wrong) = malformed(key.as_ref()) {
+            return Ok(Err(format!(
+                "a hold in `{collection}`: `{in_hold}` {wrong}; expected one value: correct or remove that hold, or leave it out with `filter`"
+            )));
+        }
+        size += key.as_ref().map_or(0, |key| key.as_bytes().len() + AROUND_KEY);
+        keys.extend(key);
+        if size > most {
+            return Ok(Err(format!(
+                "`{collection}` has more holds than a delete command can carry: {} keys take {}, {} are allowed; leave out with `filter` what need not be held",
+                count(keys.len() as u64),
+                bytes(size as u64),
+                bytes(most as u64)
+            )));
+        }
+    }
+    if keys.is_empty() && !exists(deployment, collection).await? {
+        return Ok(Err(format!("`{collection}` does not exist; expected the collection of the holds")));
+    }
+    Ok(Ok(ReadHolds { keys: Arc::new(KeyList::of(keys)?), time }))
+}
+
+/// Returns the read concern of the holds; `None` for that of the connection string, on a service that knows no other.
+async fn read_concern(deployment: &Deployment, collection: &Namespace) -> Result<Option<Document>> {
+    if !deployment.facts.capabilities.record_order {
+        return Ok(deployment.read_concern.clone());
+    }
+    if deployment.facts.topology != Topology::ReplicaSet {
+        return Ok(Some(doc! { "level": "majority" }));
+    }
+    let confirmed = doc! {
+        "find": &collection.collection, "limit": 1, "singleBatch": true, "projection": { "_id": 1 },
+        "readConcern": { "level": "linearizable" }, "maxTimeMS": MAX_CONFIRM_MS,
+    };
+    let reply = deployment.read(&collection.database, confirmed).await?;
+    let level = if deployment.facts.wire_version >= SNAPSHOTS { "snapshot" } else { "majority" };
+    let mut concern = doc! { "level": level };
+    if let Some(Bson::Timestamp(time)) = reply.get("operationTime") {
+        concern.insert("afterClusterTime", *time);
+    }
+    Ok(Some(concern))
+}
+
+/// Tells whether a collection, or a view, exists.
+async fn exists(deployment: &Deployment, collection: &Namespace) -> Result<bool> {
+    let mut command = doc! { "listCollections": 1, "filter": { "name": &collection.collection }, "nameOnly": true };
+    if deployment.facts.capabilities.shows_privileges {
+        // Who may read a collection may then list it as well.
+        command.insert("authorizedCollections", true);
+    }
+    Ok(!Query::listing(&collection.database, command).all(deployment).await?.is_empty())
+}
+
+/// Returns the path of the filter that no hold has, of `paths`; `None` if each is found, or the collection has no documents. A search that takes too
+/// long has found nothing.
+pub(crate) async fn unknown_path(deployment: &Deployment, collection: &Namespace, paths: &[String]) -> Result<Option<String>> {
+    let first = |filter: Document| {
+        let query = Query::find(collection, filter).projection(doc! { "_id": 1 }).limit(1).max_time(Some(MAX_SEARCH_TIME));
+        async move {
+            match query.first_batch(deployment).await {
+                Ok(found) => Ok(!found.is_empty()),
+                Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => Ok(false),
+                Err(cause) => Err(cause),
+            }
+        }
+    };
+    if !first(Document::new()).await? {
+        return Ok(None);
+    }
+    for path in paths {
+        if !first(doc! { path: { "$exists": true } }).await? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// The state of a watch.
+#[derive(Debug, Clone)]
+enum HoldsState {
+    Read(ReadHolds),
+    /// The reason why nothing may be deleted any more.
+    Failed(String),
+}
+
+/// A task that reads the holds again and again until it is dropped.
+pub(crate) struct HoldsWatch {
+    holds: HeldBack,
+    view: HoldsView,
+    task: JoinHandle<()>,
+}
+
+impl Drop for HoldsWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl HoldsWatch {
+    /// Reads the holds, and begins to watch them.
+    pub(crate) async fn open(deployment: &Deployment, holds: &HeldBack) -> Self {
+        let mut begun = Instant::now();
+        let first = match read(deployment, holds).await {
+            Ok(read) => HoldsState::Read(read),
+            Err(why) => HoldsState::Failed(why),
+        };
+        let (sender, receiver) = watch::channel(first);
+        let (deployment, watched) = (deployment.clone(), holds.clone());
+        let task = tokio::spawn(machine::here(async move {
+            let mut slow = 0;
+            while matches!(*sender.borrow(), HoldsState::Read(_)) {
+                tokio::time::sleep_until(begun + *INTERVAL).await;
+                begun = Instant::now();
+                let mut next = read(&deployment, &watched).await.map_or_else(HoldsState::Failed, HoldsState::Read);
+                slow = if begun.elapsed() > *MAX_AGE { slow + 1 } else { 0 };
+                if slow == MAX_SLOW {
+                    next = HoldsState::Failed(format!(
+                        "reading the holds in `{}` takes longer than {}, so that no delete could respect them in time",
+                        watched.collection,
+                        duration(millis(*MAX_AGE))
+                    ));
+                }
+                sender.send_modify(|state| state.enter(next));
+            }
+        }));
+        Self { holds: holds.clone(), view: HoldsView(Some(receiver)), task }
+    }
+}
+
+impl HoldsState {
+    fn enter(&mut self, mut next: Self) {
+        if let (Self::Read(before), Self::Read(read)) = (&*self, &mut next)
+            && before.keys == read.keys
+        {
+            read.keys = before.keys.clone();
+        }
+        *self = next;
+    }
+}
+
+/// The watches over the holds of a run; rules with the same holds share one.
+#[derive(Default)]
+pub(crate) struct HoldsWatches(Vec<HoldsWatch>);
+
+impl HoldsWatches {
+    /// Begins to watch these holds.
+    pub(crate) async fn open<'a>(deployment: &Deployment, all: impl Iterator<Item = &'a HeldBack>) -> Self {
+        let mut watches: Vec<HoldsWatch> = Vec::new();
+        for holds in all {
+            if !watches.iter().any(|watch| watch.holds.is_same_read(holds)) {
+                watches.push(HoldsWatch::open(deployment, holds).await);
+            }
+        }
+        Self(watches)
+    }
+
+    /// Returns the view of the holds of a rule.
+    pub(crate) fn of(&self, holds: &HeldBack) -> HoldsView {
+        self.0.iter().find(|watch| watch.holds.is_same_read(holds)).map_or(HoldsView(None), |watch| watch.view.clone())
+    }
+}
+
+/// The latest holds; `None` if they are not watched, so that nothing may be deleted.
+#[derive(Clone)]
+pub(crate) struct HoldsView(Option<watch::Receiver<HoldsState>>);
+
+impl HoldsView {
+    /// Returns the holds for a delete that begins now, which may have to wait for the next read.
+    ///
+    /// Errors: the reason why nothing may be deleted any more.
+    pub(crate) async fn fresh(&self) -> std::result::Result<ReadHolds, String> {
+        let Some(mut states) = self.0.clone() else { return Err("the holds are not read any more".to_owned()) };
+        loop {
+            match &*states.borrow_and_update() {
+                HoldsState::Failed(why) => return Err(why.clone()),
+                HoldsState::Read(read) if read.time.asked.elapsed() < *MAX_AGE => return Ok(read.clone()),
+                HoldsState::Read(_) => {}
+            }
+            if states.changed().await.is_err() {
+                return Err("the holds are not read any more".to_owned());
+            }
+        }
+    }
+
+    /// Returns the keys that were held when they were last read.
+    pub(crate) fn last(&self) -> Option<Arc<KeyList>> {
+        match &*self.0.as_ref()?.borrow() {
+            HoldsState::Read(read) => Some(read.keys.clone()),
+            HoldsState::Failed(_) => None,
+        }
+    }
+}
