@@ -338,7 +338,7 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
          expireAfterSeconds"
             .to_owned()
     });
-    let held = (rule.holds.is_some() && !native.is_empty())
+    let held = (rule.holds.is_some() && !is_empty && native::deletes(field, collection, run.server))
         .then(|| "`holds` keeps documents only from sweeper: the server's own TTL deletes what is held as well".to_owned());
     unused(rule, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
 }

@@ -20,6 +20,7 @@ mod fill;
 mod forecast;
 mod foreground;
 mod head;
+mod holds;
 mod latency;
 mod layout;
 mod layouts;
@@ -114,6 +115,8 @@ enum Section {
     Foreground,
     /// Archiving and deleting compared with a dump and one delete
     Archive,
+    /// Sweeps with many holds compared with the same without
+    Holds,
     /// Wall time and written pages in collections that the cache does not hold
     BeyondCache,
     /// The latency of others in a collection that the cache does not hold
@@ -145,6 +148,7 @@ async fn main() {
             Section::Collections => collections::run(&args).await,
             Section::Foreground => foreground::run(&args).await,
             Section::Archive => archive::run(&args).await,
+            Section::Holds => holds::run(&args).await,
             Section::BeyondCache => beyond::run(&args).await,
             Section::Pressure => pressure::run(&args).await,
             Section::Forecast => forecast::run(&args).await,

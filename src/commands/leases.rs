@@ -344,7 +344,7 @@ mod tests {
         assert!(!a.is_over() && b.is_over());
         tokio::time::advance(*HEARTBEAT).await;
         let fence = a.fence().unwrap();
-        let end = fence.begins_before.timestamp_millis() + i64::try_from(fence.max_time.as_millis()).unwrap();
+        let end = fence.begins_before.timestamp_millis() + i64::try_from(fence.max_time.unwrap().as_millis()).unwrap();
         // 50 of the 60 seconds that follow the reading.
         assert_eq!(end, 90_000);
     }

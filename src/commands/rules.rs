@@ -13,6 +13,7 @@ use super::events;
 use super::session::Session;
 use crate::instant::millis;
 use crate::pace::pressure::UNWATCHED;
+use crate::plan::holds::KeyList;
 use crate::plan::order;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress, Show};
@@ -56,7 +57,7 @@ pub(super) async fn sweep(
     limits.concurrency = limits.concurrency.or(most);
     let watches = tokio::select! {
         biased;
-        watches = Watches::open(deployment, ready.iter().map(|rule| rule.rule)) => watches,
+        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits)) => watches,
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => Watches::none(),
     };
@@ -148,6 +149,7 @@ impl Sweeping<'_> {
         self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
+        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
         let outcome = sweep::sweep(Arc::new(rule_sweep), RunContext { budget, progress, stop, pause }, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
@@ -163,7 +165,7 @@ impl Sweeping<'_> {
             lease_lost,
             archive: directory,
             never_expires: self.never_expires(ready, &outcome).await,
-            held: self.held(ready, &outcome).await,
+            held: self.held(ready, holds.and_then(|holds| holds.last()), &outcome).await,
             written_bytes: written_after.zip(written_before).and_then(|(after, before)| after.checked_sub(before)),
             pressure_unknown: self.pressure_unknown(rule),
             warnings: self.warnings(rule, &outcome),
@@ -187,12 +189,9 @@ impl Sweeping<'_> {
     }
 
     /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
-    async fn held(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<HeldDocuments> {
-        let holds = ready.rule.selection.holds.as_ref().filter(|_| ready.counts.held.is_none())?;
-        let keys = self.watches.holds.of(holds).last()?;
-        if !matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes)) {
-            return None;
-        }
+    async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeyList>>, outcome: &Outcome) -> Option<HeldDocuments> {
+        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
+        let keys = keys.filter(|_| is_over && ready.counts.held.is_none())?;
         let deployment = self.deployment.of_rule(ready.rule);
         let rule = super::holds::with(ready.rule, &keys);
         self.unless_stopped(ready.rule, count::held(&deployment, &rule)).await?.ok()?

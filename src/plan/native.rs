@@ -10,6 +10,11 @@ pub(super) fn warnings(field: &str, collection: &Collection, server: &ServerFact
     collection.ttl().iter().filter(|ttl| concerns(ttl, field)).map(|ttl| warning(ttl, collection, server)).collect()
 }
 
+/// Whether the server deletes by a native setting what the rule could delete.
+pub(super) fn deletes(field: &str, collection: &Collection, server: &ServerFacts) -> bool {
+    collection.ttl().iter().any(|ttl| concerns(ttl, field) && ttl.idle(collection, server).is_none())
+}
+
 fn concerns(ttl: &NativeTtl, field: &str) -> bool {
     ttl.scope == Scope::LastChange || matches!(ttl.key.as_slice(), [(on, _)] if on == field)
 }

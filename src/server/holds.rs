@@ -21,10 +21,11 @@
 //! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
 //!   than that nothing is there), one that may not be read, a key that is none ([`malformed`]), more keys than a command holds.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -224,15 +225,34 @@ pub(crate) async fn unknown_path(deployment: &Deployment, collection: &Namespace
 /// The state of a watch.
 #[derive(Debug, Clone)]
 enum HoldsState {
+    /// The first read is not done.
+    Reading,
     Read(ReadHolds),
     /// The reason why nothing may be deleted any more.
     Failed(String),
 }
 
+impl HoldsState {
+    /// Takes the result of the next read. Keys that are the same as before share their memory.
+    fn enter(&mut self, read: std::result::Result<ReadHolds, String>) {
+        let keys = match self {
+            Self::Read(before) => Some(before.keys.clone()),
+            Self::Reading | Self::Failed(_) => None,
+        };
+        *self = match read {
+            Ok(read) => match keys.filter(|keys| *keys == read.keys) {
+                Some(keys) => Self::Read(ReadHolds { keys, ..read }),
+                None => Self::Read(read),
+            },
+            Err(why) => Self::Failed(why),
+        };
+    }
+}
+
 /// A task that reads the holds again and again until it is dropped.
-pub(crate) struct HoldsWatch {
+struct HoldsWatch {
     holds: HeldBack,
-    view: HoldsView,
+    states: watch::Receiver<HoldsState>,
     task: JoinHandle<()>,
 }
 
@@ -243,96 +263,83 @@ impl Drop for HoldsWatch {
 }
 
 impl HoldsWatch {
-    /// Reads the holds, and begins to watch them.
-    pub(crate) async fn open(deployment: &Deployment, holds: &HeldBack) -> Self {
-        let mut begun = Instant::now();
-        let first = match read(deployment, holds).await {
-            Ok(read) => HoldsState::Read(read),
-            Err(why) => HoldsState::Failed(why),
-        };
-        let (sender, receiver) = watch::channel(first);
+    fn open(deployment: &Deployment, holds: &HeldBack) -> Self {
+        let (sender, states) = watch::channel(HoldsState::Reading);
         let (deployment, watched) = (deployment.clone(), holds.clone());
         let task = tokio::spawn(machine::here(async move {
             let mut slow = 0;
-            while matches!(*sender.borrow(), HoldsState::Read(_)) {
-                tokio::time::sleep_until(begun + *INTERVAL).await;
-                begun = Instant::now();
-                let mut next = read(&deployment, &watched).await.map_or_else(HoldsState::Failed, HoldsState::Read);
+            while !matches!(*sender.borrow(), HoldsState::Failed(_)) {
+                let begun = Instant::now();
+                let mut read = read(&deployment, &watched).await;
                 slow = if begun.elapsed() > *MAX_AGE { slow + 1 } else { 0 };
                 if slow == MAX_SLOW {
-                    next = HoldsState::Failed(format!(
+                    read = Err(format!(
                         "reading the holds in `{}` takes longer than {}, so that no delete could respect them in time",
                         watched.collection,
                         duration(millis(*MAX_AGE))
                     ));
                 }
-                sender.send_modify(|state| state.enter(next));
+                sender.send_modify(|state| state.enter(read));
+                tokio::time::sleep_until(begun + *INTERVAL).await;
             }
         }));
-        Self { holds: holds.clone(), view: HoldsView(Some(receiver)), task }
+        Self { holds: holds.clone(), states, task }
     }
 }
 
-impl HoldsState {
-    fn enter(&mut self, mut next: Self) {
-        if let (Self::Read(before), Self::Read(read)) = (&*self, &mut next)
-            && before.keys == read.keys
-        {
-            read.keys = before.keys.clone();
-        }
-        *self = next;
-    }
-}
-
-/// The watches over the holds of a run; rules with the same holds share one.
+/// The watches over the holds of a run; rules with the same holds share one while they are swept.
 #[derive(Default)]
-pub(crate) struct HoldsWatches(Vec<HoldsWatch>);
+pub(crate) struct HoldsWatches {
+    /// `None` if nothing is watched.
+    deployment: Option<Deployment>,
+    open: Mutex<Vec<Weak<HoldsWatch>>>,
+}
 
 impl HoldsWatches {
-    /// Begins to watch these holds.
-    pub(crate) async fn open<'a>(deployment: &Deployment, all: impl Iterator<Item = &'a HeldBack>) -> Self {
-        let mut watches: Vec<HoldsWatch> = Vec::new();
-        for holds in all {
-            if !watches.iter().any(|watch| watch.holds.is_same_read(holds)) {
-                watches.push(HoldsWatch::open(deployment, holds).await);
-            }
-        }
-        Self(watches)
+    pub(crate) fn new(deployment: &Deployment) -> Self {
+        Self { deployment: Some(deployment.clone()), open: Mutex::default() }
     }
 
-    /// Returns the view of the holds of a rule.
+    /// Returns the view of the holds of a rule. They are watched as long as a view of them exists.
     pub(crate) fn of(&self, holds: &HeldBack) -> HoldsView {
-        self.0.iter().find(|watch| watch.holds.is_same_read(holds)).map_or(HoldsView(None), |watch| watch.view.clone())
+        let Some(deployment) = &self.deployment else { return HoldsView(None) };
+        let mut open = self.open.lock();
+        open.retain(|watch| watch.strong_count() > 0);
+        if let Some(watch) = open.iter().filter_map(Weak::upgrade).find(|watch| watch.holds.is_same_read(holds)) {
+            return HoldsView(Some(watch));
+        }
+        let watch = Arc::new(HoldsWatch::open(deployment, holds));
+        open.push(Arc::downgrade(&watch));
+        HoldsView(Some(watch))
     }
 }
 
 /// The latest holds; `None` if they are not watched, so that nothing may be deleted.
 #[derive(Clone)]
-pub(crate) struct HoldsView(Option<watch::Receiver<HoldsState>>);
+pub(crate) struct HoldsView(Option<Arc<HoldsWatch>>);
 
 impl HoldsView {
     /// Returns the holds for a delete that begins now, which may have to wait for the next read.
     ///
     /// Errors: the reason why nothing may be deleted any more.
     pub(crate) async fn fresh(&self) -> std::result::Result<ReadHolds, String> {
-        let Some(mut states) = self.0.clone() else { return Err("the holds are not read any more".to_owned()) };
+        let not_read = || "the holds are not read any more".to_owned();
+        let mut states = self.0.as_ref().ok_or_else(not_read)?.states.clone();
         loop {
             match &*states.borrow_and_update() {
                 HoldsState::Failed(why) => return Err(why.clone()),
                 HoldsState::Read(read) if read.time.asked.elapsed() < *MAX_AGE => return Ok(read.clone()),
-                HoldsState::Read(_) => {}
+                HoldsState::Read(_) | HoldsState::Reading => {}
             }
-            if states.changed().await.is_err() {
-                return Err("the holds are not read any more".to_owned());
-            }
+            states.changed().await.map_err(|_| not_read())?;
         }
     }
 
     /// Returns the keys that were held when they were last read.
     pub(crate) fn last(&self) -> Option<Arc<KeyList>> {
-        match &*self.0.as_ref()?.borrow() {
+        match &*self.0.as_ref()?.states.borrow() {
             HoldsState::Read(read) => Some(read.keys.clone()),
-            HoldsState::Failed(_) => None,
+            HoldsState::Reading | HoldsState::Failed(_) => None,
         }
     }
 }

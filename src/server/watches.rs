@@ -6,7 +6,7 @@ use super::lag::LagSource;
 use super::load::LoadSource;
 use super::oplog::OplogWatch;
 use crate::pace::pressure::UNWATCHED;
-use crate::plan::SweepRule;
+use crate::plan::RuleLimits;
 
 /// The watches of a run, which all of its rules share.
 pub(crate) struct Watches {
@@ -14,7 +14,7 @@ pub(crate) struct Watches {
     /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
     pub oplog: Option<OplogWatch>,
     pub load: LoadSource,
-    /// The holds of all rules that have some.
+    /// The holds of all rules that have some, read while one of these rules is swept.
     pub holds: HoldsWatches,
 }
 
@@ -24,10 +24,9 @@ impl Watches {
         Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None), holds: HoldsWatches::default() }
     }
 
-    /// Begins to watch what the limits and the holds of any rule ask for.
-    pub(crate) async fn open<'a>(deployment: &Deployment, rules: impl Iterator<Item = &'a SweepRule> + Clone) -> Self {
-        let limits = rules.clone().map(|rule| &rule.limits);
-        let mut watches = Self::none();
+    /// Begins to watch what the limits of any rule ask for.
+    pub(crate) async fn open<'a>(deployment: &Deployment, limits: impl Iterator<Item = &'a RuleLimits> + Clone) -> Self {
+        let mut watches = Self { holds: HoldsWatches::new(deployment), ..Self::none() };
         if limits.clone().any(|limits| limits.max_lag.is_some()) {
             watches.lag = LagSource::open(deployment).await;
         }
@@ -37,8 +36,6 @@ impl Watches {
         if limits.clone().any(|limits| limits.max_dirty != Some(UNWATCHED)) {
             watches.load = LoadSource::open(deployment).await;
         }
-        // Last, so that the holds are new when the first delete begins.
-        watches.holds = HoldsWatches::open(deployment, rules.filter_map(|rule| rule.selection.holds.as_ref())).await;
         watches
     }
 }

@@ -78,6 +78,14 @@ mod faults {
     mod signals;
 }
 
+mod holds {
+    mod during;
+    mod kept;
+    mod oracle;
+    mod refused;
+    mod services;
+}
+
 mod guards {
     mod clock;
     mod hints;
