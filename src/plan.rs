@@ -32,8 +32,8 @@ use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
 use crate::policy::window::Window;
 use crate::policy::{Expect, Rule, Variable};
-use holds::HeldBack;
 use crate::values::raw::{self, RawValue};
+use holds::HeldBack;
 use index::IndexChoice;
 
 /// All decisions of one run.

@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 
-use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use holds::Holds;
+use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::{PolicyError, nearest};
 use window::Window;
 

@@ -13,16 +13,24 @@ use crate::server::{Deployment, holds};
 /// The holds of all rules of a plan; rules with the same holds share one read.
 pub(super) struct RunHolds<'a> {
     deployment: &'a Deployment,
-    reads: Vec<(HeldBack, &'a PlannedRule, OnceCell<Result<Arc<KeyList>, Refusal>>)>,
+    reads: Vec<SharedRead<'a>>,
+}
+
+/// One read of holds, for all rules that have the same.
+struct SharedRead<'a> {
+    holds: &'a HeldBack,
+    /// The first of the rules.
+    planned: &'a PlannedRule,
+    keys: OnceCell<Result<Arc<KeyList>, Refusal>>,
 }
 
 impl<'a> RunHolds<'a> {
     pub(super) fn new(deployment: &'a Deployment, plan: &'a Plan) -> Self {
-        let mut reads: Vec<(HeldBack, &PlannedRule, _)> = Vec::new();
+        let mut reads: Vec<SharedRead> = Vec::new();
         for planned in &plan.rules {
             let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
-            if let Some(holds) = holds.filter(|holds| !reads.iter().any(|(read, ..)| read.is_same_read(holds))) {
-                reads.push((holds.clone(), planned, OnceCell::new()));
+            if let Some(holds) = holds.filter(|holds| !reads.iter().any(|read| read.holds.is_same_read(holds))) {
+                reads.push(SharedRead { holds, planned, keys: OnceCell::new() });
             }
         }
         Self { deployment, reads }
@@ -31,8 +39,8 @@ impl<'a> RunHolds<'a> {
     /// Returns a rule with the keys that are held, which are also entered in its counts. `None` if they cannot be read: the rule is refused then.
     pub(super) async fn enter(&self, rule: &SweepRule, counts: &mut Counts) -> Option<SweepRule> {
         let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
-        let (read, planned, cell) = self.reads.iter().find(|(read, ..)| read.is_same_read(holds))?;
-        match cell.get_or_init(|| self.read(read, planned)).await {
+        let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;
+        match read.keys.get_or_init(|| self.read(read)).await {
             Ok(keys) => {
                 counts.held_keys = Some(keys.clone());
                 Some(with(rule, keys))
@@ -44,8 +52,10 @@ impl<'a> RunHolds<'a> {
         }
     }
 
-    async fn read(&self, holds: &HeldBack, planned: &PlannedRule) -> Result<Arc<KeyList>, Refusal> {
-        let read = holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
+    async fn read(&self, shared: &SharedRead<'_>) -> Result<Arc<KeyList>, Refusal> {
+        let SharedRead { holds, planned, .. } = shared;
+        let read =
+            holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
         if read.keys.count() > 0 {
             return Ok(read.keys);
         }

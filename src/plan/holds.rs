@@ -161,9 +161,7 @@ fn is_nan(key: &RawValue) -> bool {
 }
 
 fn has_operator(document: &Document) -> bool {
-    document.iter().any(|(name, value)| {
-        name.starts_with('$') || value.as_document().is_some_and(has_operator)
-    })
+    document.iter().any(|(name, value)| name.starts_with('$') || value.as_document().is_some_and(has_operator))
 }
 
 /// Compares two keys as the server orders them, without a collation, as far as they are of the same type. The order is one of speed only.
@@ -231,9 +229,20 @@ mod tests {
         assert!(holds.held().is_err() && holds.unheld_since_found().is_err());
         let none = holds.with(&list([]));
         assert_eq!((none.unheld().unwrap(), none.held().unwrap(), list([]).bytes()), (None, None, 0));
-        let keys = list(["b".into(), 10.into(), 9_i64.into(), "a".into(), (-1).into(), "b".into(), "ab".into(), 2.5.into(), (-2.5).into()]);
+        let keys = list([
+            "b".into(),
+            10.into(),
+            9_i64.into(),
+            "a".into(),
+            (-1).into(),
+            "b".into(),
+            "ab".into(),
+            2.5.into(),
+            (-2.5).into(),
+        ]);
         let some = holds.with(&keys);
-        let expected: Vec<Bson> = vec![(-1).into(), 9_i64.into(), 10.into(), (-2.5).into(), 2.5.into(), "a".into(), "ab".into(), "b".into()];
+        let expected: Vec<Bson> =
+            vec![(-1).into(), 9_i64.into(), 10.into(), (-2.5).into(), 2.5.into(), "a".into(), "ab".into(), "b".into()];
         assert_eq!(keys.count(), expected.len());
         assert_eq!(shown(some.unheld().unwrap()), Some(doc! { "t": { "$nin": &expected } }));
         assert_eq!(shown(some.held().unwrap()), Some(doc! { "t": { "$in": expected } }));

@@ -45,9 +45,7 @@ impl Holds {
     pub fn collection(&self, of_rule: &Namespace) -> Namespace {
         match &self.place {
             HoldsPlace::Namespace(namespace) => namespace.clone(),
-            HoldsPlace::Beside(collection) => {
-                Namespace { database: of_rule.database.clone(), collection: collection.clone() }
-            }
+            HoldsPlace::Beside(collection) => Namespace { database: of_rule.database.clone(), collection: collection.clone() },
         }
     }
 }
@@ -75,7 +73,7 @@ static KEY: Key<HeldKey> = Key::new(
 
 static FILTER: Key<Filter> =
     Key::new("filter", Filter, "The holds that count: MongoDB's query language as Extended JSON. Default: all.")
-        .examples(&["{active: true}"]);
+        .examples(&["{active: true}", "{until: {$gt: {$date: '2030-01-01T00:00:00Z'}}}"]);
 
 /// Keys of `holds`.
 pub(super) static IN_HOLDS: &[&dyn AnyKey] = &[&COLLECTION, &KEY, &FILTER];
@@ -83,8 +81,7 @@ pub(super) static IN_HOLDS: &[&dyn AnyKey] = &[&COLLECTION, &KEY, &FILTER];
 static OF: Key<Text<String>> =
     Key::new("of", FIELD_PATH, "Path in the documents of the rule.").examples(&["tenantId"]).required("a field path");
 
-static IN: Key<Text<String>> =
-    Key::new("in", FIELD_PATH, "Path in the holds.").examples(&["customer"]).required("a field path");
+static IN: Key<Text<String>> = Key::new("in", FIELD_PATH, "Path in the holds.").examples(&["customer"]).required("a field path");
 
 static IN_KEY: Section = Section { title: "", lists: &[&[&OF, &IN]] };
 
@@ -122,7 +119,8 @@ fn parse_place(text: &str) -> Result<HoldsPlace, String> {
         return Namespace::parse(text).map(HoldsPlace::Namespace);
     }
     // A name is valid or not whatever its database is called.
-    Namespace::parse(&format!("database.{text}")).map_err(|_| format!("{text:?} is no collection; expected `database.collection`"))?;
+    Namespace::parse(&format!("database.{text}"))
+        .map_err(|_| format!("{text:?} is no collection; expected `database.collection`"))?;
     Ok(HoldsPlace::Beside(text.to_owned()))
 }
 
@@ -149,7 +147,10 @@ mod tests {
         let of_rule = Namespace { database: "app".into(), collection: "c".into() };
         let found = holds("{collection: legal.holds, key: tenantId, filter: {active: true}}").unwrap();
         assert_eq!((found.of.as_str(), found.in_hold.as_str()), ("tenantId", "tenantId"));
-        assert_eq!((found.filter.clone(), found.collection(&of_rule).to_string()), (Some(doc! { "active": true }), "legal.holds".into()));
+        assert_eq!(
+            (found.filter.clone(), found.collection(&of_rule).to_string()),
+            (Some(doc! { "active": true }), "legal.holds".into())
+        );
         let found = holds("{collection: holds, key: {of: meta.tenant, in: customer}}").unwrap();
         assert_eq!((found.of.as_str(), found.in_hold.as_str(), found.filter.clone()), ("meta.tenant", "customer", None));
         assert_eq!(found.collection(&of_rule).to_string(), "app.holds");

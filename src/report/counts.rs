@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bson::{Bson, DateTime};
+use bson::DateTime;
 
 use super::Status;
-use super::outcome::RuleOutcome;
+use super::outcome::{HeldDocuments, RuleOutcome};
 use crate::audit::figures::AuditReport;
 use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
@@ -34,14 +34,6 @@ pub struct CountedDocuments {
     pub count: u64,
     /// Whether all of them were counted: the count ends once a guard can decide.
     pub is_complete: bool,
-}
-
-/// Expired documents that holds keep.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct HeldDocuments {
-    pub count: u64,
-    /// The keys that keep most, each with its documents; the most first.
-    pub most: Vec<(Bson, u64)>,
 }
 
 /// Findings on a rule before anything is deleted. A value that was not measured is `None`.

@@ -324,7 +324,8 @@ fn children(expected: Option<u64>, deleted: Option<u64>, orphans: Option<u64>) -
 /// Says what holds keep, and the keys that keep most.
 pub(super) fn kept(holds: &str, held_count: Option<u64>, held_by: &[HeldBy]) -> String {
     let Some(held) = held_count else { return format!("kept: what {holds} holds") };
-    let most: Vec<String> = held_by.iter().map(|held| format!("{} {}", clean(&held.key.to_string()), count(held.count))).collect();
+    let most: Vec<String> =
+        held_by.iter().map(|held| format!("{} {}", clean(&held.key.to_string()), count(held.count))).collect();
     let most = if most.is_empty() { String::new() } else { format!(" (most by {})", most.join(", ")) };
     format!("{} held by {holds}{most}", plural(held, "document"))
 }

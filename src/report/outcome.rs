@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::counts::HeldDocuments;
+use bson::Bson;
+
 use crate::plan::StopReason;
 use crate::policy::namespace::Namespace;
 
@@ -60,6 +61,14 @@ pub struct Swept {
     pub pressure_unknown: Option<String>,
     pub warnings: Vec<String>,
     pub duration_ms: u64,
+}
+
+/// Expired documents that holds keep.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HeldDocuments {
+    pub count: u64,
+    /// The keys that keep most, each with its documents; the most first.
+    pub most: Vec<(Bson, u64)>,
 }
 
 /// Outcome of a sweep of one rule.

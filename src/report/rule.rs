@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Status;
-use super::counts::{Counts, HeldDocuments, Remaining};
+use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use super::outcome::{Children, End, FixedLatency, Paused, RuleOutcome, Swept};
+use super::outcome::{Children, End, FixedLatency, HeldDocuments, Paused, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::instant::{Instant, millis};

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::Deployment;
-use super::count::{documents, unheld, in_bucket};
+use super::count::{documents, in_bucket, unheld};
 use super::error::Result;
 use super::find::Query;
 use crate::audit::distribution::Distribution;

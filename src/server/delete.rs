@@ -64,7 +64,8 @@ impl DeleteError {
 
     /// Creates the error of a command that no server takes. Parts of it may be small enough.
     fn too_large(size: usize) -> Self {
-        let message = format!("a delete command of {} is too large, {} are allowed", bytes(size as u64), bytes(MAX_COMMAND_BYTES as u64));
+        let message =
+            format!("a delete command of {} is too large, {} are allowed", bytes(size as u64), bytes(MAX_COMMAND_BYTES as u64));
         Self { overload: Some(Overload::TooLarge), ..Self::fatal(message) }
     }
 

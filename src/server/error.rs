@@ -308,7 +308,7 @@ mod tests {
             let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
         }
-        let late = "Failed to parse number 'sweeper: the lease of this delete is over' in $convert with no onError value";
+        let late = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
         let late = ServerError::reported(codes::CONVERSION_FAILURE, late, "ConversionFailure");
         assert!(late.is_refused() && late.is_retryable_delete() && !late.is_reply_lost() && !late.is_unanswered());
         assert!(late.to_string().starts_with("it came to the server too late for its lease"), "{late}");

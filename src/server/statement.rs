@@ -70,7 +70,9 @@ pub(crate) fn statements(
         }
     }
     if let Some(unheld) = &unheld {
-        statements.iter_mut().for_each(|statement| statement.query = with_predicate(std::mem::take(&mut statement.query), unheld));
+        statements
+            .iter_mut()
+            .for_each(|statement| statement.query = with_predicate(std::mem::take(&mut statement.query), unheld));
     }
     Ok(statements)
 }

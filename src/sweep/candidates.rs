@@ -63,7 +63,8 @@ impl<'a> Candidates<'a> {
             true => 0,
             // The predicate is that of the plan, which BSON can hold.
             false => {
-                AROUND_QUERY + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
+                AROUND_QUERY
+                    + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
                     + held
             }
         };

@@ -54,6 +54,9 @@ async fn a_hold_that_a_majority_knew_of_in_time_is_in_every_delete() {
     case.fill("c", (0..DOCUMENTS).map(|id| document(id, TENANTS))).await;
     case.db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await.unwrap();
     case.db.create_collection("holds").await.unwrap();
+    // By default the profiler keeps the last megabyte.
+    let profile = doc! { "create": "system.profile", "capped": true, "size": 200_000_000 };
+    case.db.run_command(profile).await.unwrap();
     case.db.run_command(doc! { "profile": 2 }).await.unwrap();
     let majority = WriteConcern::builder().w(Acknowledgment::Majority).build();
     let holds = case.collection("holds");

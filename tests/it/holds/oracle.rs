@@ -99,7 +99,10 @@ async fn what_is_left_is_what_a_lookup_finds_a_hold_for() {
         // What does not count may have any key.
         case.fill("holds", [doc! { "k": Bson::Null, "active": false }, doc! { "active": false }]).await;
         if random.bool() {
-            case.db.run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] }).await.unwrap();
+            case.db
+                .run_command(doc! { "createIndexes": "c", "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] })
+                .await
+                .unwrap();
         }
         let collation = of_collection.or(of_rule.then_some(&folding));
         let left = expected(&case, path, collation).await;

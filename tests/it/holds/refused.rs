@@ -39,7 +39,8 @@ async fn filled() -> Case {
 #[tokio::test]
 async fn a_collection_that_does_not_exist_refuses_the_rule_and_an_empty_one_holds_nothing() {
     let case = filled().await;
-    assert_refused(&case, &rule("collection: DB.holds, key: t"), "holds", "does not exist; expected the collection of the holds").await;
+    assert_refused(&case, &rule("collection: DB.holds, key: t"), "holds", "does not exist; expected the collection of the holds")
+        .await;
     case.db.create_collection("holds").await.unwrap();
     let swept = case.report(&rule("collection: DB.holds, key: t, filter: {active: true}"), &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &20.into()), "{swept:?}");

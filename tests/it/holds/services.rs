@@ -11,7 +11,8 @@ use crate::support::sweeper::{Case, id_set};
 
 #[tokio::test]
 async fn what_is_held_stays_on_every_service_and_under_a_limit() {
-    for service in [|| Service::CosmosRu(CosmosRu::default()), || Service::DocumentDb(DocumentDb::default()), || Service::Mongos] {
+    for service in [|| Service::CosmosRu(CosmosRu::default()), || Service::DocumentDb(DocumentDb::default()), || Service::Mongos]
+    {
         for keys in ["", ", maxDeletes: 1000", ", maxDeletePercent: 99"] {
             let case = Case::new().await;
             let document = |id: i32| doc! { "_id": id, "at": days(if id < 100 { -3 } else { 3 }), "t": id % 10 };

@@ -84,7 +84,7 @@ async fn a_delete_that_arrives_after_another_run_took_the_lease_deletes_nothing(
     assert_eq!(left.len(), 93);
     let reply = held.gate.open().await;
     assert_eq!(reply.get_i32("n").unwrap(), 0, "{reply}");
-    assert!(reply.to_string().contains("the lease of this delete is over"), "{reply}");
+    assert!(reply.to_string().contains("the time of this delete is over"), "{reply}");
     assert_eq!(held.proxied.case.ids("c").await, left);
     signal(&holder, "CONT");
     let lost = report(holder).await;

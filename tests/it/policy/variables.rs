@@ -76,6 +76,7 @@ fn every_key() -> Value {
           j: {$regularExpression: {pattern: x, options: x}}
           k: {$in: [x, {$date: {$numberLong: x}}]}
           l: {$regex: x, $options: x}
+        holds: {collection: x, key: {of: x, in: x}, filter: {a: x}}
         collation:
           {locale: x, strength: x, caseLevel: x, caseFirst: x, numericOrdering: x, alternate: x, maxVariable: x,
            normalization: x, backwards: x, version: x}";
