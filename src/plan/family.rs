@@ -54,6 +54,12 @@ pub(super) fn bind(
     if !is_simple(collection.collation.as_ref()) {
         return refuse(collated(&collection.namespace));
     }
+    if rule.holds.is_some() && family.orphans {
+        return refuse(
+            "`orphans` with `holds`: a child without a parent has no key by which a hold could keep it; leave one of the two out"
+                .to_owned(),
+        );
+    }
     let children = children.iter().map(|seen| bind_child(rule, sweep, seen)).collect::<Result<_, _>>()?;
     Ok(Some(Family { journal: family.journal.clone(), children, orphans: family.orphans }))
 }
@@ -119,6 +125,8 @@ fn rule_of(
         file: figures.file,
         throughput: None,
         indexes: collection.indexes.len().saturating_sub(1),
+        // A child goes only once its parent is gone, which a hold keeps.
+        holds: None,
     };
     // The limits of the count are those of the parents.
     let limits = RuleLimits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };

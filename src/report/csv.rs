@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 51] = [
+const COLUMNS: [&str; 54] = [
     "runId",
     "command",
     "dryRun",

@@ -24,7 +24,7 @@ const PAGE: usize = 2000;
 pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<u64> {
     let selection = &rule.selection;
     let hint = selection.index.as_ref().map(|index| index.name.as_str());
-    let find = Query::find(&selection.namespace, selection.predicate.clone()).projection(doc! { "_id": 1 });
+    let find = Query::find(&selection.namespace, selection.without_held(&selection.predicate)?).projection(doc! { "_id": 1 });
     let find = find.hint(hint).batch_size(PAGE as u32).max_time(deployment.read_options.max_time);
     let mut expired = find.cursor(deployment).await?;
     let mut children = 0;

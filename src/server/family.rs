@@ -48,6 +48,7 @@ impl Journal {
             variables: Vec::new(),
             namespace: journal.clone(),
             index: None,
+            holds: None,
             ..rule.selection.clone()
         };
         Self { deployment: deployment.clone(), selection, parents: rule.namespace.clone(), rule: rule.name.clone() }

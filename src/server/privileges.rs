@@ -51,7 +51,9 @@ impl Privileges {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
             false => self.missing_of(&NEEDED, &rule.namespace),
         };
-        of_rule.or_else(|| self.missing_for_children(rule.family.as_ref()?)).or_else(|| self.missing_for_holds(rule.selection.holds.as_ref()?))
+        of_rule
+            .or_else(|| self.missing_for_children(rule.family.as_ref()?))
+            .or_else(|| self.missing_for_holds(rule.selection.holds.as_ref()?))
     }
 
     /// Returns a sentence about the right to read holds, if the user lacks it.

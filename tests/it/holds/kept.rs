@@ -222,3 +222,23 @@ async fn the_keys_of_objects_dates_and_numbers_of_other_types_are_held() {
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(case.ids("c").await, id_set([0, 1, 2, 3, 5]));
 }
+
+#[tokio::test]
+async fn the_children_of_a_parent_that_is_held_stay_with_it() {
+    use crate::support::family;
+    let (_set, case) = family::case("heldFamily").await;
+    family::fill(&case, 0..20, 20..25).await;
+    case.collection("orders").update_many(doc! { "_id": { "$mod": [4, 0] } }, doc! { "$set": { "t": "x" } }).await.unwrap();
+    case.fill("holds", [doc! { "t": "x" }]).await;
+    let rule = family::rule(", holds: {collection: DB.holds, key: t}");
+    let dry = case.report(&rule, &["--dry-run"]).await;
+    assert_eq!((dry.rule(0, "expiredCount"), dry.rule(0, "childrenCount")), (&15.into(), &45.into()), "{dry:?}");
+    let swept = case.report(&rule, &[]).await;
+    assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &15.into()), "{swept:?}");
+    let left: BTreeSet<i32> = (0..25).filter(|id| *id >= 20 || id % 4 == 0).collect();
+    assert_eq!(family::orders(&case).await, left);
+    family::assert_whole(&case, "some orders are held").await;
+    let with_orphans = rule.replace("children: [", "orphans: true, children: [");
+    let refused = case.report(&with_orphans, &[]).await;
+    assert_eq!((refused.ran.code, refused.rule(0, "reason")), (Some(5), &"children".into()), "{refused:?}");
+}
