@@ -6,8 +6,9 @@ use super::RuleReport;
 use crate::plan::estimate::{Estimate, SpeedSource};
 use crate::text::{bytes, count, duration, plural};
 
-/// Returns the estimate in clauses, without what is unknown: `adds 1.17 MiB to the oplog`.
-pub(super) fn clauses(estimate: &Estimate) -> Vec<String> {
+/// Returns the estimate in clauses, without what is unknown: `adds 1.17 MiB to the oplog`. The documents of a rule may have so many `children`, which
+/// are not estimated.
+pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String> {
     let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, "document"), in_size_and_time(estimate))];
     clauses.extend(estimate.oplog_bytes.map(|size| format!("adds {} to the oplog", bytes(size))));
     clauses.extend(estimate.oplog_window_seconds.map(|now| match estimate.oplog_window_after_seconds {
@@ -24,7 +25,12 @@ pub(super) fn clauses(estimate: &Estimate) -> Vec<String> {
         };
         format!("`compact` then gives back {} on {members}", bytes(size))
     }));
+    clauses.extend(children.filter(|number| *number > 0).map(|number| format!("all that without {}", of_children(number))));
     clauses
+}
+
+fn of_children(number: u64) -> String {
+    format!("the {} of these documents", if number == 1 { "child".to_owned() } else { format!("{} children", count(number)) })
 }
 
 /// Returns the values that are known, by their names in the report.
@@ -61,6 +67,8 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         // A cast from float saturates.
         format!("{} of oplog{}", bytes((size as f64 * part) as u64), covers.unwrap_or_default())
     }));
+    let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
+    parts.extend((children > 0).then(|| format!("without {}", of_children(children))));
     Some(parts.join(", "))
 }
 
@@ -116,7 +124,7 @@ mod tests {
             compact_members: Some(vec!["b:1".into(), "c:1".into(), "a:1".into()]),
         };
         assert_eq!(
-            clauses(&known),
+            clauses(&known, Some(0)),
             [
                 "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the speed of earlier sweeps of 100 documents per second and the limits",
                 "adds 146.48 KiB to the oplog",
@@ -154,12 +162,15 @@ mod tests {
             ..known
         };
         assert_eq!(
-            clauses(&unknown),
+            clauses(&unknown, Some(3000)),
             [
                 "would delete 1,200 documents in an unknown time, by an assumed speed of 100 documents per second and the limits",
                 "what that leaves of the oplog is unknown: not shown",
+                "all that without the 3,000 children of these documents",
             ]
         );
         assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
+        let parents = RuleReport { children_count: Some(1), ..rule(&short) };
+        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, without the child of these documents");
     }
 }

@@ -123,7 +123,8 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
             notes.push((Tone::Plain, format!("{title}: {}", facts(&title, rule))));
         }
         if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
-            notes.push((Tone::Plain, format!("{title}: a sweep {}", estimate::clauses(expected).join("; "))));
+            notes
+                .push((Tone::Plain, format!("{title}: a sweep {}", estimate::clauses(expected, rule.children_count).join("; "))));
         }
         // An audit shows the documents that never expire in a section of its own.
         let kept = rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0 && rule.audit.is_none());

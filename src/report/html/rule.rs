@@ -141,7 +141,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
             @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
                 (wide("a sweep", html! {
-                    @for clause in estimate::clauses(expected) { div { (name(&clause)) } }
+                    @for clause in estimate::clauses(expected, *children_count) { div { (name(&clause)) } }
                     (oplog_window(expected))
                 }))
             }
