@@ -50,6 +50,11 @@ pub fn plural(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// Returns a number of children: `1 child`, `2,000 children`.
+pub fn children(number: u64) -> String {
+    if number == 1 { "1 child".to_owned() } else { format!("{} children", count(number)) }
+}
+
 /// Makes one line of a text from outside safe to print: shows what a terminal would obey or not show as escapes. Every output for people goes
 /// through this function, where its lines are written: [`page`], [`fold`], the log, the questions, the bars.
 pub fn clean(line: &str) -> String {

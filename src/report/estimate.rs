@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::RuleReport;
 use crate::plan::estimate::{Estimate, SpeedSource};
-use crate::text::{bytes, count, duration, plural};
+use crate::text::{self, bytes, count, duration, plural};
 
 /// Returns the estimate in clauses, without what is unknown: `adds 1.17 MiB to the oplog`. The documents of a rule may have so many `children`, which
 /// are not estimated.
@@ -25,12 +25,9 @@ pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String>
         };
         format!("`compact` then gives back {} on {members}", bytes(size))
     }));
-    clauses.extend(children.filter(|number| *number > 0).map(|number| format!("all that without {}", of_children(number))));
+    let number = children.filter(|number| *number > 0);
+    clauses.extend(number.map(|number| format!("all that without the {} of these documents", text::children(number))));
     clauses
-}
-
-fn of_children(number: u64) -> String {
-    format!("the {} of these documents", if number == 1 { "child".to_owned() } else { format!("{} children", count(number)) })
 }
 
 /// Returns the values that are known, by their names in the report.
@@ -68,7 +65,7 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         format!("{} of oplog{}", bytes((size as f64 * part) as u64), covers.unwrap_or_default())
     }));
     let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
-    parts.extend((children > 0).then(|| format!("without {}", of_children(children))));
+    parts.extend((children > 0).then(|| format!("without the {} of these documents", text::children(children))));
     Some(parts.join(", "))
 }
 
@@ -171,6 +168,6 @@ mod tests {
         );
         assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
         let parents = RuleReport { children_count: Some(1), ..rule(&short) };
-        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, without the child of these documents");
+        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, without the 1 child of these documents");
     }
 }

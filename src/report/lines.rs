@@ -6,7 +6,7 @@ use super::aligned::Tone;
 use super::amount::{AtMost, amount};
 use super::{DeleteOrder, HeldBy, PausedMs, Report, ReportCommand, RuleReport, ServerReport, Status, Strategy, estimate};
 use crate::plan::{Reason, order};
-use crate::text::{bytes, clean, count, duration, plural};
+use crate::text::{self, bytes, clean, count, duration, plural};
 
 /// Number of columns.
 pub(super) const COLUMNS: usize = 8;
@@ -314,11 +314,11 @@ fn facts(title: &str, rule: &RuleReport) -> String {
 fn children(expected: Option<u64>, deleted: Option<u64>, orphans: Option<u64>) -> Option<String> {
     let mut parts = Vec::new();
     match (expected, deleted) {
-        (_, Some(deleted)) => parts.push(format!("{} children deleted", count(deleted))),
-        (Some(expected), None) => parts.push(format!("with {} children", count(expected))),
+        (_, Some(deleted)) => parts.push(format!("{} deleted", text::children(deleted))),
+        (Some(expected), None) => parts.push(format!("with {}", text::children(expected))),
         (None, None) => {}
     }
-    parts.extend(orphans.map(|orphans| format!("{} children without a parent", count(orphans))));
+    parts.extend(orphans.map(|orphans| format!("{} without a parent", text::children(orphans))));
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
