@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_are_in_a_namespace_or_beside_the_documents_with_one_path_or_two() {
+    fn holds_are_in_a_namespace_or_next_to_the_documents_with_one_path_or_two() {
         let of_rule = Namespace { database: "app".into(), collection: "c".into() };
         let found = holds("{collection: legal.holds, key: tenantId, filter: {active: true}}").unwrap();
         assert_eq!((found.of.as_str(), found.in_hold.as_str()), ("tenantId", "tenantId"));
