@@ -158,8 +158,6 @@ fn collated(namespace: &Namespace) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bson::Bson;
-
     use super::*;
     use crate::policy::parse::parse;
     use crate::report::made_up::planned;
@@ -208,16 +206,7 @@ mod tests {
     }
 
     fn plain(keys: &[&str]) -> IndexFacts {
-        IndexFacts {
-            name: keys.join("_"),
-            key: keys.iter().map(|key| ((*key).to_owned(), Bson::Int32(1))).collect(),
-            partial: None,
-            hidden: false,
-            sparse: false,
-            unique: false,
-            collation: None,
-            expire_after_seconds: None,
-        }
+        IndexFacts::made_up(&keys.join("_"), keys)
     }
 
     #[test]

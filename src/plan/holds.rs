@@ -128,8 +128,8 @@ impl KeyList {
 
 /// Returns what is wrong with the key of a hold; `None` if it can be held.
 ///
-/// What means no value, many values or a pattern to the server is no key: with null every document without the field would be held, and nothing is
-/// equal to NaN in most languages. A list of keys takes no document whose names begin with `$`.
+/// Null, a list or a pattern is no key: the server takes them for no value, several values or many. With null, every document without the field
+/// would be held. NaN is no key because in most languages nothing is equal to it. A list of keys takes no document whose names begin with `$`.
 pub(crate) fn malformed(key: Option<&RawValue>) -> Option<&'static str> {
     let Some(key) = key else { return Some("is missing") };
     match key.kind() {

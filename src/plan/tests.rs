@@ -27,16 +27,7 @@ fn seen(kind: CollectionKind, indexes: Vec<IndexFacts>, document_count: u64) -> 
 }
 
 fn index(field: &str) -> IndexFacts {
-    IndexFacts {
-        name: format!("{field}_1"),
-        key: vec![(field.into(), Bson::Int32(1))],
-        partial: None,
-        hidden: false,
-        sparse: false,
-        unique: false,
-        collation: None,
-        expire_after_seconds: None,
-    }
+    IndexFacts::made_up(&format!("{field}_1"), &[field])
 }
 
 fn series() -> TimeSeries {

@@ -46,7 +46,7 @@ pub struct RuleWhy {
     /// The reason why the rule deletes nothing, or was not looked at; null if it may delete.
     pub not_swept: Option<String>,
     pub field: Option<String>,
-    /// The value of the field, for a dotted path that of its first part, as relaxed Extended JSON; null if there is none.
+    /// Value of the field as relaxed Extended JSON; of a dotted path, the value of its first part. Null if the document has none.
     pub value: Option<Value>,
     /// The earliest date at the path, which decides.
     pub date: Option<Instant>,

@@ -19,7 +19,7 @@
 //! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see [`super::fence`]): what is left of
 //!   the 20 s is for clocks that differ. Services whose deletes know no clock have only the wait on this side.
 //! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
-//!   than that nothing is there), one that may not be read, a key that is none ([`malformed`]), more keys than a command holds.
+//!   than that nothing is there), one that may not be read, a malformed key ([`malformed`]), more keys than a command holds.
 
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
@@ -192,7 +192,7 @@ async fn read_concern(deployment: &Deployment, collection: &Namespace) -> Result
 async fn exists(deployment: &Deployment, collection: &Namespace) -> Result<bool> {
     let mut command = doc! { "listCollections": 1, "filter": { "name": &collection.collection }, "nameOnly": true };
     if deployment.facts.capabilities.shows_privileges {
-        // Who may read a collection may then list it as well.
+        // With this, a user who may read the collection may also list it.
         command.insert("authorizedCollections", true);
     }
     Ok(!Query::listing(&collection.database, command).all(deployment).await?.is_empty())

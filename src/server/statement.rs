@@ -41,7 +41,7 @@ pub(crate) fn statements(
         |filter, limit, hint: &RawBson| Statement { query: with_predicate(filter, &predicate), limit, hint: hint.clone() };
     let unheld = match (&selection.holds, restriction) {
         (None, _) => None,
-        // What is in the state in which it was found has no hold of before.
+        // A document that is unchanged since it was found had none of the earlier holds.
         (Some(holds), Restriction::States { .. }) => holds.unheld_since_found()?,
         (Some(holds), _) => holds.unheld()?,
     };

@@ -3,7 +3,6 @@
 use bson::raw::CString;
 use bson::spec::ElementType;
 use bson::{Bson, Document, Regex, doc};
-use tracing::warn;
 
 use super::reading::plan_has;
 use super::{NextBatch, RuleSweep};
@@ -13,9 +12,8 @@ use crate::server::error::ServerError;
 use crate::server::find::{Cursor, Query};
 use crate::server::restriction::Restriction;
 use crate::server::retry::Retries;
-use crate::server::shard_key::KeyValues;
+use crate::server::shard_key::{self, KeyValues};
 use crate::server::statement::AROUND_QUERY;
-use crate::server::{codes, shard_key};
 use crate::values::raw::RawValue;
 
 /// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
@@ -131,15 +129,9 @@ impl<'a> Candidates<'a> {
                 }
                 Ok(None) => self.exhausted = true,
                 Err(cause) => {
-                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
-                    let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
-                    let Some(wait) = wait else { return Err(self.sweep.explain_read(&cause)) };
                     // Deleted documents no longer match, so the new pass continues where the old one ended.
-                    let millis = wait.as_millis();
-                    let namespace = &self.sweep.rule.namespace;
-                    warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {millis} ms");
                     self.cursor = None;
-                    tokio::time::sleep(wait).await;
+                    self.sweep.wait_to_begin_again(&self.sweep.rule.namespace, &mut self.retries, &cause).await?;
                     if has_batch {
                         return Ok(None);
                     }

@@ -3,10 +3,8 @@
 //! A page is a batch only after a look at the parents that follows it: a child in it was there while its parent was not.
 
 use bson::{Document, RawDocumentBuf, doc};
-use tracing::warn;
 
 use super::{NextBatch, RuleSweep};
-use crate::server::codes;
 use crate::server::error::{Result, ServerError};
 use crate::server::family;
 use crate::server::find::{Cursor, Query};
@@ -110,13 +108,8 @@ impl<'a> ChildPages<'a> {
                 }
                 Ok(None) => self.exhausted = true,
                 Err(cause) => {
-                    let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
-                    let wait = if lost { self.retries.again() } else { self.retries.wait(&cause) };
-                    let Some(wait) = wait else { return Err(self.sweep.explain_read(&cause)) };
-                    let namespace = &self.sweep.rule.selection.namespace;
-                    warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {} ms", wait.as_millis());
                     self.cursor = None;
-                    tokio::time::sleep(wait).await;
+                    self.sweep.wait_to_begin_again(&self.sweep.rule.selection.namespace, &mut self.retries, &cause).await?;
                     if has_page {
                         return Ok(None);
                     }

@@ -5,6 +5,7 @@ use tracing::warn;
 
 use super::RuleSweep;
 use crate::plan::SweepRule;
+use crate::policy::namespace::Namespace;
 use crate::server::codes;
 use crate::server::error::{Result, ServerError};
 use crate::server::find::{Query, QueryFilter};
@@ -30,6 +31,23 @@ impl RuleSweep {
             Some(codes::UNAUTHORIZED) => privileges::explain(cause, &self.rule.selection.namespace, &["find"]),
             _ => format!("reading candidates: {cause}"),
         }
+    }
+
+    /// Waits until a pass over a collection that met an error may begin again, and logs it.
+    ///
+    /// Errors: the reason why the pass cannot go on.
+    pub(super) async fn wait_to_begin_again(
+        &self,
+        namespace: &Namespace,
+        retries: &mut Retries,
+        cause: &ServerError,
+    ) -> std::result::Result<(), String> {
+        let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
+        let wait = if lost { retries.again() } else { retries.wait(cause) };
+        let wait = wait.ok_or_else(|| self.explain_read(cause))?;
+        warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {} ms", wait.as_millis());
+        tokio::time::sleep(wait).await;
+        Ok(())
     }
 }
 

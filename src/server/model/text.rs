@@ -67,7 +67,7 @@ pub(super) fn substring(values: &[Value<'_>]) -> Result<Bson, Failure> {
     }
 }
 
-/// Returns the date in a text; null if there is none.
+/// Returns the date that a text is; null if it is no date.
 pub(super) fn date(text: Option<&Bson>, format: Option<&Bson>) -> Result<Bson, Failure> {
     let text = match text {
         text if is_nothing(text) => return Ok(Bson::Null),
@@ -101,7 +101,7 @@ pub(super) fn written(date: Option<&Bson>, format: Option<&Bson>) -> Bson {
     }
 }
 
-/// Returns the whole number in a text; null if there is none, or it does not fit.
+/// Returns the whole number that a text is; null if it is no number, or too large.
 pub(super) fn long(text: Option<&Bson>) -> Bson {
     match text {
         text if is_nothing(text) => Bson::Null,

@@ -368,7 +368,7 @@ impl Engine<'_> {
     }
 }
 
-/// What is left once parents are gone.
+/// The state after parents were deleted, in words.
 const AFTER_PARENTS: &str = "the parents of the last batch may be gone, and the next run deletes their children";
 
 /// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only

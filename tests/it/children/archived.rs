@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::support::archives::{archive, directory, raw, restore};
-use crate::support::family::{assert_whole, case, fill, lines_of, rule};
+use crate::support::family::{assert_whole, case, content, fill, lines_of, rule, upload};
 use crate::support::faults::{end, start};
 use crate::support::sweeper::Case;
-use futures_util::io::{AsyncReadExt, AsyncWriteExt};
+use futures_util::io::AsyncReadExt;
 use mongodb::bson::{DateTime, doc};
 use mongodb::options::GridFsBucketOptions;
 
@@ -21,14 +21,7 @@ async fn a_file_comes_back_byte_for_byte() {
     let (_set, case) = case("filed").await;
     let options = GridFsBucketOptions::builder().chunk_size_bytes(1000).build();
     let bucket = case.db.gridfs_bucket(options);
-    let content = |file: usize| -> Vec<u8> { (0..file * 700).map(|byte| (byte * 7 + file) as u8).collect() };
-    let mut files = Vec::new();
-    for file in 0..12 {
-        let mut stream = bucket.open_upload_stream(format!("file {file}")).await.unwrap();
-        stream.write_all(&content(file)).await.unwrap();
-        files.push(stream.id().clone());
-        stream.close().await.unwrap();
-    }
+    let files = upload(&bucket, 12).await;
     let old = DateTime::from_millis(DateTime::now().timestamp_millis() - 40 * 86_400_000);
     let update = doc! { "$set": { "uploadDate": old } };
     case.collection("fs.files").update_many(doc! { "_id": { "$in": &files[..9] } }, update).await.unwrap();

@@ -30,6 +30,14 @@ async fn fails(case: &Case, (command, collection): (&str, &str), mode: impl Into
     fail_commands(&case.client, mode, data).await;
 }
 
+/// Replaces what the phase before has left.
+async fn fill_again(case: &Case) {
+    for collection in ["orders", "lines", "journal"] {
+        case.collection(collection).drop().await.unwrap();
+    }
+    fill(case, 0..50, 50..60).await;
+}
+
 async fn sweep(case: &Case) -> Report {
     case.report(&rule(", concurrency: 1"), &[]).await
 }
@@ -38,10 +46,7 @@ async fn sweep(case: &Case) -> Report {
 async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_no_orphan() {
     let (_set, case) = alone().await;
     for phase in PHASES {
-        for collection in ["orders", "lines", "journal"] {
-            case.collection(collection).drop().await.unwrap();
-        }
-        fill(&case, 0..50, 50..60).await;
+        fill_again(&case).await;
         // Neither an error that passes nor one that comes from the load of the server.
         fails(&case, phase, doc! { "skip": 1 }, doc! { "errorCode": 2 }).await;
         let report = sweep(&case).await;
@@ -67,10 +72,7 @@ async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_n
 async fn an_error_that_passes_is_tried_again_in_every_phase() {
     let (_set, case) = alone().await;
     for phase in PHASES {
-        for collection in ["orders", "lines", "journal"] {
-            case.collection(collection).drop().await.unwrap();
-        }
-        fill(&case, 0..50, 50..60).await;
+        fill_again(&case).await;
         // Interrupted by a change of the primary: retryable for reads and writes.
         fails(&case, phase, doc! { "times": 1 }, doc! { "errorCode": 11_602 }).await;
         let report = sweep(&case).await;

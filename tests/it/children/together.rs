@@ -1,6 +1,6 @@
 //! Children go with their parents, and nothing else does.
 
-use crate::support::family::{assert_whole, case, fill, lines_of, order, orders, rule};
+use crate::support::family::{assert_whole, case, content, fill, lines_of, order, orders, rule, upload};
 use crate::support::sweeper::{Case, id_set};
 use futures_util::io::{AsyncReadExt, AsyncWriteExt};
 use mongodb::bson::oid::ObjectId;
@@ -82,14 +82,7 @@ async fn the_chunks_of_a_file_go_with_it_and_the_others_stay_byte_for_byte() {
     let (_set, case) = case("gridfs").await;
     let options = GridFsBucketOptions::builder().chunk_size_bytes(1000).build();
     let bucket = case.db.gridfs_bucket(options);
-    let content = |file: usize| -> Vec<u8> { (0..file * 700).map(|byte| (byte * 7 + file) as u8).collect() };
-    let mut files = Vec::new();
-    for file in 0..30 {
-        let mut stream = bucket.open_upload_stream(format!("file {file}")).await.unwrap();
-        stream.write_all(&content(file)).await.unwrap();
-        files.push(stream.id().clone());
-        stream.close().await.unwrap();
-    }
+    let files = upload(&bucket, 30).await;
     // An upload that has not ended has chunks and no file.
     let mut unfinished = bucket.open_upload_stream("unfinished").await.unwrap();
     unfinished.write_all(&content(20)).await.unwrap();

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
-use mongodb::bson::{DateTime, Document, doc};
+use futures_util::io::AsyncWriteExt;
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::gridfs::GridFsBucket;
 
 use super::replica_set::ReplicaSet;
 use super::shared::Shared;
@@ -48,6 +50,23 @@ pub(crate) async fn fill(case: &Case, expired: Range<i32>, live: Range<i32>) {
     }
     case.fill("lines", expired.clone().chain(live.clone()).flat_map(|id| lines(id, 3))).await;
     case.fill("orders", expired.map(|id| order(id, true)).chain(live.map(|id| order(id, false)))).await;
+}
+
+/// Returns the content of a file, which has a length of its own.
+pub(crate) fn content(file: usize) -> Vec<u8> {
+    (0..file * 700).map(|byte| (byte * 7 + file) as u8).collect()
+}
+
+/// Uploads so many files, and returns their `_id`s.
+pub(crate) async fn upload(bucket: &GridFsBucket, number: usize) -> Vec<Bson> {
+    let mut files = Vec::new();
+    for file in 0..number {
+        let mut stream = bucket.open_upload_stream(format!("file {file}")).await.expect("an upload");
+        stream.write_all(&content(file)).await.expect("chunks");
+        files.push(stream.id().clone());
+        stream.close().await.expect("a file");
+    }
+    files
 }
 
 /// Returns the number of lines of each order that has some.
