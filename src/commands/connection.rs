@@ -105,7 +105,7 @@ impl Uri {
 
     /// Returns the connection string with its password, which is asked for on a terminal if it is missing.
     ///
-    /// Errors: those of [`Uri::require`], no answer, or a request to stop.
+    /// Errors: those of [`Uri::require`], or no answer.
     pub(super) async fn with_password(&self, stop: &Stop) -> Result<String, Failure> {
         let uri = self.require()?;
         if !uri::lacks_password(&uri) {

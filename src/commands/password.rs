@@ -29,26 +29,26 @@ impl Drop for Hidden {
     }
 }
 
-/// Asks for the password of a connection string, of which `shown` may be shown.
+/// Asks for the password of a connection string, of which `shown` may be shown. Dropped, it shows again what is typed.
 ///
-/// Errors: the terminal cannot hide what is typed, no answer, or a request to stop.
+/// Errors: the terminal cannot hide what is typed, or no answer.
 pub(super) async fn ask(stop: &Stop, shown: &str) -> Result<String, Failure> {
-    let asking = format!("asking for the password of `{shown}`");
-    let failed = |why: String| Failure::cannot_run(format!("{asking}: {why}; nothing was contacted"));
-    let hidden = Hidden::new().map_err(|cause| failed(cause.to_string()))?;
-    let asked = write!(io::stderr(), "password for `{}`: ", clean(shown)).and_then(|()| io::stderr().flush());
-    asked.map_err(|cause| failed(cause.to_string()))?;
+    let answer = stop.idle(read(shown)).await;
+    let failed = |why: String| Failure::cannot_run(format!("asking for the password of `{shown}`: {why}; nothing was contacted"));
+    match answer.map_err(|cause| failed(cause.to_string()))?.trim_end_matches(['\r', '\n']) {
+        "" => Err(failed("no password was typed".into())),
+        password => Ok(password.to_owned()),
+    }
+}
+
+async fn read(shown: &str) -> io::Result<String> {
+    let _hidden = Hidden::new()?;
+    let mut stderr = io::stderr();
+    write!(stderr, "password for `{}`: ", clean(shown))?;
+    stderr.flush()?;
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)
     });
-    let answer = tokio::select! {
-        answer = answer => answer.map_err(io::Error::other).flatten().map_err(|cause| failed(cause.to_string()))?,
-        () = stop.asked() => return Err(stop.failure("nothing was contacted")),
-    };
-    drop(hidden);
-    match answer.trim_end_matches(['\r', '\n']) {
-        "" => Err(failed("no password was typed".into())),
-        password => Ok(password.to_owned()),
-    }
+    answer.await.map_err(io::Error::other).flatten()
 }

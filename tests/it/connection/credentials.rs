@@ -147,12 +147,15 @@ async fn a_missing_password_is_asked_for_on_a_terminal_and_not_shown() {
         assert!(terminal.shown.ends_with(&question), "{}", terminal.shown);
         terminal
     };
-    for (typed, code, said) in
-        [("wrong\n", 1, "uthentication failed"), ("\n", 1, "no password was typed"), ("\u{3}", 130, "nothing was contacted")]
-    {
+    for (typed, code, said) in [
+        ("wrong\n", 1, "uthentication failed"),
+        ("\n", 1, "no password was typed"),
+        ("\u{3}", 130, "error: interrupted; nothing was deleted\r\n"),
+    ] {
         let ran = asked().await.types(typed).end().await;
         assert_eq!(ran.code, Some(code), "{typed:?}: {ran:?}");
         assert!(ran.stdout.contains(said) && !ran.stdout.contains("wrong"), "{typed:?}: {ran:?}");
+        assert!(!ran.stdout.contains("batch in flight"), "{typed:?}: {ran:?}");
         assert_eq!(ids(&collection).await, id_set([0]));
     }
     let ran = asked().await.types(&format!("{PASSWORD}\n")).end().await;
