@@ -21,6 +21,7 @@ const FLOORS: [(&str, &[&str]); 4] = [
             "progress",
             "secrets",
             "stop",
+            "terminal",
             "text",
             "values",
         ],

@@ -23,7 +23,7 @@
 //! | commands | [`cli`], [`commands`] | |
 //! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
 //! | core | [`policy`], [`facts`], [`flavor`], `expiry`, `pace`, `schedule`, [`plan`], `approval`, [`native`], `audit`, `init`, [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
-//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `pause_file`, `progress`, `secrets`, `stop` | |
+//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `pause_file`, `progress`, `secrets`, `stop`, `terminal` | |
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
 //! the source and fail on an import that breaks this.
@@ -154,6 +154,7 @@ mod secrets;
 mod server;
 mod stop;
 mod sweep;
+mod terminal;
 pub mod text;
 mod units;
 mod values;

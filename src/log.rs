@@ -16,6 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
+use crate::terminal;
 use crate::text::{clean_json, page};
 
 /// Target of the lines about the beginning and the end of rules and runs. The text format shows them only with `-v`, because the
@@ -58,7 +59,7 @@ pub enum LogFormat {
 /// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its body).
 /// `quiet` shows only errors.
 pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
-    let layer = layer(format, std::io::stderr).with_filter(targets(format, verbose, quiet));
+    let layer = layer(format, terminal::stderr).with_filter(targets(format, verbose, quiet));
     tracing_subscriber::registry().with(layer).init();
 }
 

@@ -1,5 +1,7 @@
 //! Progress on standard error: bars on a terminal, a line every ten seconds elsewhere.
 
+pub(crate) mod audit;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::log::PROGRESS;
+use crate::terminal::{self, Terminal};
 use crate::text::{clean, count, plural};
 
 /// Interval between two lines.
@@ -91,7 +94,11 @@ impl RuleTally {
 impl Progress {
     /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted them.
     pub(crate) fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
-        let bars = MultiProgress::new();
+        Self::on(&terminal::stderr(), show, rules, expected)
+    }
+
+    fn on(terminal: &Terminal, show: Show, rules: usize, expected: Option<u64>) -> Self {
+        let bars = MultiProgress::with_draw_target(terminal.target());
         let total = (show == Show::Bars && rules > 1).then(|| {
             let total = bars.add(bar(expected, &Waits::default()));
             total.enable_steady_tick(TICK);
@@ -288,59 +295,5 @@ fn per_second(documents: u64, time: Duration) -> u64 {
     (documents as f64 / time.as_secs_f64().max(0.001)) as u64
 }
 
-/// Progress of an audit, which examines one rule after another.
-pub(crate) struct AuditProgress {
-    show: Show,
-    rules: usize,
-    spinner: ProgressBar,
-    message: Mutex<String>,
-}
-
-impl AuditProgress {
-    pub(crate) fn new(show: Show, rules: usize) -> Self {
-        let spinner = if show == Show::Bars { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
-        // The template is a constant, and a spinner without style still turns.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-            spinner.set_style(style);
-        }
-        spinner.enable_steady_tick(TICK);
-        Self { show, rules, spinner, message: Mutex::new(String::new()) }
-    }
-
-    /// Notes that the rule with this number, counted from 0, is examined for `what`.
-    pub(crate) fn at(&self, rule: usize, namespace: &str, what: &str) {
-        let message = format!("{} of {}: {}: {what}", rule + 1, plural(self.rules as u64, "rule"), namespace);
-        self.spinner.set_message(clean(&message));
-        *self.message.lock() = message;
-    }
-
-    /// Writes a line every [`LINE_EVERY`], if progress is shown as lines. Never returns.
-    pub(crate) async fn lines(&self) {
-        loop {
-            tokio::time::sleep(LINE_EVERY).await;
-            if self.show == Show::Lines {
-                info!(target: PROGRESS, "{}", self.message.lock());
-            }
-        }
-    }
-}
-
-impl Drop for AuditProgress {
-    fn drop(&mut self) {
-        self.spinner.finish_and_clear();
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_is_exact_for_slow_sweeps_as_well() {
-        let left = |remaining, deleted, seconds| time_left(remaining, deleted, Duration::from_secs(seconds));
-        assert_eq!(left(100, 15, 60), Some(Duration::from_secs(400)));
-        assert_eq!(left(1_000_000, 4_000_000, 60), Some(Duration::from_secs(15)));
-        assert_eq!((left(0, 5, 10), left(5, 0, 10)), (Some(Duration::ZERO), None));
-        assert_eq!(left(u64::MAX, 1, u64::MAX), Some(Duration::MAX));
-    }
-}
+mod tests;

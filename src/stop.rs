@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::failure::Failure;
-use crate::{exit, machine};
+use crate::{exit, machine, terminal};
 
 /// Time for a report after the second signal; a third one ends the process without it.
 const MAX_LAST_WORDS: Duration = Duration::from_secs(2);
@@ -70,6 +70,7 @@ impl Stop {
                             "a second signal ended the run at once: what was done is not reported, and a command that was sent may still be carried out"
                         );
                     }
+                    let _ = terminal::stderr().clear();
                     std::process::exit(i32::from(code));
                 }
                 if !idle.load(Ordering::Relaxed) {

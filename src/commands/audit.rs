@@ -25,7 +25,7 @@ use crate::plan::estimate::RunCaps;
 use crate::plan::{self, Family, Plan, PlannedRule, StopReason, SweepRule};
 use crate::policy::RunLimits;
 use crate::policy::only::Only;
-use crate::progress::AuditProgress;
+use crate::progress::audit::AuditProgress;
 use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
 use crate::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
 use crate::server::transport::ReadPreference;

@@ -27,7 +27,7 @@ use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
-use crate::{exit, stop};
+use crate::{exit, stop, terminal};
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -251,12 +251,11 @@ pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
 
 /// Returns the form of progress that the options ask for.
 pub(super) fn show(common: &Common) -> Show {
-    let on_terminal = std::io::stderr().is_terminal();
     match common.progress {
         When::Never => Show::Nothing,
         When::Auto if common.quiet => Show::Nothing,
         // Bars would break a log of JSON objects.
-        When::Auto | When::Always if on_terminal && common.log_format == LogFormat::Text => Show::Bars,
+        When::Auto | When::Always if terminal::can_redraw() && common.log_format == LogFormat::Text => Show::Bars,
         When::Auto | When::Always => Show::Lines,
     }
 }

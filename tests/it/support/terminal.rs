@@ -21,6 +21,7 @@ impl Terminal {
             .args(["120", "env", "--default-signal=HUP,INT,QUIT", "script", "-qec", &line.join(" "), "/dev/null"])
             .env_remove("MONGODB_URI")
             .env_remove("SWEEPER_POLICY")
+            .env("TERM", "xterm")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
