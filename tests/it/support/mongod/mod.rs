@@ -56,11 +56,12 @@ impl Mongod {
         panic!("mongod did not start in five tries:\n{}", failures.join("\n"));
     }
 
-    /// Waits until the port is open; returns false if the process ends first or a minute passes.
+    /// Waits until the server listens; returns false if the process ends first or a minute passes.
     pub(crate) fn listens(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            // Another process, of a second run of the tests, may have taken the port and answer.
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() && self.log().contains("Waiting for connections") {
                 return true;
             }
             if self.child.try_wait().expect("the child's state").is_some() {
@@ -73,9 +74,13 @@ impl Mongod {
 
     /// Returns the end of the log, with the arguments and the port of this server.
     pub(crate) fn last_words(&self) -> String {
-        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<&str> = log.lines().rev().take(5).collect();
         format!("mongod {:?} on port {}, the latest first:\n{}", self.extra, self.port, lines.join("\n"))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
     pub(crate) fn uri(&self) -> String {
