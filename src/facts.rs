@@ -140,6 +140,8 @@ pub struct SeenChild {
     pub seen: Seen,
     /// Whether a document has the field with the parent; `None` if that is not known.
     pub has_field: Option<bool>,
+    /// A field of the documents with a name that is nearly that of a field that none has.
+    pub similar: Option<String>,
 }
 
 /// The result of looking at a namespace.

@@ -32,6 +32,7 @@ pub(crate) mod model;
 pub(crate) mod native_ttl;
 mod obstacle;
 pub(crate) mod one_document;
+pub(crate) mod one_family;
 pub(crate) mod oplog;
 pub(crate) mod overdue;
 pub(crate) mod overload;

@@ -12,6 +12,7 @@ mod replica_set;
 
 mod archive;
 mod beyond;
+mod children;
 mod collections;
 mod count;
 mod deletion;
@@ -69,6 +70,9 @@ struct Args {
     /// Documents of 1 kB to archive and delete in the section archive, of twice as many
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(i64).range(1..))]
     archive_documents: i64,
+    /// Files of three chunks to delete in the section children, of twice as many
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(i64).range(1..))]
+    files: i64,
     /// Sizes of the documents in bytes in the section beyond-cache, whose cases are all combinations
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "400", value_parser = clap::value_parser!(u32).range(100..))]
     bytes: Vec<u32>,
@@ -117,6 +121,8 @@ enum Section {
     Archive,
     /// Sweeps with many holds compared with the same without
     Holds,
+    /// Files and their chunks compared with a script that deletes them by lists of `_id`s
+    Children,
     /// Wall time and written pages in collections that the cache does not hold
     BeyondCache,
     /// The latency of others in a collection that the cache does not hold
@@ -149,6 +155,7 @@ async fn main() {
             Section::Foreground => foreground::run(&args).await,
             Section::Archive => archive::run(&args).await,
             Section::Holds => holds::run(&args).await,
+            Section::Children => children::run(&args).await,
             Section::BeyondCache => beyond::run(&args).await,
             Section::Pressure => pressure::run(&args).await,
             Section::Forecast => forecast::run(&args).await,

@@ -11,7 +11,8 @@ use crate::server::{NOW, Server};
 /// Panics if the exit code is not 0.
 pub(crate) async fn sweep(server: &Server, rule: &str, options: &[&str]) -> Deletion {
     let path = server.file("bench.yaml");
-    std::fs::write(&path, format!("version: 1\ncollections: [{{{rule}}}]\n")).expect("a policy");
+    let journal = "journal: {collection: ops.journal}";
+    std::fs::write(&path, format!("version: 1\n{journal}\ncollections: [{{{rule}}}]\n")).expect("a policy");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
     command.args(["sweep", "--as-of", NOW, "--format", "json", "--uri", &server.uri(), "--policy"]).arg(path);
     command.args(options).stdin(Stdio::null());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bson::Bson;
+use bson::{Bson, Document};
 
 use super::fields;
 use super::holds::{self, RunHolds};
@@ -16,10 +16,12 @@ use crate::failure::Failure;
 use crate::instant::Instant;
 use crate::plan::{Plan, PlannedRule};
 use crate::policy::namespace::Namespace;
+use crate::policy::{Child, Policy, Rule};
 use crate::report::counts::Counts;
-use crate::report::why::{self, RuleWhy, WhyReport};
+use crate::report::why::{self, ChildWhy, Parent, RuleWhy, WhyReport};
 use crate::report::{Format, SCHEMA_VERSION, ServerReport};
-use crate::server::{Deployment, one_document};
+use crate::server::error::ServerError;
+use crate::server::{Deployment, one_document, one_family};
 use crate::text::plural;
 use crate::values::mongosh;
 
@@ -34,8 +36,11 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
     })?;
     // The namespace selects its rules, whatever their names.
     let of_namespace = Common { only: vec![args.namespace.clone()], ..options.clone() };
-    let (session, output) = Session::begin_single(&of_namespace, id, output)?;
+    let (mut session, output) = Session::begin_single(&of_namespace, id, output)?;
     session.need_uri()?;
+    // The rules for its parents explain a child.
+    let parents = parents(&session.policy, &args.namespace);
+    session.options.only.extend(parents);
     let report = explain(&session, args, &ids).await?;
     let text = output.json_or_text(&report, why::render);
     output.write("the explanation", &text)?;
@@ -46,9 +51,10 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
     let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, strict: false, asks_monitor: false, approval: None };
     let none = |failure: Failure| match failure.exit_code {
         // Nothing is selected: the namespace is the only pattern.
-        exit::USAGE => {
-            Failure::usage(format!("why: no rule of the policy is for `{}`, or no such collection exists", args.namespace))
-        }
+        exit::USAGE => Failure::usage(format!(
+            "why: no rule of the policy is for `{}` or has it among its children, or no such collection exists",
+            args.namespace
+        )),
         _ => failure,
     };
     let (deployment, plan) = prepare::plan(session, &options).await.map_err(none)?;
@@ -57,8 +63,7 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
     let looked =
         fields::look(session, &deployment, &plan, false, |planned| planned.decision.countable().filter(|_| of_one(planned)));
     let judged = async { judge(&deployment, &plan, &looked.await, args, ids).await };
-    let judged = session.stop.or_fail("nothing was changed", judged).await?;
-    let (id, rules) = judged;
+    let (id, rules, child_of) = session.stop.or_fail("nothing was changed", judged).await?;
     let report = WhyReport {
         schema_version: SCHEMA_VERSION,
         command: "why",
@@ -67,28 +72,43 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
         as_of: Instant(plan.as_of),
         namespace: args.namespace.clone(),
         id: canonical(&id),
-        taken_by: why::taken_by(&rules),
+        taken_by: why::taken_by(&rules, &child_of),
         rules,
+        child_of,
     };
     deployment.close().await;
     Ok(report)
 }
 
-/// Returns the document's `_id`, and what each rule makes of the document.
+/// Returns the collections of parents whose children are in a collection.
+fn parents(policy: &Policy, namespace: &str) -> Vec<String> {
+    let has_it = |children: &[Child]| children.iter().any(|child| child.namespace.to_string() == namespace);
+    let of_children = |rule: &&Rule| rule.family.as_ref().is_some_and(|family| has_it(&family.children));
+    policy.rules.iter().filter(of_children).map(|rule| rule.namespace.to_string()).collect()
+}
+
+/// Returns the document's `_id`, what each rule for its collection makes of it, and what each rule for its parent does.
 async fn judge(
     deployment: &Deployment,
     plan: &Plan,
     counts: &[Counts],
     args: &WhyArgs,
     ids: &[Bson],
-) -> Result<(Bson, Vec<RuleWhy>), Failure> {
-    let all = plan.rules.iter().zip(counts);
-    let (rules, counts): (Vec<&PlannedRule>, Vec<&Counts>) =
-        all.filter(|(planned, _)| planned.namespace.to_string() == args.namespace).unzip();
-    let Some(namespace) = rules.first().map(|planned| &planned.namespace) else {
+) -> Result<(Bson, Vec<RuleWhy>, Vec<ChildWhy>), Failure> {
+    let all = || plan.rules.iter().zip(counts);
+    let rules: Vec<(&PlannedRule, &Counts)> =
+        all().filter(|(planned, _)| planned.namespace.to_string() == args.namespace).collect();
+    let with_children = all().flat_map(|(planned, counts)| {
+        let children = planned.rule.family.iter().flat_map(|family| &family.children);
+        children.map(move |child| (planned, counts, child))
+    });
+    let as_child: Vec<(&PlannedRule, &Counts, &Child)> =
+        with_children.filter(|(.., child)| child.namespace.to_string() == args.namespace).collect();
+    let by_rule = rules.first().map(|(planned, _)| &planned.namespace);
+    let Some(namespace) = by_rule.or(as_child.first().map(|(.., child)| &child.namespace)) else {
         return Err(Failure::usage(format!("why: `{}` is no namespace of a rule; expected database.collection", args.namespace)));
     };
-    let countable = || rules.iter().filter_map(|planned| planned.decision.countable());
+    let countable = || rules.iter().filter_map(|(planned, _)| planned.decision.countable());
     if countable().any(|rule| rule.selection.is_buckets()) {
         let failure = Failure::usage(format!("why: `{namespace}` is a time-series collection; nothing was read"));
         return Err(failure.hint("whole buckets go there, each by its latest measurement: `sweeper audit` shows some of them"));
@@ -106,22 +126,56 @@ async fn judge(
         ));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-    let holds = RunHolds::new(deployment, plan);
-    let mut explained = Vec::new();
-    for (planned, counts) in rules.into_iter().zip(counts) {
-        let mut counts = counts.clone();
-        let found = match planned.decision.countable() {
-            Some(rule) => {
-                let rule = &holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
-                let clauses = why::clauses(rule.selection.filter.as_ref());
-                let judged = one_document::judge(&deployment.of_rule(rule), rule, &id, &clauses).await;
-                Some(judged.map_err(|cause| unread(namespace, &cause))?)
-            }
-            None => None,
-        };
-        explained.push(RuleWhy::of(planned, &counts, document, found.as_ref(), plan.as_of));
+    let judge = Judge { deployment, plan, holds: RunHolds::new(deployment, plan) };
+    let (mut explained, mut child_of) = (Vec::new(), Vec::new());
+    for (planned, counts) in rules {
+        explained.push(judge.by_rule(planned, counts, document).await.map_err(|cause| unread(namespace, &cause))?);
     }
-    Ok((id, explained))
+    for (planned, counts, child) in as_child {
+        let parent = judge.parent(planned, counts, child, &id).await.map_err(|cause| {
+            Failure::cannot_run(format!("why: looking for the parent of the document of `{namespace}`: {cause}"))
+        })?;
+        child_of.push(ChildWhy::of(planned, counts, child, &parent));
+    }
+    Ok((id, explained, child_of))
+}
+
+/// The judgement on documents by the rules of a plan.
+struct Judge<'a> {
+    deployment: &'a Deployment,
+    plan: &'a Plan,
+    holds: RunHolds<'a>,
+}
+
+impl Judge<'_> {
+    /// Explains a document by a rule for its collection.
+    async fn by_rule(&self, planned: &PlannedRule, counts: &Counts, document: &Document) -> Result<RuleWhy, ServerError> {
+        let mut counts = counts.clone();
+        let Some(rule) = planned.decision.countable() else {
+            return Ok(RuleWhy::of(planned, &counts, document, None, Vec::new(), self.plan.as_of));
+        };
+        let id = document.get("_id").unwrap_or(&Bson::Null);
+        let rule = &self.holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
+        let deployment = self.deployment.of_rule(rule);
+        let clauses = why::clauses(rule.selection.filter.as_ref());
+        let found = one_document::judge(&deployment, rule, id, &clauses).await?;
+        let children = one_family::children_of(&deployment, rule, id).await?;
+        Ok(RuleWhy::of(planned, &counts, document, Some(&found), children, self.plan.as_of))
+    }
+
+    /// Finds the parent of a child, and explains it.
+    async fn parent(&self, planned: &PlannedRule, counts: &Counts, child: &Child, id: &Bson) -> Result<Parent, ServerError> {
+        let (deployment, parents) = (self.deployment, &planned.namespace);
+        let Some(parent) = one_family::named_parent(deployment, child, id).await? else { return Ok(Parent::Unnamed) };
+        let fields = planned.decision.countable().into_iter().flat_map(why::fields).collect();
+        let found = one_document::find(deployment, parents, std::slice::from_ref(&parent), &fields).await?;
+        if let Some(document) = found.first() {
+            let why = Box::new(self.by_rule(planned, counts, document).await?);
+            return Ok(Parent::There { id: canonical(&parent), why });
+        }
+        let orphan = one_family::orphan(deployment, planned, child, id, &parent).await?;
+        Ok(Parent::Gone { id: canonical(&parent), orphan })
+    }
 }
 
 fn unread(namespace: &Namespace, cause: &dyn std::fmt::Display) -> Failure {

@@ -64,7 +64,11 @@ pub(super) fn bind(
     Ok(Some(Family { journal: family.journal.clone(), children, orphans: family.orphans }))
 }
 
-fn bind_child(rule: &Rule, sweep: &SweepRule, SeenChild { child, seen, has_field }: &SeenChild) -> Result<ChildRule, Refusal> {
+fn bind_child(
+    rule: &Rule,
+    sweep: &SweepRule,
+    SeenChild { child, seen, has_field, similar }: &SeenChild,
+) -> Result<ChildRule, Refusal> {
     let Child { namespace, field } = child;
     let refuse = |detail: String| Err(Refusal::new(Guard::Children, format!("`children`: {detail}")));
     let (collection, figures) = match seen {
@@ -91,11 +95,13 @@ fn bind_child(rule: &Rule, sweep: &SweepRule, SeenChild { child, seen, has_field
         return Err(Refusal { detail: format!("`children`: `{namespace}`: {}", refusal.detail), ..refusal });
     }
     if *has_field == Some(false) && figures.document_count > 0 && !rule.allow_unknown_fields.contains(field) {
+        let other = similar.as_ref().map(|similar| format!(", but some have `{similar}`, which is another field"));
         return Err(Refusal::new(
             Guard::UnknownField,
             format!(
-                "`children`: no document of `{namespace}` has `{field}`; with a wrong name the children would be left behind without their \
-                 parents: correct it or, if there are no children yet, set `allowUnknownFields: [{field}]`"
+                "`children`: no document of `{namespace}` has `{field}`{}; with a wrong name the children would be left behind without their \
+                 parents: correct it or, if there are no children yet, set `allowUnknownFields: [{field}]`",
+                other.unwrap_or_default()
             ),
         ));
     }
@@ -176,7 +182,7 @@ mod tests {
         children.indexes.extend(is_indexed.then(|| plain(&["p"])));
         let figures = Figures { document_count: documents, ..Figures::default() };
         let child = rule.family.as_ref().unwrap().children[0].clone();
-        let seen = SeenChild { child, seen: Seen::Collection(Box::new(children), figures), has_field: Some(true) };
+        let seen = SeenChild { child, seen: Seen::Collection(Box::new(children), figures), has_field: Some(true), similar: None };
         bind(server, &rule, &sweep, &collection("c"), &[seen])
     }
 

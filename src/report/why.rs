@@ -1,4 +1,6 @@
-//! Report of `sweeper why`: one document, and what each rule for its collection makes of it.
+//! Report of `sweeper why`: one document, and what each rule for its collection, or for its parent, makes of it.
+
+mod family;
 
 use std::collections::BTreeSet;
 
@@ -13,6 +15,7 @@ use super::verdict::Verdict;
 use crate::instant::Instant;
 use crate::plan::{PlannedRule, SweepRule};
 use crate::text::{self, clean, page};
+pub use family::{ChildWhy, ChildrenWhy, Orphan, Parent};
 
 /// Characters of a value that are shown.
 const MAX_SHOWN: usize = 200;
@@ -32,6 +35,8 @@ pub struct WhyReport {
     /// The rules that delete the document in the next sweep.
     pub taken_by: Vec<String>,
     pub rules: Vec<RuleWhy>,
+    /// The document by the rules that have its collection as one of children.
+    pub child_of: Vec<ChildWhy>,
 }
 
 /// The document by one rule.
@@ -69,6 +74,8 @@ pub struct RuleWhy {
     pub held: Option<bool>,
     /// The collection of the holds.
     pub holds: Option<String>,
+    /// The children of the document, which go after it; empty if the rule has none, or was not looked at.
+    pub children: Vec<ChildrenWhy>,
 }
 
 /// A part of the rule's filter. All parts have to match.
@@ -114,18 +121,20 @@ pub fn fields(rule: &SweepRule) -> impl Iterator<Item = &str> {
 }
 
 impl RuleWhy {
-    /// Explains a document, of which the [`fields`] are given, by a rule. `counts` are the findings on the rule so far.
-    pub fn of(planned: &PlannedRule, counts: &Counts, document: &Document, found: Option<&Findings>, as_of: DateTime) -> Self {
-        let not_swept = Verdict::before(planned, counts).map(|verdict| match (verdict.reason, verdict.error) {
-            (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
-            (Some(reason), None) => reason.to_string(),
-            (None, error) => error.unwrap_or_default(),
-        });
+    /// Explains a document, of which the [`fields`] and its `children` are given, by a rule. `counts` are the findings on the rule so far.
+    pub fn of(
+        planned: &PlannedRule,
+        counts: &Counts,
+        document: &Document,
+        found: Option<&Findings>,
+        children: Vec<ChildrenWhy>,
+        as_of: DateTime,
+    ) -> Self {
         let mut why = Self {
             rule: planned.rule.name.clone(),
             verdict: String::new(),
             taken: false,
-            not_swept,
+            not_swept: not_swept(planned, counts),
             field: planned.field.clone(),
             value: None,
             date: None,
@@ -141,6 +150,7 @@ impl RuleWhy {
             filter: Vec::new(),
             held: None,
             holds: None,
+            children,
         };
         let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
         why.holds = holds.map(|holds| holds.collection.to_string());
@@ -225,6 +235,15 @@ impl RuleWhy {
     }
 }
 
+/// Returns the reason why a rule deletes nothing; `None` if it may.
+fn not_swept(planned: &PlannedRule, counts: &Counts) -> Option<String> {
+    Verdict::before(planned, counts).map(|verdict| match (verdict.reason, verdict.error) {
+        (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
+        (Some(reason), None) => reason.to_string(),
+        (None, error) => error.unwrap_or_default(),
+    })
+}
+
 /// Renders the report as text; it ends with a newline.
 pub fn render(report: &WhyReport) -> String {
     let server = &report.server;
@@ -233,9 +252,11 @@ pub fn render(report: &WhyReport) -> String {
         format!("{} with the `_id` {}", report.namespace, text::id(&report.id)),
         format!("{} {} at {}{place}, judged at {}", server.flavor, server.version, server.hosts.join(", "), report.as_of),
     ];
-    for rule in &report.rules {
-        lines.extend([String::new(), format!("{}: {}", rule.rule, rule.verdict)]);
-        lines.extend(align(&details(rule), |_| false).into_iter().map(|line| format!("  {line}")));
+    let by_rules = report.rules.iter().map(|rule| (&rule.rule, &rule.verdict, details(rule)));
+    let by_parents = report.child_of.iter().map(|child| (&child.rule, &child.verdict, child.details()));
+    for (rule, verdict, details) in by_rules.chain(by_parents) {
+        lines.extend([String::new(), format!("{rule}: {verdict}")]);
+        lines.extend(align(&details, |_| false).into_iter().map(|line| format!("  {line}")));
     }
     page(lines)
 }
@@ -280,6 +301,9 @@ fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
         };
         add("holds", format!("{fact} (`{holds}`)"));
     }
+    for children in &rule.children {
+        add("children", children.fact());
+    }
     for clause in &rule.filter {
         add("filter", format!("{}  {}", if clause.matches { "yes" } else { "no " }, shown(&clause.clause)));
     }
@@ -295,6 +319,8 @@ fn shown(value: &Value) -> String {
 }
 
 /// Returns the names of the rules that take the document.
-pub fn taken_by(rules: &[RuleWhy]) -> Vec<String> {
-    rules.iter().filter(|rule| rule.taken).map(|rule| rule.rule.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+pub fn taken_by(rules: &[RuleWhy], child_of: &[ChildWhy]) -> Vec<String> {
+    let by_rules = rules.iter().filter(|rule| rule.taken).map(|rule| &rule.rule);
+    let by_parents = child_of.iter().filter(|child| child.taken).map(|child| &child.rule);
+    by_rules.chain(by_parents).cloned().collect::<BTreeSet<_>>().into_iter().collect()
 }

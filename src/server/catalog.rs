@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 
 use super::error::Result;
 use super::find::Query;
-use super::{Deployment, MAX_CONCURRENT_READS, codes, figures, privileges};
+use super::{Deployment, MAX_CONCURRENT_READS, codes, fields, figures, privileges};
 use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, Target, TimeSeries};
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
 use crate::policy::{Child, Rule};
@@ -102,7 +102,12 @@ async fn children(deployment: &Deployment, children: &[Child]) -> Vec<SeenChild>
             }
             _ => None,
         };
-        seen.push(SeenChild { child: child.clone(), seen: looked, has_field });
+        let similar = match has_field {
+            // Without such a name the finding is the same.
+            Some(false) => fields::similar_in(deployment, &child.namespace, &child.field).await.unwrap_or_default(),
+            _ => None,
+        };
+        seen.push(SeenChild { child: child.clone(), seen: looked, has_field, similar });
     }
     seen
 }

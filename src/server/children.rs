@@ -54,7 +54,8 @@ async fn count(deployment: &Deployment, child: &ChildRule, filter: Document) -> 
     Ok(found.first().and_then(|found| count_in(found, "count")).unwrap_or(0))
 }
 
-fn query(deployment: &Deployment, child: &ChildRule, stages: Vec<Document>) -> Query {
+/// Returns a query on a collection of children.
+pub(super) fn query(deployment: &Deployment, child: &ChildRule, stages: Vec<Document>) -> Query {
     let selection = &child.rule.selection;
     let hint = selection.index.as_ref().map(|index| index.name.as_str());
     Query::aggregate(&selection.namespace, stages).hint(hint).max_time(deployment.read_options.max_time)
@@ -125,7 +126,7 @@ pub(crate) async fn all_before(
 }
 
 /// Returns bytes that are equal for values that are equal to the server: numbers of any type are compared by their value.
-fn compared(id: &RawValue) -> Vec<u8> {
+pub(super) fn compared(id: &RawValue) -> Vec<u8> {
     match id.decoded().as_ref().and_then(float) {
         Some(number) => [&[ElementType::Double as u8], number.to_le_bytes().as_slice()].concat(),
         None => [&[id.kind() as u8], id.as_bytes()].concat(),

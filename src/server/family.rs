@@ -20,6 +20,12 @@ use crate::plan::{Selection, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::values::raw::{self, RawValue};
 
+/// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new one.
+pub(crate) const TOLERANCE_SECONDS: i64 = 300;
+
+/// Age of children without a parent at which none is part of an upload in flight.
+pub(crate) const ORPHAN_SECONDS: i64 = 24 * 3600;
+
 /// The journal as far as it concerns the parents of one rule.
 pub(crate) struct Journal {
     deployment: Deployment,
@@ -160,4 +166,38 @@ pub(crate) async fn present(
     let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
     let found = find.hint(Some(doc! { "_id": 1 })).retried_patiently(namespace).all_raw(&deployment).await?;
     Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect())
+}
+
+/// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only
+/// of ObjectIds: another `_id` tells no time.
+pub(crate) fn not_after(at: DateTime) -> Document {
+    doc! { "_id": { "$not": { "$gte": object_id((at.timestamp_millis() / 1000).saturating_add(TOLERANCE_SECONDS)) } } }
+}
+
+/// Returns the first ObjectId that may belong to an upload in flight at this time.
+pub(crate) fn oldest_upload(as_of: DateTime) -> ObjectId {
+    object_id(as_of.timestamp_millis() / 1000 - ORPHAN_SECONDS)
+}
+
+/// Returns the first ObjectId of a second since 1970.
+fn object_id(seconds: i64) -> ObjectId {
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&u32::try_from(seconds.max(0)).unwrap_or(u32::MAX).to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_no_time_is_not_new() {
+        let at = DateTime::from_millis(1_000_000_000_000);
+        let first = ObjectId::parse_str("3b9acb2c0000000000000000").unwrap();
+        assert_eq!(i64::from(0x3b9a_cb2c), 1_000_000_000 + TOLERANCE_SECONDS);
+        assert_eq!(not_after(at), doc! { "_id": { "$not": { "$gte": first } } });
+        let day = ObjectId::parse_str("3b9978800000000000000000").unwrap();
+        assert_eq!(i64::from(0x3b99_7880), 1_000_000_000 - 24 * 3600);
+        assert_eq!(oldest_upload(at), day);
+    }
 }

@@ -12,6 +12,7 @@ use super::meter::Account;
 use super::{Deployment, codes};
 use crate::plan::SweepRule;
 use crate::plan::fields::NamedField;
+use crate::policy::namespace::Namespace;
 use crate::policy::nearest;
 
 /// Number of documents at the head of a collection that are looked at first.
@@ -114,16 +115,24 @@ fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
 /// does not end at the root of a document.
 pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
     // The value of a variable may be secret, and what is near to it as well.
-    if [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) || field.path.contains('.') {
+    if [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {
+        return Ok(None);
+    }
+    similar_in(deployment, &rule.selection.namespace, &field.path).await
+}
+
+/// Returns the same for a field of any collection, by its path.
+pub(crate) async fn similar_in(deployment: &Deployment, namespace: &Namespace, path: &str) -> Result<Option<String>> {
+    if path.contains('.') {
         return Ok(None);
     }
     let names = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "as": "f", "in": "$$f.k" } };
     let stages = vec![doc! { "$limit": sample(deployment, NAMES_SAMPLE) }, doc! { "$project": { "_id": 0, "names": names } }];
-    let query = Query::aggregate(&rule.selection.namespace, stages).max_time(Some(MAX_SAMPLE_TIME));
+    let query = Query::aggregate(namespace, stages).max_time(Some(MAX_SAMPLE_TIME));
     let found = query.read_preference(deployment.read_options.preference).all(deployment).await?;
     let names = found.iter().filter_map(|found| found.get_array("names").ok()).flatten().filter_map(Bson::as_str);
-    let others = names.filter(|name| *name != field.path && *name != "_id");
-    Ok(nearest(&field.path, others).map(str::to_owned))
+    let others = names.filter(|name| *name != path && *name != "_id");
+    Ok(nearest(path, others).map(str::to_owned))
 }
 
 fn exists(field: &NamedField) -> Document {

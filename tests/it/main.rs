@@ -27,9 +27,12 @@ mod audit {
 mod children {
     mod archived;
     mod crashes;
+    mod failover;
     mod faults;
+    mod racing;
     mod refused;
     mod together;
+    mod why;
 }
 
 mod connection {

@@ -15,7 +15,7 @@
 //!
 //! - A child is deleted only by a command that names its `_id` and the `_id` of its parent, after the parent was gone by a majority, and after a look at
 //!   the primary that came after the child was found and found no such parent. So a child of a parent that was created again before the child was found stays.
-//! - A child whose `_id` is an ObjectId created more than [`TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
+//! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
 //! - Wherever a run ends, an entry names each parent that is gone and may have children: it was there before the parent went, and goes after
 //!   them. The next run of the rule begins with the journal.
@@ -31,7 +31,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document, doc};
 use tracing::{info, warn};
@@ -50,9 +49,6 @@ use crate::server::restriction::Restriction;
 use crate::text::plural;
 use crate::values::raw::RawValue;
 
-/// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new one.
-const TOLERANCE_SECONDS: i64 = 300;
-
 /// Age of an entry of another run at which its parents count as kept.
 const KEPT_HOURS: i64 = 24;
 
@@ -61,9 +57,6 @@ const LOOKS: u32 = 100;
 
 /// Time between two of them.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Age of children without a parent at which none is part of an upload in flight.
-const ORPHAN_SECONDS: i64 = 24 * 3600;
 
 /// Maximum number of parents that are not there whose children one run deletes; the next run goes on.
 const MAX_ABSENT: usize = 200_000;
@@ -244,7 +237,7 @@ impl Engine<'_> {
         let mut ended = Ok(());
         let mut kept = 0;
         for Member { field, engine } in &mut family.members {
-            match Box::pin(engine.delete_found(field, &entry.parents, &present, not_after(at))).await {
+            match Box::pin(engine.delete_found(field, &entry.parents, &present, family::not_after(at))).await {
                 Ok(of_member) => kept += of_member,
                 Err(end) => {
                     ended = Err(end);
@@ -271,13 +264,13 @@ impl Engine<'_> {
     }
 
     /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
-    /// [`ORPHAN_SECONDS`], so that none belongs to an upload in flight.
+    /// [`family::ORPHAN_SECONDS`], so that none belongs to an upload in flight.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {
         let sweep = self.sweep.clone();
         let Some(rules) = sweep.rule.family.as_ref().filter(|family| family.orphans) else { return Ok(()) };
-        let before = object_id(sweep.rule.expiry.as_of.timestamp_millis() / 1000 - ORPHAN_SECONDS);
+        let before = family::oldest_upload(sweep.rule.expiry.as_of);
         let failed = |cause: ServerError| {
             End::Failed(format!("looking for children without a parent: {cause}; the rule was swept before"))
         };
@@ -371,19 +364,6 @@ impl Engine<'_> {
 /// The state after parents were deleted, in words.
 const AFTER_PARENTS: &str = "the parents of the last batch may be gone, and the next run deletes their children";
 
-/// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only
-/// of ObjectIds: another `_id` tells no time.
-fn not_after(at: DateTime) -> Document {
-    doc! { "_id": { "$not": { "$gte": object_id((at.timestamp_millis() / 1000).saturating_add(TOLERANCE_SECONDS)) } } }
-}
-
-/// Returns the first ObjectId of a second since 1970.
-fn object_id(seconds: i64) -> ObjectId {
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&u32::try_from(seconds.max(0)).unwrap_or(u32::MAX).to_be_bytes());
-    ObjectId::from_bytes(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,13 +397,5 @@ mod tests {
         assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
         assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
         assert_eq!(of(&alone).write_concern, doc! { "w": 1, "j": true });
-    }
-
-    #[test]
-    fn what_tells_no_time_is_not_new() {
-        let at = DateTime::from_millis(1_000_000_000_000);
-        let first = ObjectId::parse_str("3b9acb2c0000000000000000").unwrap();
-        assert_eq!(i64::from(0x3b9a_cb2c), 1_000_000_000 + TOLERANCE_SECONDS);
-        assert_eq!(not_after(at), doc! { "_id": { "$not": { "$gte": first } } });
     }
 }

@@ -80,6 +80,7 @@ async fn an_error_that_passes_is_tried_again_in_every_phase() {
         assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{phase:?}: {report:?}");
         assert_eq!(orders(&case).await, (50..60).collect(), "{phase:?}: {report:?}");
         assert_whole(&case, &format!("{phase:?}: {report:?}")).await;
+        assert!(case.ids("journal").await.is_empty(), "{phase:?}: {report:?}");
     }
 }
 

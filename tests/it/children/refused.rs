@@ -20,7 +20,8 @@ async fn a_rule_whose_children_cannot_be_found_is_refused() {
     fill(&case, 0..5, 5..10).await;
     assert_refused(&case, &rule("").replace("DB.lines", "DB.line"), "children", "there is no collection `refused.line`").await;
     let wrong = rule("").replace("field: order}", "field: ordr}");
-    assert_refused(&case, &wrong, "unknownField", "no document of `refused.lines` has `ordr`").await;
+    assert_refused(&case, &wrong, "unknownField", "no document of `refused.lines` has `ordr`, but some have `order`, which")
+        .await;
     let view = doc! { "create": "seen", "viewOn": "lines", "pipeline": [] };
     case.db.run_command(view).await.unwrap();
     assert_refused(&case, &rule("").replace("DB.lines", "DB.seen"), "children", "no ordinary collection").await;

@@ -63,6 +63,29 @@ async fn orders_left(case: &Case) -> usize {
 }
 
 #[tokio::test]
+async fn children_go_by_the_ttl_of_their_own_parent() {
+    let (_set, case) = case("ttls").await;
+    fill(&case, 0..36, 0..0).await;
+    let ttl = async |from: i32, to: i32, ttl: Bson| {
+        let update = doc! { "$set": { "ttl": ttl } };
+        case.collection("orders").update_many(doc! { "_id": { "$gte": from, "$lt": to } }, update).await.unwrap();
+    };
+    // They are three days old. From 20 on they have none, and go by the day of the rule.
+    ttl(0, 5, 10.into()).await;
+    ttl(5, 10, (10 * 86_400_i64).into()).await;
+    ttl(10, 15, (-1).into()).await;
+    ttl(15, 20, 0.into()).await;
+    let rule = rule(", ttlField: ttl");
+    let dry = case.report(&rule, &["--dry-run"]).await;
+    assert_eq!((dry.rule(0, "expiredCount"), dry.rule(0, "childrenCount")), (&21.into(), &63.into()), "{dry:?}");
+    let report = case.report(&rule, &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &21.into()), "{report:?}");
+    assert_eq!(report.rule(0, "childrenDeletedCount"), 63);
+    assert_eq!(orders(&case).await, (5..20).collect());
+    assert_whole(&case, "").await;
+}
+
+#[tokio::test]
 async fn a_path_through_a_list_names_no_parent() {
     let (_set, case) = case("paths").await;
     fill(&case, 0..5, 5..6).await;

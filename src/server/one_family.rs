@@ -1,0 +1,104 @@
+//! The family of one document: its children, counted, and what is known of its parent. Reads only.
+
+use std::time::Duration;
+
+use bson::spec::ElementType;
+use bson::{Bson, RawDocumentBuf, doc};
+
+use super::error::Result;
+use super::family::{not_after, oldest_upload};
+use super::find::Query;
+use super::{Deployment, ReadOptions, children, codes};
+use crate::plan::{ChildRule, Decision, PlannedRule, SweepRule};
+use crate::policy::Child;
+use crate::report::why::{ChildrenWhy, Orphan};
+use crate::values::count_in;
+use crate::values::raw::RawValue;
+
+/// Maximum number of children of a document that are counted in one collection.
+const MAX_CHILDREN: u64 = 100_000;
+
+/// Time after which a read is given up.
+const MAX_TIME: Duration = Duration::from_secs(10);
+
+/// Counts the children of a document of a rule.
+///
+/// Errors: a collection cannot be read.
+pub(crate) async fn children_of(deployment: &Deployment, rule: &SweepRule, id: &Bson) -> Result<Vec<ChildrenWhy>> {
+    let mut counted = Vec::new();
+    for child in rule.family.iter().flat_map(|family| &family.children) {
+        let count = match count(deployment, child, id).await {
+            Ok(count) => Some(count),
+            Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => None,
+            Err(cause) => return Err(cause),
+        };
+        counted.push(ChildrenWhy {
+            namespace: child.rule.selection.namespace.to_string(),
+            field: child.field.clone(),
+            count: count.map(|count| count.min(MAX_CHILDREN)),
+            more: count.is_some_and(|count| count > MAX_CHILDREN),
+        });
+    }
+    Ok(counted)
+}
+
+async fn count(deployment: &Deployment, child: &ChildRule, id: &Bson) -> Result<u64> {
+    // Null in a query is also a field that is missing.
+    if *id == Bson::Null {
+        return Ok(0);
+    }
+    let of_it = doc! { "$and": [{ &child.field: { "$eq": id } }, &child.rule.selection.predicate] };
+    let stages = vec![
+        doc! { "$match": of_it },
+        doc! { "$limit": i64::try_from(MAX_CHILDREN + 1).unwrap_or(i64::MAX) },
+        doc! { "$group": { "_id": null, "count": { "$sum": 1 } } },
+    ];
+    let found = children::query(deployment, child, stages).max_time(Some(MAX_TIME)).all(deployment).await?;
+    Ok(found.first().and_then(|found| count_in(found, "count")).unwrap_or(0))
+}
+
+/// Returns the `_id` of the parent that a child names; `None` if it names none.
+///
+/// Errors: the collection cannot be read in time.
+pub(crate) async fn named_parent(deployment: &Deployment, child: &Child, id: &Bson) -> Result<Option<Bson>> {
+    let find = Query::find(&child.namespace, doc! { "_id": { "$eq": id } }).projection(doc! { "_id": 1, &child.field: 1 });
+    let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;
+    // By the collection's collation the `_id`s of other documents may equal this one.
+    let is_it = |document: &&RawDocumentBuf| RawValue::at(document, "_id").and_then(|of| of.decoded()).as_ref() == Some(id);
+    let parent = found.iter().find(is_it).and_then(|document| RawValue::at(document, &child.field));
+    use ElementType::{Array, Null, RegularExpression, Undefined};
+    let names_one = |parent: &RawValue| !matches!(parent.kind(), Null | Undefined | Array | RegularExpression);
+    Ok(parent.filter(names_one).and_then(|parent| parent.decoded()))
+}
+
+/// Tells what becomes of a child whose parent is not there, by the rule for the parents.
+///
+/// Errors: the journal or the children cannot be read in time.
+pub(crate) async fn orphan(
+    deployment: &Deployment,
+    planned: &PlannedRule,
+    child: &Child,
+    id: &Bson,
+    parent: &Bson,
+) -> Result<Orphan> {
+    let Some(family) = &planned.rule.family else { return Ok(Orphan::LeftAlone) };
+    let named = doc! { "namespace": planned.namespace.to_string(), "parents": { "$elemMatch": { "$eq": parent } } };
+    let last = Query::find(&family.journal, named).projection(doc! { "at": 1 }).sort(doc! { "at": -1 }).limit(1);
+    let last = last.max_time(Some(MAX_TIME)).all(deployment).await?;
+    if let Some(at) = last.first().and_then(|entry| entry.get_datetime("at").ok()) {
+        let in_time = doc! { "$and": [{ "_id": { "$eq": id } }, not_after(*at)] };
+        let found = Query::find(&child.namespace, in_time).projection(doc! { "_id": 1 }).limit(1);
+        let is_in_time = !found.max_time(Some(MAX_TIME)).all(deployment).await?.is_empty();
+        return Ok(if is_in_time { Orphan::InJournal } else { Orphan::CreatedLater });
+    }
+    let Decision::Sweep(rule) = &planned.decision else { return Ok(Orphan::LeftAlone) };
+    let is_it = |bound: &&ChildRule| bound.rule.selection.namespace == child.namespace && bound.field == child.field;
+    let bound = rule.family.iter().filter(|family| family.orphans).flat_map(|family| &family.children).find(is_it);
+    let Some(bound) = bound else { return Ok(Orphan::LeftAlone) };
+    let read_options = ReadOptions { max_time: Some(MAX_TIME), ..deployment.read_options.clone() };
+    let deployment = Deployment { read_options, ..deployment.clone() };
+    let parent = RawValue::of(parent.clone())?;
+    let old = children::all_before(&deployment, bound, std::slice::from_ref(&parent), oldest_upload(rule.expiry.as_of)).await?;
+    let is_old = old.iter().any(|old| children::compared(old) == children::compared(&parent));
+    Ok(if is_old { Orphan::Old } else { Orphan::MaybeInFlight })
+}

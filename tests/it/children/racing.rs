@@ -1,0 +1,134 @@
+//! Others work on parents and children during a sweep.
+
+use std::collections::BTreeSet;
+use std::process::Child;
+
+use crate::support::family::{case, content, fill, lines_of, order, orders, rule, upload};
+use crate::support::faults::{end, pause_deletes, resume_deletes, start, until_deleting_from};
+use crate::support::replica_set::ReplicaSet;
+use crate::support::sweeper::{Case, Ran, id_set};
+use futures_util::TryStreamExt;
+use futures_util::io::{AsyncReadExt, AsyncWriteExt};
+use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::gridfs::GridFsBucket;
+use mongodb::options::GridFsBucketOptions;
+
+const EXPIRED: i32 = 300;
+
+/// Lets others work one step after the other, in turns, until a sweep ends.
+async fn until_end(mut child: Child, mut step: impl AsyncFnMut()) -> Ran {
+    while child.try_wait().unwrap().is_none() {
+        step().await;
+    }
+    end(child).await
+}
+
+/// Creates an order again if it is gone, with lines of other `_id`s. Returns whether it did.
+async fn create_again(case: &Case, id: i32) -> bool {
+    if case.collection("orders").insert_one(order(id, false)).await.is_err() {
+        return false;
+    }
+    case.fill("lines", (0..3).map(|line| doc! { "_id": format!("again {id}-{line}"), "order": id })).await;
+    true
+}
+
+#[tokio::test]
+async fn parents_that_come_back_keep_what_came_after_them_and_others_may_delete_too() {
+    let (_set, case) = case("racing").await;
+    fill(&case, 0..EXPIRED, 1000..1020).await;
+    let child = start(case.command(&rule(""), &["sweep", "--rate", "400"]));
+    let (mut again, mut by_others) = (BTreeSet::new(), 0);
+    let mut turn = 0;
+    let ran = until_end(child, async || {
+        let id = turn * 77 % EXPIRED;
+        turn += 1;
+        match id % 3 {
+            0 if !again.contains(&id) && create_again(&case, id).await => drop(again.insert(id)),
+            1 => {
+                case.collection("lines").delete_many(doc! { "order": id }).await.unwrap();
+                by_others += case.collection("orders").delete_one(doc! { "_id": id }).await.unwrap().deleted_count;
+            }
+            _ => {}
+        }
+    })
+    .await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!again.is_empty() && by_others > 0, "nobody worked during the sweep: {again:?} {by_others}");
+    let report = case.report(&rule(""), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{report:?}");
+    assert_eq!(orders(&case).await, again.iter().copied().chain(1000..1020).collect(), "{ran:?}");
+    let lines: Vec<Document> = case.collection("lines").find(doc! {}).await.unwrap().try_collect().await.unwrap();
+    let new = |id: i32| (0..3).map(move |line| format!("again {id}-{line}"));
+    let of_live = |id: i32| (0..3).map(move |line| format!("{id}-{line}"));
+    let must: BTreeSet<String> = again.iter().copied().flat_map(new).chain((1000..1020).flat_map(of_live)).collect();
+    // Those that were found before their order was created again went, and the others stay.
+    let may: BTreeSet<String> = again.iter().copied().flat_map(of_live).chain(must.iter().cloned()).collect();
+    let left: BTreeSet<String> = lines.iter().map(|line| line.get_str("_id").unwrap().to_owned()).collect();
+    assert!(left.is_superset(&must), "lost: {:?} {ran:?}", &must - &left);
+    assert!(left.is_subset(&may), "orphans: {:?} {ran:?}", &left - &may);
+    assert!(case.ids("journal").await.is_empty());
+}
+
+async fn assert_file(bucket: &GridFsBucket, id: &Bson, file: usize) {
+    let mut read = Vec::new();
+    bucket.open_download_stream(id.clone()).await.unwrap().read_to_end(&mut read).await.unwrap();
+    assert_eq!(read, content(file), "file {file}");
+}
+
+#[tokio::test]
+async fn uploads_during_a_sweep_lose_no_chunk() {
+    let (_set, case) = case("uploads").await;
+    let bucket = case.db.gridfs_bucket(GridFsBucketOptions::builder().chunk_size_bytes(500).build());
+    let expired = upload(&bucket, 60).await;
+    let old = DateTime::from_millis(DateTime::now().timestamp_millis() - 40 * 86_400_000);
+    case.collection("fs.files").update_many(doc! {}, doc! { "$set": { "uploadDate": old } }).await.unwrap();
+    // This one begins before the sweep and ends after it.
+    let mut long = bucket.open_upload_stream("long").await.unwrap();
+    long.write_all(&content(20)).await.unwrap();
+    let rule = "  - {namespace: DB.fs.files, gridfs: fs, expireAfter: 30d, batchSize: 5, orphans: true}\n\
+                journal: {collection: DB.journal}\n";
+    let child = start(case.command(rule, &["sweep", "--rate", "900"]));
+    let mut uploaded = Vec::new();
+    let ran = until_end(child, async || {
+        let file = 1 + uploaded.len() % 12;
+        let mut stream = bucket.open_upload_stream(format!("file {file}")).await.unwrap();
+        // Piece by piece, so that batches of the sweep come in between.
+        for piece in content(file).chunks(500) {
+            stream.write_all(piece).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+        stream.close().await.unwrap();
+        uploaded.push((file, stream.id().clone()));
+    })
+    .await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(!uploaded.is_empty(), "nothing was uploaded during the sweep: {ran:?}");
+    long.close().await.unwrap();
+    uploaded.push((20, long.id().clone()));
+    assert_eq!(case.ids("fs.files").await, id_set(uploaded.iter().map(|(_, id)| id.clone())), "{ran:?}");
+    for (file, id) in &uploaded {
+        assert_file(&bucket, id, *file).await;
+    }
+    let of_gone = doc! { "files_id": { "$in": expired } };
+    assert_eq!(case.collection("fs.chunks").count_documents(of_gone).await.unwrap(), 0, "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
+    // Of its own: the fail point is for everybody.
+    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let case = Case::at(&set.uri(), set.client().await, "t");
+    fill(&case, 0..0, 0..6).await;
+    case.collection("orders").delete_many(doc! { "_id": { "$lt": 3 } }).await.unwrap();
+    let entry = doc! { "namespace": "t.orders", "rule": "r", "at": DateTime::now(), "parents": [0, 1, 2] };
+    case.fill("journal", [entry]).await;
+    pause_deletes(&case.client).await;
+    let child = start(case.command(&rule(""), &["sweep"]));
+    until_deleting_from(&case.collection("lines")).await;
+    case.collection("lines").update_many(doc! { "order": 1 }, doc! { "$set": { "order": 5 } }).await.unwrap();
+    resume_deletes(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(3, 3), (4, 3), (5, 6)], "{ran:?}");
+    assert!(case.ids("journal").await.is_empty());
+}
