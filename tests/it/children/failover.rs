@@ -133,3 +133,18 @@ async fn parents_that_are_gone_from_the_primary_only_keep_their_children_and_may
     assert_finished(&case, 5).await;
     assert_eq!(orders(&case).await, (5..10).collect());
 }
+
+#[tokio::test]
+async fn without_a_majority_for_its_entry_no_parent_goes() {
+    let (set, case) = set_of_three().await;
+    fill(&case, 0..5, 5..10).await;
+    let primary = set.primary(&case.client).await;
+    let others = [1, 2].map(|step| &set.members[(primary + step) % 3]);
+    replicate(others, false).await;
+    let report = case.report(&rule(""), &["--max-duration", "5s"]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(4), &0.into()), "{report:?}");
+    assert_eq!(orders(&case).await, (0..10).collect(), "{report:?}");
+    replicate(others, true).await;
+    until_whole(&set, &case.client).await;
+    assert_finished(&case, 5).await;
+}
