@@ -58,6 +58,27 @@ async fn a_file_comes_back_byte_for_byte() {
     }
 }
 
+#[tokio::test]
+async fn a_child_that_cannot_be_archived_stays_and_so_does_the_entry_of_its_parent() {
+    let (_set, case) = case("deep").await;
+    fill(&case, 0..5, 5..8).await;
+    let nested = (0..40).fold(doc! {}, |inner, _| doc! { "in": inner });
+    case.fill("lines", [doc! { "_id": "nested", "order": 2, "in": nested }]).await;
+    let rule = rule(&archiving(&case));
+    let report = case.report(&rule, &[]).await;
+    assert_eq!((report.rule(0, "deletedCount"), report.rule(0, "childrenDeletedCount")), (&5.into(), &15.into()), "{report:?}");
+    let warnings = report.rule(0, "warnings").to_string();
+    assert!(warnings.contains("1 document kept, and not archived"), "{warnings}");
+    assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(2, 1), (5, 3), (6, 3), (7, 3)]);
+    assert_eq!(case.ids("journal").await.len(), 1, "{report:?}");
+    // Once it can be, the next run deletes it, although no parent is left that names it.
+    case.collection("lines").update_one(doc! { "_id": "nested" }, doc! { "$unset": { "in": 1 } }).await.unwrap();
+    let report = case.report(&rule, &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
+    assert_whole(&case, "").await;
+    assert!(case.ids("journal").await.is_empty());
+}
+
 /// Returns the namespaces that a restore puts back, in its order.
 async fn order(case: &Case, run: &Path) -> Vec<String> {
     let ran = restore(case, run, &["--dry-run", "--format", "json"]).await;

@@ -7,12 +7,13 @@ use crate::support::sweeper::{Case, Report};
 use mongodb::bson::{Bson, Document, doc};
 
 /// The commands of the phases, with the collection that each is for.
-const PHASES: [(&str, &str); 7] = [
+const PHASES: [(&str, &str); 8] = [
     ("find", "journal"),
     ("insert", "journal"),
     ("delete", "orders"),
     ("find", "orders"),
     ("find", "lines"),
+    ("getMore", "lines"),
     ("delete", "lines"),
     ("delete", "journal"),
 ];

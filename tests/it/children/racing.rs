@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::process::Child;
 
 use crate::support::family::{case, content, fill, lines_of, order, orders, rule, upload};
-use crate::support::faults::{end, pause_deletes, resume_deletes, start, until_deleting_from};
+use crate::support::faults::{end, heal, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Ran, id_set};
 use futures_util::TryStreamExt;
 use futures_util::io::{AsyncReadExt, AsyncWriteExt};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::gridfs::GridFsBucket;
 use mongodb::options::GridFsBucketOptions;
@@ -131,4 +132,32 @@ async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(3, 3), (4, 3), (5, 6)], "{ran:?}");
     assert!(case.ids("journal").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_chunk_that_comes_once_its_upload_was_taken_for_an_old_one_stays() {
+    let own = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let case = Case::at(&own.uri(), own.client().await, "t");
+    fill(&case, 0..0, 0..3).await;
+    let id = |hours: i64| {
+        let seconds = DateTime::now().timestamp_millis() / 1000 - hours * 3600;
+        ObjectId::parse_str(format!("{seconds:08x}0000000000000001")).unwrap()
+    };
+    let (old, new) = (id(30), id(0));
+    case.fill("lines", [doc! { "_id": old, "order": 50 }]).await;
+    // The first of these commands looks for the field. The second one comes after the aggregations by which the children are old.
+    let finds = doc! { "failCommands": ["find"], "namespace": "t.lines", "errorCode": 11_602, "appName": "sweeper" };
+    let admin = case.client.database("admin");
+    let set = doc! { "configureFailPoint": "failCommand", "mode": { "skip": 1 }, "data": finds };
+    let count = admin.run_command(set).await.unwrap().get_i32("count").unwrap();
+    let child = start(case.command(&rule(", orphans: true"), &["sweep"]));
+    let wait = doc! { "waitForFailPoint": "failCommand", "timesEntered": count + 1, "maxTimeMS": 60_000 };
+    admin.run_command(wait).await.expect("the sweep comes to the children");
+    case.fill("lines", [doc! { "_id": new, "order": 50 }]).await;
+    heal(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines = case.ids("lines").await;
+    let [old, new] = [old, new].map(|id| id_set([id]).into_iter().next().unwrap());
+    assert!(lines.contains(&new) && !lines.contains(&old), "{lines:?} {ran:?}");
 }
