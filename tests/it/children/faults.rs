@@ -1,7 +1,9 @@
 //! Errors in every phase of a sweep with children.
 
+use std::collections::BTreeSet;
+
 use crate::support::family::{assert_kept, assert_whole, fill, order, orders, rule};
-use crate::support::faults::{fail_commands, heal};
+use crate::support::faults::{end, fail_commands, heal, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Report};
 use mongodb::bson::{Bson, Document, doc};
@@ -114,4 +116,26 @@ async fn a_parent_that_is_created_again_before_its_children_are_found_keeps_them
     let report = sweep(&case).await;
     assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &24.into()), "{report:?}");
     assert_whole(&case, "").await;
+}
+
+#[tokio::test]
+async fn an_entry_stays_with_a_parent_that_a_delete_without_a_reply_may_still_take() {
+    let (_set, case) = alone().await;
+    fill(&case, 0..5, 5..8).await;
+    fails(&case, ("delete", "orders"), doc! { "times": 1 }, doc! { "closeConnection": true }).await;
+    pause_deletes(&case.client).await;
+    let child = start(case.command(&rule(""), &["sweep"]));
+    until_deleting_from(&case.collection("orders")).await;
+    let rescued = order(3, false);
+    case.collection("orders").replace_one(doc! { "_id": 3 }, rescued).await.unwrap();
+    resume_deletes(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!((ran.code, orders(&case).await), (Some(0), BTreeSet::from([3, 5, 6, 7])), "{ran:?}");
+    assert_whole(&case, "").await;
+    // The first delete may still be on its way, and order 3 may expire again.
+    assert_eq!(case.ids("journal").await.len(), 1, "{ran:?}");
+    case.collection("orders").delete_one(doc! { "_id": 3 }).await.unwrap();
+    assert_eq!(sweep(&case).await.ran.code, Some(0));
+    assert_whole(&case, "").await;
+    assert!(case.ids("journal").await.is_empty());
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Child;
 
+use crate::support::archives::{archive, directory, restore};
 use crate::support::family::{case, content, fill, lines_of, order, orders, rule, upload};
 use crate::support::faults::{end, heal, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::replica_set::ReplicaSet;
@@ -114,15 +115,26 @@ async fn uploads_during_a_sweep_lose_no_chunk() {
     assert_eq!(case.collection("fs.chunks").count_documents(of_gone).await.unwrap(), 0, "{ran:?}");
 }
 
-#[tokio::test]
-async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
-    // Of its own: the fail point is for everybody.
+/// Starts a server of its own, because a fail point is for everybody. On it a run was cut off between the orders 0 to 2 and their lines; 3 to 5 live.
+async fn cut_off() -> (ReplicaSet, Case) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
     let case = Case::at(&set.uri(), set.client().await, "t");
     fill(&case, 0..0, 0..6).await;
     case.collection("orders").delete_many(doc! { "_id": { "$lt": 3 } }).await.unwrap();
     let entry = doc! { "namespace": "t.orders", "rule": "r", "at": DateTime::now(), "parents": [0, 1, 2] };
     case.fill("journal", [entry]).await;
+    (set, case)
+}
+
+/// Returns the lines of the orders before this one, by their `_id`s.
+async fn lines_before(case: &Case, order: i32) -> Vec<Document> {
+    let lines = case.collection("lines").find(doc! { "order": { "$lt": order } }).sort(doc! { "_id": 1 }).await.unwrap();
+    lines.try_collect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
+    let (_set, case) = cut_off().await;
     pause_deletes(&case.client).await;
     let child = start(case.command(&rule(""), &["sweep"]));
     until_deleting_from(&case.collection("lines")).await;
@@ -132,6 +144,24 @@ async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(3, 3), (4, 3), (5, 6)], "{ran:?}");
     assert!(case.ids("journal").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_in_the_same_run() {
+    let (_set, case) = cut_off().await;
+    std::fs::create_dir_all(directory(&case)).unwrap();
+    let rule = rule(&format!(", archive: {{directory: {}}}", directory(&case).display()));
+    pause_deletes(&case.client).await;
+    let child = start(case.command(&rule, &["sweep"]));
+    until_deleting_from(&case.collection("lines")).await;
+    case.collection("lines").update_one(doc! { "_id": "1-2" }, doc! { "$set": { "changed": true } }).await.unwrap();
+    let before = lines_before(&case, 3).await;
+    resume_deletes(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!((ran.code, lines_of(&case).await.into_keys().collect()), (Some(0), vec![3, 4, 5]), "{ran:?}");
+    assert!(case.ids("journal").await.is_empty());
+    assert_eq!(restore(&case, &archive(&directory(&case)), &[]).await.code, Some(0));
+    assert_eq!(lines_before(&case, 3).await, before, "{ran:?}");
 }
 
 #[tokio::test]
