@@ -115,15 +115,24 @@ async fn uploads_during_a_sweep_lose_no_chunk() {
     assert_eq!(case.collection("fs.chunks").count_documents(of_gone).await.unwrap(), 0, "{ran:?}");
 }
 
-/// Starts a server of its own, because a fail point is for everybody. On it a run was cut off between the orders 0 to 2 and their lines; 3 to 5 live.
-async fn cut_off() -> (ReplicaSet, Case) {
+/// Starts a server of its own, because a fail point is for everybody.
+async fn alone() -> (ReplicaSet, Case) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
     let case = Case::at(&set.uri(), set.client().await, "t");
-    fill(&case, 0..0, 0..6).await;
-    case.collection("orders").delete_many(doc! { "_id": { "$lt": 3 } }).await.unwrap();
-    let entry = doc! { "namespace": "t.orders", "rule": "r", "at": DateTime::now(), "parents": [0, 1, 2] };
-    case.fill("journal", [entry]).await;
     (set, case)
+}
+
+/// Starts a sweep, and returns once it is about to find children to delete, where it stays until the server is healed.
+async fn start_up_to_children(case: &Case, rules: &str) -> Child {
+    // The first of these commands looks for the field.
+    let finds = doc! { "failCommands": ["find"], "namespace": "t.lines", "errorCode": 11_602, "appName": "sweeper" };
+    let admin = case.client.database("admin");
+    let set = doc! { "configureFailPoint": "failCommand", "mode": { "skip": 1 }, "data": finds };
+    let count = admin.run_command(set).await.unwrap().get_i32("count").unwrap();
+    let child = start(case.command(rules, &["sweep"]));
+    let wait = doc! { "waitForFailPoint": "failCommand", "timesEntered": count + 1, "maxTimeMS": 60_000 };
+    admin.run_command(wait).await.expect("the sweep comes to the children");
+    child
 }
 
 /// Returns the lines of the orders before this one, by their `_id`s.
@@ -134,9 +143,11 @@ async fn lines_before(case: &Case, order: i32) -> Vec<Document> {
 
 #[tokio::test]
 async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
-    let (_set, case) = cut_off().await;
+    let (_set, case) = alone().await;
+    fill(&case, 0..3, 3..6).await;
+    let child = start_up_to_children(&case, &rule("")).await;
     pause_deletes(&case.client).await;
-    let child = start(case.command(&rule(""), &["sweep"]));
+    heal(&case.client).await;
     until_deleting_from(&case.collection("lines")).await;
     case.collection("lines").update_many(doc! { "order": 1 }, doc! { "$set": { "order": 5 } }).await.unwrap();
     resume_deletes(&case.client).await;
@@ -148,11 +159,13 @@ async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
 
 #[tokio::test]
 async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_in_the_same_run() {
-    let (_set, case) = cut_off().await;
+    let (_set, case) = alone().await;
+    fill(&case, 0..3, 3..6).await;
     std::fs::create_dir_all(directory(&case)).unwrap();
     let rule = rule(&format!(", archive: {{directory: {}}}", directory(&case).display()));
+    let child = start_up_to_children(&case, &rule).await;
     pause_deletes(&case.client).await;
-    let child = start(case.command(&rule, &["sweep"]));
+    heal(&case.client).await;
     until_deleting_from(&case.collection("lines")).await;
     case.collection("lines").update_one(doc! { "_id": "1-2" }, doc! { "$set": { "changed": true } }).await.unwrap();
     let before = lines_before(&case, 3).await;
@@ -166,8 +179,7 @@ async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_i
 
 #[tokio::test]
 async fn a_chunk_that_comes_once_its_upload_was_taken_for_an_old_one_stays() {
-    let own = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
-    let case = Case::at(&own.uri(), own.client().await, "t");
+    let (_set, case) = alone().await;
     fill(&case, 0..0, 0..3).await;
     let id = |hours: i64| {
         let seconds = DateTime::now().timestamp_millis() / 1000 - hours * 3600;
@@ -175,14 +187,8 @@ async fn a_chunk_that_comes_once_its_upload_was_taken_for_an_old_one_stays() {
     };
     let (old, new) = (id(30), id(0));
     case.fill("lines", [doc! { "_id": old, "order": 50 }]).await;
-    // The first of these commands looks for the field. The second one comes after the aggregations by which the children are old.
-    let finds = doc! { "failCommands": ["find"], "namespace": "t.lines", "errorCode": 11_602, "appName": "sweeper" };
-    let admin = case.client.database("admin");
-    let set = doc! { "configureFailPoint": "failCommand", "mode": { "skip": 1 }, "data": finds };
-    let count = admin.run_command(set).await.unwrap().get_i32("count").unwrap();
-    let child = start(case.command(&rule(", orphans: true"), &["sweep"]));
-    let wait = doc! { "waitForFailPoint": "failCommand", "timesEntered": count + 1, "maxTimeMS": 60_000 };
-    admin.run_command(wait).await.expect("the sweep comes to the children");
+    // The aggregations by which the children are old come before.
+    let child = start_up_to_children(&case, &rule(", orphans: true")).await;
     case.fill("lines", [doc! { "_id": new, "order": 50 }]).await;
     heal(&case.client).await;
     let ran = end(child).await;
