@@ -110,7 +110,7 @@ pub(crate) async fn run(args: &Args) {
     let columns = [("", 16), ("script s", 8), ("sweeper s", 9), ("time / script", 14), ("peak MB", 14), ("batches", 8)];
     let table = Table::begin(&title, &columns);
     for (name, chunk_bytes, files) in
-        [("chunks of 1 kB", 1000, args.files), ("chunks of 100 kB", 100_000, (args.files / 20).max(1))]
+        [("chunks of 1 kB", 1000, args.files), ("chunks of 100 kB", 100_000, (args.files / 10).max(1))]
     {
         let (mut scripts, mut sweeps) = (Vec::new(), Vec::new());
         for round in 0..args.rounds {

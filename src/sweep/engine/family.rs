@@ -28,6 +28,9 @@
 //!
 //! Without children none of this runs.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -363,39 +366,3 @@ impl Engine<'_> {
 
 /// The state after parents were deleted, in words.
 const AFTER_PARENTS: &str = "the parents of the last batch may be gone, and the next run deletes their children";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lock::lease::Leases;
-    use crate::plan::{ChildRule, Family, SweepRule};
-    use crate::policy::namespace::Namespace;
-    use crate::report::counts::Counts;
-    use crate::report::made_up::planned;
-    use crate::server::grant::{Consent, DeleteGrant};
-    use crate::server::scripted::Script;
-    use crate::server::watches::Watches;
-
-    #[test]
-    fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
-        let alone = planned("", 3).decision.countable().unwrap().clone();
-        let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
-        let mut of_children = alone.clone();
-        of_children.selection.namespace = namespace("d");
-        let children = vec![ChildRule { field: "p".into(), rule: of_children }];
-        let family = Family { journal: namespace("j"), children, orphans: false };
-        let rule = SweepRule { family: Some(family), ..alone.clone() };
-        let mut deployment = Script::new([]).deployment();
-        deployment.write_concern = doc! { "w": 1, "j": true };
-        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let of = |rule| {
-            let (counts, watches) = (Counts::default(), Watches::none());
-            RuleSweep::new(&deployment, rule, &counts, &grant, &watches, &Leases::default(), None)
-        };
-        let sweep = of(&rule);
-        let majority = doc! { "w": "majority", "j": true };
-        assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
-        assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
-        assert_eq!(of(&alone).write_concern, doc! { "w": 1, "j": true });
-    }
-}

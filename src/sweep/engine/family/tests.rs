@@ -1,0 +1,80 @@
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::*;
+use crate::lock::lease::Leases;
+use crate::pause_file::PauseFile;
+use crate::plan::{self, ChildRule, SweepRule};
+use crate::policy::namespace::Namespace;
+use crate::progress::{Progress, Show};
+use crate::report::counts::Counts;
+use crate::report::made_up::planned;
+use crate::server::Deployment;
+use crate::server::grant::{Consent, DeleteGrant};
+use crate::server::scripted::Script;
+use crate::server::scripted::ScriptedReply::{self, Batch, Reply};
+use crate::server::watches::Watches;
+use crate::stop::Stop;
+use crate::sweep::{Limits, RunBudget};
+
+/// Returns a rule for `app.c` without children, and the same with children in `app.d`.
+fn rules() -> (SweepRule, SweepRule) {
+    let alone = planned("", 3).decision.countable().unwrap().clone();
+    let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
+    let mut of_children = alone.clone();
+    of_children.selection.namespace = namespace("d");
+    let children = vec![ChildRule { field: "p".into(), rule: of_children }];
+    let family = plan::Family { journal: namespace("j"), children, orphans: false };
+    (alone.clone(), SweepRule { family: Some(family), ..alone })
+}
+
+fn sweep_of(deployment: &Deployment, rule: &SweepRule) -> RuleSweep {
+    let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+    RuleSweep::new(deployment, rule, &Counts::default(), &grant, &Watches::none(), &Leases::default(), None)
+}
+
+#[test]
+fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
+    let (alone, with_children) = rules();
+    let mut deployment = Script::new([]).deployment();
+    deployment.write_concern = doc! { "w": 1, "j": true };
+    let sweep = sweep_of(&deployment, &with_children);
+    let majority = doc! { "w": "majority", "j": true };
+    assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
+    assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
+    assert_eq!(sweep_of(&deployment, &alone).write_concern, doc! { "w": 1, "j": true });
+}
+
+/// Finishes a journal with one entry, of parent 1 and 30 hours old. Returns the names of the collections from which something was deleted, and
+/// whether the entry is kept.
+async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>, bool) {
+    let hours = |hours: i64| DateTime::from_millis(1_600_000_000_000 + hours * 3_600_000);
+    let entry = doc! { "_id": 1, "at": hours(0), "parents": [1] };
+    let script = Script::new([Reply(doc! { "localTime": hours(30) }), Batch(vec![entry])].into_iter().chain(after));
+    let sweep = Arc::new(sweep_of(&script.deployment(), &rules().1));
+    let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
+    let budget = RunBudget::new(Instant::now(), &limits);
+    let progress = Progress::new(Show::Nothing, 1, None);
+    let progress = progress.begin("app.c", None);
+    let (_signals, receiver) = watch::channel(None);
+    let (stop, pause) = (Stop::by(receiver), PauseFile::default());
+    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, pause: &pause };
+    let mut engine = Engine::new(sweep.clone(), run, Family::of(&sweep, run));
+    if let Err(End::Failed(why)) = engine.finish_journal().await {
+        panic!("{why}: {:?}", script.sent());
+    }
+    let sent = script.sent();
+    let deletes = sent.iter().filter_map(|command| command.get_str("delete").ok().map(str::to_owned)).collect();
+    (deletes, engine.family.is_some_and(|family| family.is_kept))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_entry_stays_while_no_majority_knows_that_its_parents_are_gone() {
+    let parent = || Batch(vec![doc! { "_id": 1 }]);
+    let nothing = || ScriptedReply::End;
+    // Each look asks a majority, and then the primary. Then come the children, and the next entry.
+    let looks = (0..=LOOKS).flat_map(|_| [parent(), nothing(), nothing()]);
+    assert_eq!(finish(looks.chain([nothing(), nothing()])).await, (Vec::new(), true));
+    let removed = Reply(doc! { "n": 1, "ok": 1.0 });
+    assert_eq!(finish([nothing(), nothing(), nothing(), removed, nothing()]).await, (vec!["j".into()], false));
+}
