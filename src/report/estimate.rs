@@ -12,8 +12,8 @@ pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String>
     let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, "document"), in_size_and_time(estimate))];
     clauses.extend(estimate.oplog_bytes.map(|size| format!("adds {} to the oplog", bytes(size))));
     clauses.extend(estimate.oplog_window_seconds.map(|now| match estimate.oplog_window_after_seconds {
-        Some(after) => format!("the oplog covers {} now and {} after it, once full", seconds(now), seconds(after)),
-        None => format!("the oplog covers {} now, and an unknown time after it", seconds(now)),
+        Some(after) => format!("the oplog window is {}", window(now, "", after)),
+        None => format!("the oplog window is {} now, and unknown after the sweep", seconds(now)),
     }));
     clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
     clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
@@ -58,11 +58,13 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
     let mut parts = vec![time(estimates.iter().map(|estimate| Some(estimate.seconds? * part)).sum())];
     let size: Option<u64> = estimates.iter().map(|estimate| estimate.oplog_bytes).sum();
     parts.extend(size.map(|size| {
-        let after = estimates.iter().filter_map(|estimate| estimate.oplog_window_after_seconds).min();
+        let shortest = |of: fn(&Estimate) -> Option<u64>| estimates.iter().filter_map(|estimate| of(estimate)).min();
+        let now = shortest(|estimate| estimate.oplog_window_seconds);
+        let after = shortest(|estimate| estimate.oplog_window_after_seconds);
         let at_most = if estimates.len() > 1 { "at most " } else { "" };
-        let covers = after.map(|after| format!(", which then covers {at_most}{}", seconds(after)));
+        let window = now.zip(after).map(|(now, after)| format!(", whose window is {}", window(now, at_most, after)));
         // A cast from float saturates.
-        format!("{} of oplog{}", bytes((size as f64 * part) as u64), covers.unwrap_or_default())
+        format!("{} of oplog{}", bytes((size as f64 * part) as u64), window.unwrap_or_default())
     }));
     let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
     parts.extend((children > 0).then(|| format!("without the {} of these documents", text::children(children))));
@@ -92,6 +94,12 @@ fn time(seconds: Option<f64>) -> String {
         // A cast from float saturates.
         Some(seconds) => format!("about {}", duration((seconds * 1000.0) as u64)),
     }
+}
+
+/// Returns the time that the oplog covers, in seconds, now and after the sweep. Only an oplog that is not full can cover more later.
+fn window(now: u64, at_most: &str, after: u64) -> String {
+    let once = if after > now { ", once the oplog is full" } else { "" };
+    format!("{} now, and {at_most}{} after the sweep{once}", seconds(now), seconds(after))
 }
 
 fn seconds(seconds: u64) -> String {
@@ -125,7 +133,7 @@ mod tests {
             [
                 "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the speed of earlier sweeps of 100 documents per second and the limits",
                 "adds 146.48 KiB to the oplog",
-                "the oplog covers 24h 00m now and 22h 13m after it, once full",
+                "the oplog window is 24h 00m now, and 22h 13m after the sweep",
                 "makes 4.00 KiB reusable",
                 "`compact` then gives back 8.00 KiB on b:1, c:1 and at last a:1",
             ]
@@ -135,12 +143,25 @@ mod tests {
             let rules: Vec<RuleReport> = estimates.iter().map(|estimate| rule(estimate)).collect();
             of_all(&rules.iter().collect::<Vec<_>>(), most)
         };
-        assert_eq!(of_all(&[&known], None).unwrap(), "about 12.0 s, 146.48 KiB of oplog, which then covers 22h 13m");
+        assert_eq!(
+            of_all(&[&known], None).unwrap(),
+            "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and 22h 13m after the sweep"
+        );
         let less = Estimate { oplog_window_after_seconds: Some(70_000), ..known.clone() };
-        let both = "about 24.0 s, 292.97 KiB of oplog, which then covers at most 19h 26m";
+        let both = "about 24.0 s, 292.97 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
         assert_eq!(of_all(&[&known, &less], None).unwrap(), both);
-        let half = "about 12.0 s, 146.48 KiB of oplog, which then covers at most 19h 26m";
+        let half = "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
         assert_eq!(of_all(&[&known, &less], Some(1200)).unwrap(), half);
+        let young = Estimate { oplog_window_seconds: Some(8), ..known.clone() };
+        let grows = "the oplog window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full";
+        assert!(clauses(&young, None).contains(&grows.to_owned()));
+        assert!(
+            of_all(&[&young], None)
+                .unwrap()
+                .ends_with("whose window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full")
+        );
+        let unclear = Estimate { oplog_window_after_seconds: None, ..known.clone() };
+        assert!(clauses(&unclear, None).contains(&"the oplog window is 24h 00m now, and unknown after the sweep".to_owned()));
         let short = Estimate { seconds: Some(0.9), oplog_bytes: None, ..known.clone() };
         assert_eq!(of_all(&[&short], None).unwrap(), "less than a second");
         assert_eq!(of_all(&[], None), None);

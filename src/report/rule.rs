@@ -1,11 +1,12 @@
 //! Report of one rule in one namespace.
 
+mod pauses;
+mod strategy;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::time::Duration;
 
 use bson::Bson;
 use schemars::JsonSchema;
@@ -15,15 +16,16 @@ use serde_json::Value;
 use super::Status;
 use super::counts::{Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
-use super::outcome::{Children, End, FixedLatency, HeldDocuments, Paused, RuleOutcome, Swept};
+use super::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
-use crate::instant::{Instant, millis};
+use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
-use crate::plan::fields::UnknownField;
-use crate::plan::{Decision, Guard, PlannedRule, Reason, Selection, StopReason, Storage};
-use crate::policy::{Holds, Order, Rule, Variable};
-use crate::text::{percent, plural, sha256};
+use crate::plan::{Decision, PlannedRule, Reason, Selection, StopReason};
+use crate::policy::{Holds, Rule, Variable};
+use crate::text::{percent, sha256};
+pub use pauses::PausedMs;
+pub use strategy::{DeleteOrder, Strategy};
 
 /// One rule in one namespace. A value that was not measured is null.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -152,114 +154,11 @@ pub struct HeldBy {
     pub count: u64,
 }
 
-/// Way to find the expired documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "strategy")]
-pub enum Strategy {
-    /// Documents are found along an index.
-    Index,
-    /// The whole collection is searched, once.
-    CollectionScan,
-    /// Whole buckets of a time-series collection are found by their `_id`.
-    Buckets,
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-impl Strategy {
-    fn of(selection: &Selection) -> Self {
-        match (&selection.storage, &selection.index) {
-            (Storage::Buckets { .. }, _) => Self::Buckets,
-            (_, Some(_)) => Self::Index,
-            (_, None) => Self::CollectionScan,
-        }
-    }
-}
-
-/// Order in which documents are deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "order")]
-pub enum DeleteOrder {
-    /// By date, along the index on it.
-    OldestFirst,
-    /// As the documents are stored.
-    Storage,
-}
-
-impl fmt::Display for DeleteOrder {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-impl DeleteOrder {
-    fn of(order: Order) -> Self {
-        match order {
-            Order::Storage => Self::Storage,
-            Order::Auto | Order::OldestFirst => Self::OldestFirst,
-        }
-    }
-}
-
-/// Deliberate pauses in milliseconds, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "pausedMs")]
-pub struct PausedMs {
-    /// A member of the replica set was further behind than `maxLag`.
-    pub lag: u64,
-    /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
-    #[serde(default)]
-    pub oplog: u64,
-    /// A batch took longer than `targetBatchMs`.
-    pub latency: u64,
-    /// By its own figures the server was under pressure: more of its cache than `maxDirty` waited to be written, its clients had to do its work, or
-    /// they queued. Short rests on the way there count as well.
-    pub pressure: u64,
-    /// The `rate` of the rule or of the run was used up.
-    pub rate: u64,
-    /// The file of `--pause-file` existed.
-    #[serde(default)]
-    pub pause_file: u64,
-    /// The service had no room, or `maxRequestUnits` was used up.
-    pub throttle: u64,
-}
-
-impl PausedMs {
-    /// Returns every reason with the milliseconds of its pauses.
-    pub fn by_reason(self) -> [(&'static str, u64); 7] {
-        let Self { lag, oplog, latency, pressure, rate, pause_file, throttle } = self;
-        [
-            ("lag", lag),
-            ("oplog", oplog),
-            ("latency", latency),
-            ("pressure", pressure),
-            ("rate", rate),
-            ("pauseFile", pause_file),
-            ("throttle", throttle),
-        ]
-    }
-}
-
-impl From<Paused> for PausedMs {
-    fn from(Paused { lag, oplog, latency, pressure, rate, pause_file, throttle }: Paused) -> Self {
-        let [lag, oplog, latency, pressure, rate, pause_file, throttle] =
-            [lag, oplog, latency, pressure, rate, pause_file, throttle].map(|pause: Duration| millis(pause));
-        Self { lag, oplog, latency, pressure, rate, pause_file, throttle }
-    }
-}
-
 impl RuleReport {
     /// Makes the report of a planned rule from everything that is known about it.
     pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
         let Verdict { status, reason, error } = Verdict::of(planned, counts, outcome);
-        let warnings = warnings(planned, counts, outcome, status, reason.as_ref());
+        let warnings = warnings::of(planned, counts, outcome, status, reason.as_ref());
         let (remaining_count, oldest_remaining) = remaining.values(status, counts, outcome);
         let rule = planned.decision.countable();
         let selection = rule.map(|rule| &rule.selection);
@@ -443,73 +342,6 @@ fn archive(planned: &PlannedRule, outcome: &RuleOutcome) -> Option<String> {
     match outcome.swept() {
         Some(swept) => swept.archive.clone().filter(|_| swept.outcome.archived.documents > 0),
         None => rule.archive.as_ref().map(|to| to.directory.display().to_string()),
-    }
-}
-
-fn warnings(
-    planned: &PlannedRule,
-    counts: &Counts,
-    outcome: &RuleOutcome,
-    status: Status,
-    reason: Option<&Reason>,
-) -> Vec<String> {
-    let mut warnings = [planned.warnings.as_slice(), &counts.warnings].concat();
-    let swept = outcome.swept();
-    if let Some(swept) = swept {
-        warnings.extend(swept.warnings.iter().cloned());
-        let left = swept.outcome.archived.documents.saturating_sub(swept.outcome.deleted);
-        if left > 0 && !swept.outcome.uncertain {
-            warnings.push(format!(
-                "{} archived and not deleted: changed or deleted by others in between; what is still expired is left to the next run",
-                plural(left, "document")
-            ));
-        }
-        if swept.outcome.unconfirmed > 0 {
-            let weak = &swept.outcome.weak_write_concern;
-            let why = weak.as_deref().unwrap_or("not confirmed by the members in time");
-            warnings.push(format!(
-                "{} deleted on the primary, but {why}: a fail-over may bring them back, or has",
-                plural(swept.outcome.unconfirmed, "document")
-            ));
-        }
-        let waiting = swept.outcome.children.as_ref().map_or(0, |children| children.left);
-        if waiting > 0 {
-            warnings.push(format!(
-                "children of up to {} may be left: the journal names these, and the next run of the rule goes on from there",
-                plural(waiting, "parent")
-            ));
-        }
-        if let Some(FixedLatency { latency, batch_size, concurrency }) = swept.outcome.fixed_latency {
-            warnings.push(format!(
-                "about {} ms of each delete command did not depend on its documents, and decided how long the sweep took: \
-                 a larger `batchSize` ({batch_size} now) or a higher `concurrency` ({concurrency} now) makes it faster",
-                latency.as_millis()
-            ));
-        }
-    }
-    if let Some(window) = &planned.rule.window {
-        match outcome {
-            RuleOutcome::NotSwept { window_closed: true } if status == Status::Complete => {
-                warnings.push(format!("deletes only from {window}, and it is not that time now"));
-            }
-            _ if stopped_by(outcome) == Some(StopReason::Window) => warnings.push(format!("deletes only from {window}")),
-            _ => {}
-        }
-    }
-    // The refusal says it already.
-    let is_said = |unknown: &UnknownField| unknown.is_refused() && reason == Some(&Reason::Guard(Guard::UnknownField));
-    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
-    warnings
-}
-
-fn stopped_by(outcome: &RuleOutcome) -> Option<StopReason> {
-    match outcome {
-        RuleOutcome::NotBegun(stopped) => Some(stopped.reason),
-        RuleOutcome::Swept(swept) => match swept.outcome.end {
-            End::Partial(reason) => Some(reason),
-            End::Complete | End::Failed(_) => None,
-        },
-        RuleOutcome::Checked | RuleOutcome::NotSwept { .. } | RuleOutcome::Unreachable(_) => None,
     }
 }
 

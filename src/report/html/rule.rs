@@ -12,7 +12,7 @@ use crate::instant::Instant;
 use crate::plan::estimate::Estimate;
 use crate::report::ages::age;
 use crate::report::estimate::cost;
-use crate::report::lines::{kept, pauses};
+use crate::report::lines::facts::{kept, pauses};
 use crate::report::native_ttl::NativeSetting;
 use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate};
 use crate::text::{bytes, count, duration, plural};
@@ -194,7 +194,7 @@ fn oplog_window(expected: &Estimate) -> Markup {
             @let bar = |label: &str, seconds| Bar { label: label.to_owned(), expired: 0, kept: seconds };
             @let length = |seconds: f64| duration((seconds as u64).saturating_mul(1000));
             div.chart role="img" aria-label="The oplog's window now and after the sweep, as said above." {
-                (charts::rows(&[bar("oplog now", now), bar("after it", after)], length))
+                (charts::rows(&[bar("oplog now", now), bar("after sweep", after)], length))
             }
         }
     }

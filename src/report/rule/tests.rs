@@ -1,11 +1,10 @@
 use std::time::Duration as Time;
 
 use super::*;
-use crate::plan::fields::{UnknownField, named};
 use crate::plan::{Approved, Guard, Refusal, SkipReason};
 use crate::report::counts::CountObstacle;
 use crate::report::made_up::{counted, not_swept, planned, swept};
-use crate::report::outcome::{Archived, Outcome, Stopped, Swept};
+use crate::report::outcome::{Archived, End, Outcome, Paused, Stopped, Swept};
 
 fn of(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {
     RuleReport::of(planned, counts, &outcome, &Remaining::Derived)
@@ -33,12 +32,8 @@ fn a_dry_run_has_counts_and_nothing_of_a_sweep() {
 #[test]
 fn a_sweep_has_what_it_did() {
     let mut outcome = swept(50, End::Complete);
-    outcome.outcome = Outcome {
-        unconfirmed: 1,
-        paused: Paused { lag: Time::from_secs(1), ..Paused::default() },
-        fixed_latency: Some(FixedLatency { latency: Time::from_micros(250_900), batch_size: 2000, concurrency: 2 }),
-        ..outcome.outcome
-    };
+    outcome.outcome =
+        Outcome { unconfirmed: 1, paused: Paused { lag: Time::from_secs(1), ..Paused::default() }, ..outcome.outcome };
     let report = of(&planned("", 200), &Counts::default(), sweep(outcome));
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
     assert_eq!((report.expired_count, report.request_units), (None, None));
@@ -46,21 +41,6 @@ fn a_sweep_has_what_it_did() {
     assert_eq!(
         report.paused_ms,
         Some(PausedMs { lag: 1000, oplog: 0, latency: 0, pressure: 0, rate: 0, pause_file: 0, throttle: 0 })
-    );
-    assert_eq!(
-        report.warnings,
-        [
-            "1 document deleted on the primary, but not confirmed by the members in time: a fail-over may bring them back, or has",
-            "about 250 ms of each delete command did not depend on its documents, and decided how long the sweep took: a larger \
-             `batchSize` (2000 now) or a higher `concurrency` (2 now) makes it faster"
-        ]
-    );
-    let mut weak = swept(50, End::Complete);
-    weak.outcome = Outcome { unconfirmed: 50, weak_write_concern: Some("`w=1` is weak".into()), ..weak.outcome };
-    let weak = of(&planned("", 200), &Counts::default(), sweep(weak));
-    assert_eq!(
-        weak.warnings,
-        ["50 documents deleted on the primary, but `w=1` is weak: a fail-over may bring them back, or has"]
     );
     let quiet = of(&planned("", 200), &Counts::default(), sweep(swept(0, End::Complete)));
     assert_eq!((quiet.unconfirmed_count, quiet.warnings.len()), (Some(0), 0));
@@ -166,25 +146,6 @@ fn the_archive_is_the_runs_after_a_sweep_and_the_policys_before() {
     outcome.outcome.archived = Archived::default();
     let nothing = of(&rule, &counted(0), sweep(outcome));
     assert_eq!((nothing.archive, nothing.archived_count), (None, Some(0)));
-}
-
-#[test]
-fn a_window_and_a_field_that_nobody_has_are_warned_of() {
-    let rule = planned("    window: {start: \"02:00\", end: \"03:00\"}\n", 200);
-    let closed = of(&rule, &counted(5), RuleOutcome::NotSwept { window_closed: true });
-    assert_eq!((closed.would_delete_count, closed.would_delete_limit), (Some(0), Some(StopReason::Window)));
-    assert!(closed.warnings[0].ends_with("and it is not that time now"), "{:?}", closed.warnings);
-    let stopped = of(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
-    assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
-    let rule = planned("    filter: {held: {$ne: true}}\n", 200);
-    let unknown = |field| UnknownField { field, similar: None, is_elsewhere: false, is_strict: false };
-    let counts = Counts { unknown_fields: named(&rule).into_iter().map(unknown).collect(), ..counted(0) };
-    let unseen = of(&rule, &counts, not_swept());
-    assert_eq!((unseen.status, unseen.reason), (Status::Refused, Some(Reason::Guard(Guard::UnknownField))));
-    assert!(unseen.error.unwrap().starts_with("no document found has `held` (`filter`); "));
-    assert_eq!(unseen.warnings, ["no document found has `at` (`field`); is its name right?"]);
-    let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counts };
-    assert_eq!(of(&rule, &stopped, not_swept()).warnings.len(), 2, "another reason does not say it");
 }
 
 #[test]

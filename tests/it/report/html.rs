@@ -260,6 +260,6 @@ fn the_estimate_has_a_row_of_its_own_and_a_chart_of_the_oplog() {
     let html = Html::parse_document(&page(&report));
     let rule = all(html.root_element(), "details#rule-1")[0];
     let wide = text(all(rule, ".grid .wide")[0]);
-    assert!(wide.contains("the oplog covers 2h 00m now and 1h 00m after it"), "{wide}");
-    assert_eq!(texts(rule, ".grid .wide svg text"), ["oplog now", "2h 00m", "after it", "1h 00m"]);
+    assert!(wide.contains("the oplog window is 2h 00m now, and 1h 00m after the sweep"), "{wide}");
+    assert_eq!(texts(rule, ".grid .wide svg text"), ["oplog now", "2h 00m", "after sweep", "1h 00m"]);
 }
