@@ -7,7 +7,10 @@ use crate::output;
 use crate::report::{Report, preview};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
-use crate::text::clean;
+use crate::text::fold_to;
+
+/// The answer that confirms.
+const ANSWER: &str = "yes";
 
 /// Whether to ask: standard input is a terminal, and `--yes` is not given.
 pub(super) fn can_ask(yes: bool) -> bool {
@@ -48,15 +51,18 @@ pub(super) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &s
         let Some(answer) = answer.await else { return Err(stop.failure(nothing).into()) };
         match answer??.trim() {
             _ if stop.is_asked() => return Err(stop.failure(nothing).into()),
-            "yes" => return Ok(()),
+            ANSWER => return Ok(()),
             "?" => text = everything,
-            _ => return Err(Failure::cannot_run(format!("not confirmed: only the word `yes` confirms; {nothing}")).into()),
+            _ => return Err(Failure::cannot_run(format!("not confirmed: only the word `{ANSWER}` confirms; {nothing}")).into()),
         }
     }
 }
 
 fn show(text: &str, question: &str) -> io::Result<()> {
+    let width = output::terminal_width(io::stderr());
     let mut stderr = io::stderr().lock();
-    write!(stderr, "{text}{} [yes/no] ", clean(question))?;
+    // Room for the answer is left in the line.
+    let question = fold_to(&format!("{question} [yes/no]"), "", width - ANSWER.len());
+    write!(stderr, "{text}{} ", question.join("\n"))?;
     stderr.flush()
 }

@@ -27,6 +27,35 @@ pub(crate) fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usi
     rows.iter().map(line).collect()
 }
 
+/// Aligns rows as [`align`] does, the first of them the heads, and returns the lines of each row. If they would be wider than `width`, a first cell that
+/// is too long stands above its row.
+pub(crate) fn align_within<const N: usize>(
+    rows: &[[String; N]],
+    is_number: impl Fn(usize) -> bool,
+    width: usize,
+) -> Vec<Vec<String>> {
+    let length = |row: &[String; N]| display_width(&clean(&row[0]));
+    let lines = align(rows, &is_number);
+    let excess = lines.iter().map(|line| display_width(line)).max().unwrap_or(0).saturating_sub(width);
+    if excess == 0 {
+        return lines.into_iter().map(|line| vec![line]).collect();
+    }
+    let room = rows.iter().map(length).max().unwrap_or(0).saturating_sub(excess);
+    let is_above = |row: &[String; N]| length(row) > room;
+    let below: Vec<[String; N]> = rows
+        .iter()
+        .cloned()
+        .map(|mut row| {
+            if is_above(&row) {
+                row[0].clear();
+            }
+            row
+        })
+        .collect();
+    let lines = align(&below, is_number).into_iter().zip(rows).enumerate();
+    lines.map(|(index, (line, row))| if index > 0 && is_above(row) { vec![clean(&row[0]), line] } else { vec![line] }).collect()
+}
+
 /// Joins the lines of a table to a text: the heads bold, the others by their tones, if `colored`.
 pub(crate) fn table(lines: Vec<(Tone, String)>, colored: bool) -> String {
     let mut lines = lines.into_iter();
@@ -65,5 +94,18 @@ mod tests {
         );
         assert_eq!(align(&rows, |_| false)[1], "数        1,234    -");
         assert_eq!(align::<2>(&[], |_| true), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_name_that_makes_a_table_too_wide_stands_above_its_row() {
+        let rows =
+            [["rule", "expired"], ["sessions", "1,234"], ["shop.passwordResetTokens", "5"]].map(|row| row.map(str::to_owned));
+        let within = |width| align_within(&rows, |column| column > 0, width);
+        assert_eq!(within(33).concat(), align(&rows, |column| column > 0));
+        assert_eq!(
+            within(32),
+            [vec!["rule      expired"], vec!["sessions    1,234"], vec!["shop.passwordResetTokens", "                5"],]
+        );
+        assert_eq!(within(10), [vec!["  expired"], vec!["sessions", "    1,234"], vec!["shop.passwordResetTokens", "        5"]]);
     }
 }

@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use super::aligned::{Tone, align, paint};
+use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, is_of_buckets, max_deletes};
 use super::lines::{named, server_line, shared, title, tone};
 use super::{Report, RuleReport, RunLimits, Status, estimate};
@@ -130,17 +130,18 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
     let room = most.map(|most| most.saturating_sub(usize::from(idle.is_some())));
     let fits = |lines: &Vec<(Tone, String)>| room.is_none_or(|room| lines.len() <= room);
     let each: Vec<Row> = shown.iter().map(|rule| row(report, rule)).collect();
-    let (mut lines, mut is_whole) = (laid_out(&each, width), true);
+    let (mut lines, mut is_whole) = (laid_out(&each, width).concat(), true);
     if !fits(&lines) {
         is_whole = false;
         let mut sums = subtotals(report, &shown);
-        lines = laid_out(&sums, width);
+        lines = laid_out(&sums, width).concat();
         if !fits(&lines) {
             // The heaviest rows stay, in their order; rules that are not swept have their reasons below.
             let mut weights: Vec<u64> = sums.iter().map(|row| row.weight).collect();
             weights.sort_unstable_by(|a, b| b.cmp(a));
-            // A row may take two lines; one line is for the head, one for the rest.
-            let kept = room.unwrap_or(0).saturating_sub(2) / 2;
+            // Most rows take two lines at most; one line is for the head, one for the rest.
+            let room = room.unwrap_or(0);
+            let kept = room.saturating_sub(2) / 2;
             let least = weights.get(kept.saturating_sub(1)).copied().unwrap_or(u64::MAX);
             let (mut left, mut rest, mut goes) = (kept, 0, 0_u64);
             sums.retain(|row| {
@@ -153,7 +154,15 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
                 }
                 stays
             });
-            lines = laid_out(&sums, width);
+            lines = laid_out(&sums, width).concat();
+            // Of several rows with the least weight, the last goes first.
+            while lines.len() >= room
+                && let Some((lightest, _)) = sums.iter().enumerate().rev().min_by_key(|(_, row)| row.weight)
+            {
+                rest += 1;
+                goes = goes.saturating_add(sums.remove(lightest).weight);
+                lines = laid_out(&sums, width).concat();
+            }
             let words = format!("{} with {} in all that would go", plural(rest, "more rule"), count(goes));
             lines.push((Tone::Plain, words));
         }
@@ -167,28 +176,28 @@ fn is_idle(rule: &RuleReport) -> bool {
     rule.status == Status::Complete && rule.expired_count == Some(0)
 }
 
-fn laid_out(rows: &[Row], width: usize) -> Vec<(Tone, String)> {
+/// Returns the lines of the heads and of each row.
+fn laid_out(rows: &[Row], width: usize) -> Vec<Vec<(Tone, String)>> {
     if rows.is_empty() {
         return Vec::new();
     }
     let cells = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(|row| row.cells.clone()));
-    let lines = align(&cells.collect::<Vec<_>>(), |column| (1..=4).contains(&column));
+    let all = align_within(&cells.collect::<Vec<_>>(), |column| (1..=4).contains(&column), width);
     let whys = std::iter::once("").chain(rows.iter().map(|row| row.why.as_str()));
     let tones = std::iter::once(Tone::Plain).chain(rows.iter().map(|row| row.tone));
-    let widest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
-    let mut out = Vec::new();
-    for ((line, why), tone) in lines.into_iter().zip(whys).zip(tones) {
-        let beside = format!("{line:<widest$}  {why}");
-        if why.is_empty() {
-            out.push((tone, line));
-        } else if beside.chars().count() <= width {
-            out.push((tone, beside));
-        } else {
-            out.push((tone, line));
-            out.push((tone, format!("{INDENT}{why}")));
+    let widest = all.iter().filter_map(|lines| lines.last()).map(|line| line.chars().count()).max().unwrap_or(0);
+    let row = |((mut lines, why), tone): ((Vec<String>, &str), Tone)| {
+        if let Some(last) = lines.last_mut().filter(|_| !why.is_empty()) {
+            let beside = format!("{last:<widest$}  {why}");
+            if beside.chars().count() <= width {
+                *last = beside;
+            } else {
+                lines.push(format!("{INDENT}{why}"));
+            }
         }
-    }
-    out
+        lines.into_iter().map(|line| (tone, line)).collect()
+    };
+    all.into_iter().zip(whys).zip(tones).map(row).collect()
 }
 
 fn row(report: &Report, rule: &RuleReport) -> Row {

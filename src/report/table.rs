@@ -1,6 +1,6 @@
 //! Report as aligned text, narrow enough for a mail from cron.
 
-use super::aligned::{Tone, align, paint, table};
+use super::aligned::{Tone, align_within, paint, table};
 use super::lines::{FIRST_NUMBER, cells, columns, head, last, notes, shown, title, tone, without_row};
 use super::{Look, Report, ReportCommand, audit_text, preview};
 use crate::text::{fold_to, page};
@@ -19,7 +19,7 @@ pub(super) fn render(report: &Report, look: Look) -> String {
     }
     if !is_whole {
         out.push_str(if report.dry_run { "\n" } else { "" });
-        out.push_str(&table(rows(report), colored));
+        out.push_str(&table(rows(report, width), colored));
     }
     let notes = notes(report);
     if !notes.is_empty() || (!is_whole && without_row(report).is_some()) {
@@ -43,11 +43,12 @@ pub(super) fn render(report: &Report, look: Look) -> String {
 }
 
 /// Returns the heads of the columns and the row of each rule.
-fn rows(report: &Report) -> Vec<(Tone, String)> {
+fn rows(report: &Report, width: usize) -> Vec<(Tone, String)> {
     let rules = shown(report).0;
     let rows = std::iter::once(columns(report).map(str::to_owned)).chain(rules.iter().map(|rule| cells(report, rule)));
     let tones = std::iter::once(Tone::Plain).chain(rules.iter().map(|rule| tone(rule.status)));
-    tones.zip(align(&rows.collect::<Vec<_>>(), |column| column >= FIRST_NUMBER)).collect()
+    let rows = align_within(&rows.collect::<Vec<_>>(), |column| column >= FIRST_NUMBER, width);
+    tones.zip(rows).flat_map(|(tone, lines)| lines.into_iter().map(move |line| (tone, line))).collect()
 }
 
 /// Returns the word before a note.

@@ -94,12 +94,36 @@ fn a_narrow_terminal_breaks_lines_and_loses_nothing() {
     assert_eq!(
         shown(&report, 60, Some(MAX_LINES)).0[3..],
         [
-            "sessions         -   84,219  200,000  42.1 %  2027-01-15 07:00",
+            "sessions",
+            "             -   84,219  200,000  42.1 %  2027-01-15 07:00",
             "    refused: maxDeletePercent",
             "sessions: refused: maxDeletePercent: 84,219 of 200,000",
             "    documents have expired, 42.11 %, and 10 % may be deleted",
         ]
     );
+}
+
+#[test]
+fn rows_that_take_three_lines_leave_room_for_fewer() {
+    let rules = (0..5).map(|number| {
+        let name = format!("shop.recommendationsPerCustomer{number}");
+        RuleReport { would_delete_limit: Some(StopReason::MaxDeletes), ..rule(&name, &name, 100 + number, 1_000) }
+    });
+    let (lines, is_whole) = shown(&dry_run(rules.collect()), 60, Some(12));
+    assert_eq!(
+        lines[2..],
+        [
+            "rule  would go  expired     of   share  dates up to (UTC)",
+            "shop.recommendationsPerCustomer3",
+            "           103      103  1,000  10.3 %  2027-01-15 07:00",
+            "    maxDeletes",
+            "shop.recommendationsPerCustomer4",
+            "           104      104  1,000  10.4 %  2027-01-15 07:00",
+            "    maxDeletes",
+            "3 more rules with 303 in all that would go",
+        ]
+    );
+    assert!(!is_whole);
 }
 
 #[test]
