@@ -9,9 +9,6 @@ use crate::server::grant::Consent;
 use crate::stop::Stop;
 use crate::text::fold_to;
 
-/// The answer that confirms.
-const ANSWER: &str = "yes";
-
 /// Whether to ask: standard input is a terminal, and `--yes` is not given.
 pub(super) fn can_ask(yes: bool) -> bool {
     !yes && io::stdin().is_terminal()
@@ -23,9 +20,12 @@ pub(super) fn can_ask(yes: bool) -> bool {
 pub(super) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -> anyhow::Result<Consent> {
     let Some(question) = preview::question(report) else { return Ok(Consent::NothingToDelete) };
     let width = output::terminal_width(io::stderr());
-    let shown = preview::above_question(report, width, Some(preview::MAX_LINES));
+    let longer = format!("{question} `?` shows everything");
+    // The maximum leaves one line for the question.
+    let most = (preview::MAX_LINES + 1).saturating_sub(lines(&longer).len());
+    let shown = preview::above_question(report, width, Some(most));
     let everything = preview::above_question(report, width, None);
-    let question = if shown.is_whole { question } else { format!("{question} `?` shows everything") };
+    let question = if shown.is_whole { question } else { longer };
     ask(stop, &shown.text(colored), &everything.text(colored), &question, "nothing was deleted").await?;
     Ok(Consent::Given)
 }
@@ -51,18 +51,20 @@ pub(super) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &s
         let Some(answer) = answer.await else { return Err(stop.failure(nothing).into()) };
         match answer??.trim() {
             _ if stop.is_asked() => return Err(stop.failure(nothing).into()),
-            ANSWER => return Ok(()),
+            "yes" => return Ok(()),
             "?" => text = everything,
-            _ => return Err(Failure::cannot_run(format!("not confirmed: only the word `{ANSWER}` confirms; {nothing}")).into()),
+            _ => return Err(Failure::cannot_run(format!("not confirmed: only the word `yes` confirms; {nothing}")).into()),
         }
     }
 }
 
 fn show(text: &str, question: &str) -> io::Result<()> {
-    let width = output::terminal_width(io::stderr());
     let mut stderr = io::stderr().lock();
-    // Room for the answer is left in the line.
-    let question = fold_to(&format!("{question} [yes/no]"), "", width - ANSWER.len());
-    write!(stderr, "{text}{} ", question.join("\n"))?;
+    write!(stderr, "{text}{} ", lines(question).join("\n"))?;
     stderr.flush()
+}
+
+/// Returns the lines of a question, safe to print.
+fn lines(question: &str) -> Vec<String> {
+    fold_to(&format!("{question} [yes/no]"), "", output::terminal_width(io::stderr()))
 }
