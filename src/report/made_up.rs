@@ -10,7 +10,7 @@ use super::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals}
 use crate::expiry::Expiry;
 use crate::instant::Instant;
 use crate::plan::holds::HeldBack;
-use crate::plan::{Decision, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
+use crate::plan::{ChildRule, Decision, Family, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
 use crate::policy::parse::parse;
@@ -84,6 +84,17 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         decision: Decision::Sweep(sweep),
         warnings: Vec::new(),
     }
+}
+
+/// Returns a rule for `app.c` with children in `app.d`, whose field `p` names their parent.
+pub fn with_children() -> SweepRule {
+    let Decision::Sweep(rule) = planned("", 3).decision else { unreachable!("a rule that may be swept") };
+    let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
+    let mut of_children = rule.clone();
+    of_children.selection.namespace = namespace("d");
+    let children = vec![ChildRule { field: "p".into(), rule: of_children }];
+    let family = Family { journal: namespace("j"), children, orphans: false };
+    SweepRule { family: Some(family), ..rule }
 }
 
 /// Returns counts of this many expired documents, the oldest of which is dated 1970.

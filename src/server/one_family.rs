@@ -102,3 +102,35 @@ pub(crate) async fn orphan(
     let is_old = old.iter().any(|old| children::compared(old) == children::compared(&parent));
     Ok(if is_old { Orphan::Old } else { Orphan::MaybeInFlight })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up::with_children;
+    use crate::server::error::ServerError;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{Batch, End, Error};
+
+    #[tokio::test]
+    async fn a_count_of_children_has_an_end_and_one_that_takes_too_long_is_none() {
+        let found = |count: i64| [Batch(vec![doc! { "count": count }]), End];
+        let late = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+        // A reply that is late is asked for several times.
+        let late = (0..9).map(|_| Error(late.clone()));
+        let script = Script::new(found(100_000).into_iter().chain(found(100_001)).chain(late));
+        let (deployment, rule) = (script.deployment(), with_children());
+        let mut counted = Vec::new();
+        for _ in 0..3 {
+            let of_one = children_of(&deployment, &rule, &Bson::from(7)).await.unwrap().remove(0);
+            counted.push((of_one.count, of_one.more));
+        }
+        assert_eq!(counted, [(Some(100_000), false), (Some(100_000), true), (None, false)]);
+        let pipeline = script.sent()[0].get_array("pipeline").unwrap().clone();
+        assert!(pipeline.contains(&doc! { "$limit": 100_001_i64 }.into()), "{pipeline:?}");
+        assert!(script.sent()[0].contains_key("maxTimeMS"));
+        // What says null says nothing, and is not asked for.
+        let sent = script.sent().len();
+        assert_eq!(children_of(&deployment, &rule, &Bson::Null).await.unwrap()[0].count, Some(0));
+        assert_eq!(script.sent().len(), sent);
+    }
+}

@@ -4,11 +4,10 @@ use tokio::time::Instant;
 use super::*;
 use crate::lock::lease::Leases;
 use crate::pause_file::PauseFile;
-use crate::plan::{self, ChildRule, SweepRule};
-use crate::policy::namespace::Namespace;
+use crate::plan::SweepRule;
 use crate::progress::{Progress, Show};
 use crate::report::counts::Counts;
-use crate::report::made_up::planned;
+use crate::report::made_up::with_children;
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::server::scripted::Script;
@@ -17,17 +16,6 @@ use crate::server::watches::Watches;
 use crate::stop::Stop;
 use crate::sweep::{Limits, RunBudget};
 
-/// Returns a rule for `app.c` without children, and the same with children in `app.d`.
-fn rules() -> (SweepRule, SweepRule) {
-    let alone = planned("", 3).decision.countable().unwrap().clone();
-    let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
-    let mut of_children = alone.clone();
-    of_children.selection.namespace = namespace("d");
-    let children = vec![ChildRule { field: "p".into(), rule: of_children }];
-    let family = plan::Family { journal: namespace("j"), children, orphans: false };
-    (alone.clone(), SweepRule { family: Some(family), ..alone })
-}
-
 fn sweep_of(deployment: &Deployment, rule: &SweepRule) -> RuleSweep {
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
     RuleSweep::new(deployment, rule, &Counts::default(), &grant, &Watches::none(), &Leases::default(), None)
@@ -35,7 +23,8 @@ fn sweep_of(deployment: &Deployment, rule: &SweepRule) -> RuleSweep {
 
 #[test]
 fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
-    let (alone, with_children) = rules();
+    let with_children = with_children();
+    let alone = SweepRule { family: None, ..with_children.clone() };
     let mut deployment = Script::new([]).deployment();
     deployment.write_concern = doc! { "w": 1, "j": true };
     let sweep = sweep_of(&deployment, &with_children);
@@ -51,7 +40,7 @@ async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>,
     let hours = |hours: i64| DateTime::from_millis(1_600_000_000_000 + hours * 3_600_000);
     let entry = doc! { "_id": 1, "at": hours(0), "parents": [1] };
     let script = Script::new([Reply(doc! { "localTime": hours(30) }), Batch(vec![entry])].into_iter().chain(after));
-    let sweep = Arc::new(sweep_of(&script.deployment(), &rules().1));
+    let sweep = Arc::new(sweep_of(&script.deployment(), &with_children()));
     let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
     let budget = RunBudget::new(Instant::now(), &limits);
     let progress = Progress::new(Show::Nothing, 1, None);
