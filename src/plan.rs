@@ -32,8 +32,8 @@ use crate::policy::ArchiveTo;
 use crate::policy::namespace::Namespace;
 use crate::policy::window::Window;
 use crate::policy::{Expect, Rule, Variable};
-use crate::values::raw::{self, RawValue};
-use holds::HeldBack;
+use crate::values::raw;
+use holds::{HeldBack, KeyCondition};
 use index::IndexChoice;
 
 /// All decisions of one run.
@@ -215,10 +215,17 @@ impl Selection {
     /// Errors: BSON cannot hold the filter, or the holds were not read.
     pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {
         let filter = RawDocumentBuf::try_from(filter)?;
-        match self.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten() {
-            Some(unheld) => raw::document([("$and", &RawValue::list(&[filter.into(), unheld.into()])?)]),
+        match self.unheld()? {
+            Some(unheld) => raw::written(filter.as_bytes().len() + unheld.bytes(), |fields| unheld.write_with(fields, &filter)),
             None => Ok(filter),
         }
+    }
+
+    /// Returns the condition for documents without a hold; `None` if nothing is held, or the rule has no holds.
+    ///
+    /// Errors: the holds were not read.
+    pub(crate) fn unheld(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        Ok(self.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten())
     }
 
     /// Whether the documents are the buckets of a time-series collection.

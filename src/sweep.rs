@@ -130,11 +130,11 @@ impl RuleSweep {
             Arc::new(sweep)
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
-        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &counts.held_keys) {
             // Documents are found without these; each delete has those of its moment.
             *holds = holds.with(keys);
         }
+        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let deployment = deployment.of_rule(&rule);
         let bytes_per_document = counts.oplog_bytes_per_document;
         let mut write_concern = lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);

@@ -4,12 +4,13 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bson::raw::{CStr, CString, cstr};
 use bson::spec::ElementType;
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 
 use crate::policy::Holds;
 use crate::policy::namespace::Namespace;
-use crate::values::raw::{self, RawValue};
+use crate::values::raw::{self, Fields, RawValue};
 
 /// The documents of a rule that are held back.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,24 +50,24 @@ impl HeldBack {
     /// Returns the condition for documents without a hold; `None` if nothing is held.
     ///
     /// Errors: the holds were not read.
-    pub(crate) fn unheld(&self) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
-        self.keys()?.condition(&self.path, "$nin")
+    pub(crate) fn unheld(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        KeyCondition::new(&self.path, cstr!("$nin"), self.keys()?.clone())
     }
 
     /// Returns the condition for documents with a hold; `None` if nothing is held.
     ///
     /// Errors: the holds were not read.
-    pub(crate) fn held(&self) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
-        self.keys()?.condition(&self.path, "$in")
+    pub(crate) fn held(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        KeyCondition::new(&self.path, cstr!("$in"), self.keys()?.clone())
     }
 
     /// Returns the condition for documents without a hold among those that are in a state in which they were found without one: only holds that
     /// have come since then can matter.
     ///
     /// Errors: the holds were not read.
-    pub(crate) fn unheld_since_found(&self) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
+    pub(crate) fn unheld_since_found(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
         match &self.found_without {
-            Some(before) => self.keys()?.since(before)?.condition(&self.path, "$nin"),
+            Some(before) => KeyCondition::new(&self.path, cstr!("$nin"), Arc::new(self.keys()?.since(before)?)),
             None => self.unheld(),
         }
     }
@@ -76,10 +77,52 @@ impl HeldBack {
         self.keys.as_ref().map_or(0, |keys| keys.bytes())
     }
 
-    fn keys(&self) -> Result<&KeyList, bson::error::Error> {
-        self.keys.as_deref().ok_or_else(|| serde::ser::Error::custom("the holds were not read"))
+    fn keys(&self) -> Result<&Arc<KeyList>, bson::error::Error> {
+        self.keys.as_ref().ok_or_else(|| serde::ser::Error::custom("the holds were not read"))
     }
 }
+
+/// A condition on the key of a document. It shares the list of keys, which can take megabytes, until it is written into a command.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct KeyCondition {
+    path: CString,
+    operator: &'static CStr,
+    keys: Arc<KeyList>,
+}
+
+impl KeyCondition {
+    fn new(path: &str, operator: &'static CStr, keys: Arc<KeyList>) -> Result<Option<Self>, bson::error::Error> {
+        let path = CString::try_from(path.to_owned())?;
+        Ok((keys.count > 0).then_some(Self { path, operator, keys }))
+    }
+
+    pub(crate) fn write(&self, fields: &mut Fields) {
+        fields.document(&self.path, |condition| condition.value(self.operator, &self.keys.list));
+    }
+
+    /// Writes a query together with the condition.
+    pub(crate) fn write_with(&self, fields: &mut Fields, query: &RawDocument) {
+        fields.documents(cstr!("$and"), 2, |condition, n| match n {
+            0 => condition.all_of(query),
+            _ => self.write(condition),
+        });
+    }
+
+    /// Returns the bytes that the condition adds to a query, rounded up.
+    pub(crate) fn bytes(&self) -> usize {
+        AROUND_LIST + self.path.as_str().len() + self.keys.bytes()
+    }
+
+    /// Returns the condition as a document of its own.
+    ///
+    /// Errors: the document is too long.
+    pub(crate) fn document(&self) -> Result<RawDocumentBuf, bson::error::Error> {
+        raw::written(self.bytes(), |fields| self.write(fields))
+    }
+}
+
+/// Bytes that a condition takes besides its path and its list, with the `$and` around it and a query.
+const AROUND_LIST: usize = 60;
 
 /// Keys that are held, each once.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,14 +148,6 @@ impl KeyList {
     /// Returns the bytes that the list adds to a statement.
     fn bytes(&self) -> usize {
         if self.count == 0 { 0 } else { self.list.as_bytes().len() }
-    }
-
-    fn condition(&self, path: &str, operator: &str) -> Result<Option<RawDocumentBuf>, bson::error::Error> {
-        if self.count == 0 {
-            return Ok(None);
-        }
-        let condition = RawValue::from(raw::document([(operator, &self.list)])?);
-        raw::document([(path, &condition)]).map(Some)
     }
 
     /// Returns the keys that an earlier list does not have.
@@ -218,8 +253,8 @@ mod tests {
         rule.decision.countable().unwrap().selection.holds.clone().unwrap()
     }
 
-    fn shown(condition: Option<RawDocumentBuf>) -> Option<Document> {
-        condition.map(|condition| Document::try_from(&*condition).unwrap())
+    fn shown(condition: Option<KeyCondition>) -> Option<Document> {
+        condition.map(|condition| Document::try_from(&*condition.document().unwrap()).unwrap())
     }
 
     #[test]

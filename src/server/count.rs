@@ -15,7 +15,6 @@ use super::{Deployment, ReadOptions};
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
 use crate::expiry::shape::STRING;
-use crate::plan::holds::HeldBack;
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::report::counts::{CountedDocuments, Expired};
@@ -235,8 +234,7 @@ async fn one_unheld(deployment: &Deployment, selection: &Selection, stages: Vec<
 
 /// Returns the few documents that an aggregation over the documents without a hold yields.
 pub(crate) async fn unheld(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Result<Vec<Document>> {
-    let unheld = selection.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten();
-    query(deployment, selection, stages).only(unheld).all(deployment).await
+    query(deployment, selection, stages).only(selection.unheld()?).all(deployment).await
 }
 
 /// Returns the first document that an aggregation yields.

@@ -3,23 +3,27 @@
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::raw::{RawBson, cstr};
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf};
+use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::{Bson, Document, RawDocumentBuf};
 
 use super::error::ServerError;
 use super::grant::DeleteGrant;
 use super::overload::Overload;
 use super::restriction::Restriction;
-use super::statement::{Statement, statements};
+use super::statement::{AROUND_QUERY, Statement, statements};
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, fence, privileges};
 use crate::lock::fence::Fence;
 use crate::plan::Selection;
 use crate::text::bytes;
 use crate::values::count_in;
+use crate::values::raw::{self, RawValue};
 
 /// Maximum size of a command in bytes; the server takes 16 KB more (`BSONObjMaxInternalSize`).
 const MAX_COMMAND_BYTES: usize = 16 * 1024 * 1024;
+
+/// Bytes that a command may take around its statements. One that takes more is moved while it is written.
+const AROUND_COMMAND: usize = 1024;
 
 /// The result of one delete command.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,42 +174,44 @@ fn command(
     write_concern: &Document,
     fence: Option<&Fence>,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
-    let mut deletes = RawArrayBuf::new();
     let capabilities = &deployment.facts.capabilities;
     let one_by_one = !capabilities.deletes_by_id_list;
-    let condition = fence.filter(|_| capabilities.delete_clocks);
-    for Statement { query, limit, hint } in statements(restriction, selection, one_by_one)? {
-        let query = match condition {
-            Some(fence) => fence::fenced(query, fence)?,
-            None => query,
-        };
-        let mut statement = RawDocumentBuf::new();
-        statement.append(cstr!("q"), RawBson::Document(query));
-        statement.append(cstr!("limit"), limit);
+    let fenced = fence.filter(|_| capabilities.delete_clocks).map(fence::in_time).transpose()?;
+    let collation = selection.collation.as_ref().map(RawDocumentBuf::try_from).transpose()?;
+    let statements = statements(restriction, selection, one_by_one)?;
+    let options_of = |statement: &Statement| {
+        let mut options = RawDocumentBuf::new();
+        options.append(cstr!("limit"), statement.limit);
         if capabilities.delete_hints {
             // Without a hint the planner may walk all expired documents for every batch of `_id`s, or all documents for every
             // range.
-            statement.append(cstr!("hint"), hint);
+            options.append(cstr!("hint"), statement.hint.clone());
         }
-        if let Some(collation) = &selection.collation {
-            statement.append(cstr!("collation"), RawBson::Document(RawDocumentBuf::try_from(collation)?));
+        if let Some(collation) = &collation {
+            options.append(cstr!("collation"), RawBsonRef::Document(collation));
         }
-        deletes.push(RawBson::Document(statement));
-    }
-
-    let mut command = RawDocumentBuf::new();
-    command.append(cstr!("delete"), selection.namespace.collection.as_str());
-    command.append(cstr!("deletes"), RawBson::Array(deletes));
+        options
+    };
+    let mut options = RawDocumentBuf::new();
     // Statements for one document each do not depend on each other: one that fails keeps no other from being carried out.
-    command.append(cstr!("ordered"), !one_by_one);
-    command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
+    options.append(cstr!("ordered"), !one_by_one);
+    options.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(write_concern)?));
     if let Some(max_time) = fence.and_then(|fence| fence.max_time).filter(|_| capabilities.delete_time_limits) {
-        command.append(cstr!("maxTimeMS"), i64::try_from(max_time.as_millis()).unwrap_or(i64::from(i32::MAX)));
+        options.append(cstr!("maxTimeMS"), i64::try_from(max_time.as_millis()).unwrap_or(i64::from(i32::MAX)));
     }
     if let Some(Bson::String(comment)) = deployment.comment() {
-        command.append(cstr!("comment"), comment);
+        options.append(cstr!("comment"), comment);
     }
-    Ok(command)
+    let collection = RawValue::of(selection.namespace.collection.as_str())?;
+    let capacity = statements.iter().map(|statement| statement.bytes() + 2 * AROUND_QUERY).sum::<usize>() + AROUND_COMMAND;
+    raw::written(capacity, |command| {
+        command.value(cstr!("delete"), &collection);
+        command.documents(cstr!("deletes"), statements.len(), |delete, n| {
+            delete.document(cstr!("q"), |query| statements[n].write(query, fenced.as_deref()));
+            delete.all_of(&options_of(&statements[n]));
+        });
+        command.all_of(&options);
+    })
 }
 
 /// Reads a reply. Its `n` counts even if there are errors: other statements than a failed one have been carried out.
@@ -230,7 +236,6 @@ mod tests {
     use crate::report::made_up::planned;
     use crate::server::grant::Consent;
     use crate::server::scripted::{Script, ScriptedReply};
-    use crate::values::raw::RawValue;
 
     #[tokio::test]
     async fn a_delete_under_a_lease_says_by_when_it_has_to_be_done() {

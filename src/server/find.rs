@@ -1,9 +1,10 @@
 //! Reads: one builder for `find`, `aggregate` and the listings of collections and indexes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 use std::vec::IntoIter;
 
-use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc};
 use tracing::warn;
 
 use super::Deployment;
@@ -11,8 +12,12 @@ use super::error::ServerError;
 use super::overload::Overload;
 use super::retry::{Retries, retry};
 use super::transport::{Batches, Extent, Patience, ReadPreference, ServerCommand};
+use crate::plan::holds::KeyCondition;
 use crate::policy::namespace::Namespace;
-use crate::values::raw;
+use crate::values::raw::{self, RawValue};
+
+/// Bytes that a find may take around its filter. One that takes more is moved while it is written.
+const AROUND_FILTER: usize = 1024;
 
 /// Time after the end of `maxTimeMS` within which the server must have answered: it looks at the clock now and then only.
 const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -38,7 +43,7 @@ pub(crate) struct Query {
     /// `None` for that of the connection string.
     read_concern: Option<Document>,
     /// A condition of an aggregation that comes before its stages.
-    only: Option<RawDocumentBuf>,
+    only: Option<KeyCondition>,
 }
 
 #[derive(Debug, Clone)]
@@ -165,7 +170,7 @@ impl Query {
     }
 
     /// Sets a condition that comes before the stages of an aggregation; `None` for none.
-    pub(crate) fn only(self, only: Option<RawDocumentBuf>) -> Self {
+    pub(crate) fn only(self, only: Option<KeyCondition>) -> Self {
         Self { only, ..self }
     }
 
@@ -305,17 +310,19 @@ impl Query {
                     let is_limit = options.get_i64("limit").is_ok_and(|limit| limit == i64::from(size));
                     options.insert("batchSize", i64::from(size) + i64::from(is_limit));
                 }
-                let mut body = RawDocumentBuf::try_from(&doc! { "find": collection })?;
-                body.append(bson::raw::cstr!("filter"), filter.raw()?);
-                body
+                let (collection, filter) = (RawValue::of(collection.as_str())?, filter.raw()?);
+                raw::written(filter.as_bytes().len() + AROUND_FILTER, |body| {
+                    body.value(bson::raw::cstr!("find"), &collection);
+                    body.document(bson::raw::cstr!("filter"), |written| written.all_of(&filter));
+                })?
             }
             QueryKind::Aggregate { collection, stages } => {
                 let cursor = self.batch_size.map(|size| doc! { "batchSize": i64::from(size) }).unwrap_or_default();
                 let mut pipeline = RawArrayBuf::new();
                 if let Some(only) = &self.only {
-                    let mut first = RawDocumentBuf::new();
-                    first.append(bson::raw::cstr!("$match"), only.clone());
-                    pipeline.push(first);
+                    pipeline.push(raw::written(only.bytes(), |stage| {
+                        stage.document(bson::raw::cstr!("$match"), |condition| only.write(condition));
+                    })?);
                 }
                 stages.iter().try_for_each(|stage| RawDocumentBuf::try_from(stage).map(|stage| pipeline.push(stage)))?;
                 let mut body = RawDocumentBuf::try_from(&doc! { "aggregate": collection })?;
@@ -340,10 +347,10 @@ impl Query {
 }
 
 impl QueryFilter {
-    fn raw(&self) -> Result<RawDocumentBuf, ServerError> {
+    fn raw(&self) -> Result<Cow<'_, RawDocument>, ServerError> {
         match self {
-            Self::Document(filter) => Ok(RawDocumentBuf::try_from(filter)?),
-            Self::Raw(filter) => Ok(filter.clone()),
+            Self::Document(filter) => Ok(Cow::Owned(RawDocumentBuf::try_from(filter)?)),
+            Self::Raw(filter) => Ok(Cow::Borrowed(filter)),
         }
     }
 }

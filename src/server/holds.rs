@@ -225,8 +225,8 @@ pub(crate) async fn unknown_path(deployment: &Deployment, collection: &Namespace
 /// The state of a watch.
 #[derive(Debug, Clone)]
 enum HoldsState {
-    /// The first read is not done.
-    Reading,
+    /// The first read is not done. There may be keys that were read before the watch began.
+    Reading(Option<Arc<KeyList>>),
     Read(ReadHolds),
     /// The reason why nothing may be deleted any more.
     Failed(String),
@@ -237,7 +237,8 @@ impl HoldsState {
     fn enter(&mut self, read: std::result::Result<ReadHolds, String>) {
         let keys = match self {
             Self::Read(before) => Some(before.keys.clone()),
-            Self::Reading | Self::Failed(_) => None,
+            Self::Reading(before) => before.take(),
+            Self::Failed(_) => None,
         };
         *self = match read {
             Ok(read) => match keys.filter(|keys| *keys == read.keys) {
@@ -264,7 +265,7 @@ impl Drop for HoldsWatch {
 
 impl HoldsWatch {
     fn open(deployment: &Deployment, holds: &HeldBack) -> Self {
-        let (sender, states) = watch::channel(HoldsState::Reading);
+        let (sender, states) = watch::channel(HoldsState::Reading(holds.keys.clone()));
         let (deployment, watched) = (deployment.clone(), holds.clone());
         let task = tokio::spawn(machine::here(async move {
             let mut slow = 0;
@@ -329,7 +330,7 @@ impl HoldsView {
             match &*states.borrow_and_update() {
                 HoldsState::Failed(why) => return Err(why.clone()),
                 HoldsState::Read(read) if read.time.asked.elapsed() < *MAX_AGE => return Ok(read.clone()),
-                HoldsState::Read(_) | HoldsState::Reading => {}
+                HoldsState::Read(_) | HoldsState::Reading(_) => {}
             }
             states.changed().await.map_err(|_| not_read())?;
         }
@@ -339,7 +340,7 @@ impl HoldsView {
     pub(crate) fn last(&self) -> Option<Arc<KeyList>> {
         match &*self.0.as_ref()?.states.borrow() {
             HoldsState::Read(read) => Some(read.keys.clone()),
-            HoldsState::Reading | HoldsState::Failed(_) => None,
+            HoldsState::Reading(_) | HoldsState::Failed(_) => None,
         }
     }
 }

@@ -13,7 +13,6 @@ use super::retry::Retries;
 use super::shard_key::{self, KeyValues};
 use super::stretches::{self, Stretches};
 use crate::plan::Selection;
-use crate::plan::holds::HeldBack;
 use crate::policy::namespace::Namespace;
 use crate::values::raw::{self, RawValue};
 
@@ -110,7 +109,8 @@ impl<'a> PagedIds<'a> {
         projection.extend(shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
         let mut all = vec![RawValue::of(predicate.clone())?];
         all.extend(place.conditions(shard_key)?.into_iter().map(RawValue::from));
-        all.extend(self.selection.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten().map(RawValue::from));
+        let unheld = self.selection.unheld()?.map(|unheld| unheld.document()).transpose()?;
+        all.extend(unheld.map(RawValue::from));
         let query = Query::find(namespace, raw::document([("$and", &RawValue::list(&all)?)])?)
             .projection(projection)
             .sort(doc! { "_id": 1 })

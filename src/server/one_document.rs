@@ -47,7 +47,7 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     facets.insert("deciding", vec![doc! { "$project": expiry.deciding() }]);
     facets.insert("taken", selected(&selection.predicate));
     let held = match selection.holds.as_ref().map(HeldBack::held).transpose()?.flatten() {
-        Some(held) => Document::try_from(&*held)?,
+        Some(held) => Document::try_from(&*held.document()?)?,
         // Nothing is held.
         None => doc! { "$expr": false },
     };

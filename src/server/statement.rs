@@ -2,13 +2,14 @@
 
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::spec::ElementType;
-use bson::{RawArrayBuf, RawDocumentBuf, doc};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, doc};
 
 use super::document_match::{self, DocumentState};
 use super::fence::FENCE_BYTES;
 use super::restriction::Restriction;
 use crate::plan::Selection;
-use crate::values::raw::{self, RawValue};
+use crate::plan::holds::KeyCondition;
+use crate::values::raw::{self, Fields, RawValue};
 
 /// Bytes of a statement around its query, a fence and its place in the command included.
 pub(crate) const AROUND_QUERY: usize = 60 + FENCE_BYTES;
@@ -17,11 +18,41 @@ pub(crate) const AROUND_QUERY: usize = 60 + FENCE_BYTES;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Statement {
     /// The filter of the restriction together with the whole predicate of the rule.
-    pub query: RawDocumentBuf,
+    filter: RawDocumentBuf,
+    /// The condition for documents without a hold; `None` if nothing is held.
+    unheld: Option<KeyCondition>,
     /// Maximum number of documents; 0 for no limit.
     pub limit: i32,
     /// The index that the query walks, by its name or its key.
     pub hint: RawBson,
+}
+
+impl Statement {
+    /// Returns the query without a fence.
+    ///
+    /// Errors: the query is too long.
+    pub(crate) fn query(&self) -> Result<RawDocumentBuf, bson::error::Error> {
+        raw::written(self.bytes(), |query| self.write(query, None))
+    }
+
+    /// Writes the query, to which a fence may be added.
+    pub(crate) fn write(&self, query: &mut Fields, fence: Option<&RawDocument>) {
+        match fence {
+            Some(fence) => query.documents(cstr!("$and"), 2, |condition, n| match n {
+                0 => self.write(condition, None),
+                _ => condition.all_of(fence),
+            }),
+            None => match &self.unheld {
+                Some(unheld) => unheld.write_with(query, &self.filter),
+                None => query.all_of(&self.filter),
+            },
+        }
+    }
+
+    /// Returns the bytes of the query without a fence, rounded up.
+    pub(crate) fn bytes(&self) -> usize {
+        self.filter.as_bytes().len() + self.unheld.as_ref().map_or(0, KeyCondition::bytes)
+    }
 }
 
 /// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their `_id`s have one
@@ -37,14 +68,14 @@ pub(crate) fn statements(
 ) -> Result<Vec<Statement>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
     let predicate = RawDocumentBuf::try_from(&selection.predicate)?;
-    let statement =
-        |filter, limit, hint: &RawBson| Statement { query: with_predicate(filter, &predicate), limit, hint: hint.clone() };
     let unheld = match (&selection.holds, restriction) {
         (None, _) => None,
         // A document that is unchanged since it was found had none of the earlier holds.
         (Some(holds), Restriction::States { .. }) => holds.unheld_since_found()?,
         (Some(holds), _) => holds.unheld()?,
     };
+    let whole = |filter, limit, hint: &RawBson| Statement { filter, unheld: unheld.clone(), limit, hint: hint.clone() };
+    let statement = |filter, limit, hint: &RawBson| whole(with_predicate(filter, &predicate), limit, hint);
     let mut statements = Vec::new();
     match restriction {
         Restriction::Ids(ids) => {
@@ -62,17 +93,12 @@ pub(crate) fn statements(
             statements.push(statement(RawDocumentBuf::try_from(bounds)?, 0, &RawBson::try_from(hint.clone())?));
         }
         Restriction::Stretch(stretch) => {
-            statements.push(Statement { query: RawDocumentBuf::try_from(&stretch.predicate())?, limit: 0, hint: by_id });
+            statements.push(whole(RawDocumentBuf::try_from(&stretch.predicate())?, 0, &by_id));
         }
         Restriction::States { documents, range } => {
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
             statements.extend(filters.into_iter().map(|(filter, hint)| statement(filter, 0, &hint)));
         }
-    }
-    if let Some(unheld) = &unheld {
-        statements
-            .iter_mut()
-            .for_each(|statement| statement.query = with_predicate(std::mem::take(&mut statement.query), unheld));
     }
     Ok(statements)
 }
@@ -81,7 +107,7 @@ pub(crate) fn statements(
 pub(crate) fn bytes_of_one(state: &DocumentState, selection: &Selection) -> usize {
     let one = Restriction::States { documents: vec![state.clone()], range: None };
     let statements = statements(&one, selection, true).unwrap_or_default();
-    statements.iter().map(|statement| statement.query.as_bytes().len() + AROUND_QUERY).sum()
+    statements.iter().map(|statement| statement.bytes() + AROUND_QUERY).sum()
 }
 
 /// Returns a filter together with the whole predicate of the rule.
@@ -129,9 +155,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::lock::fence::Fence;
     use crate::plan::SweepRule;
     use crate::plan::holds::KeyList;
     use crate::report::made_up::planned;
+    use crate::server::fence::in_time;
 
     fn rule() -> SweepRule {
         planned("", 3).decision.countable().unwrap().clone()
@@ -139,7 +167,7 @@ mod tests {
 
     fn queries(restriction: &Restriction, one_by_one: bool) -> Vec<Document> {
         let statements = statements(restriction, &rule().selection, one_by_one).unwrap();
-        statements.iter().map(|statement| Document::try_from(&*statement.query).unwrap()).collect()
+        statements.iter().map(|statement| Document::try_from(&*statement.query().unwrap()).unwrap()).collect()
     }
 
     #[test]
@@ -153,6 +181,22 @@ mod tests {
         let sharded = Restriction::Sharded(vec![(RawDocumentBuf::try_from(&doc! { "k": 5 }).unwrap(), ids)]);
         assert_eq!(queries(&sharded, false), [with(doc! { "k": 5, "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&sharded, true), [with(doc! { "k": 5, "_id": 1 }), with(doc! { "k": 5, "_id": "x" })]);
+    }
+
+    #[test]
+    fn a_fence_leaves_the_query_whole_and_has_a_known_size() {
+        let mut rule = planned("    holds: {collection: legal.holds, key: t}\n", 3).decision.countable().unwrap().clone();
+        let keys = KeyList::of(vec![RawValue::of("x").unwrap()]).unwrap();
+        rule.selection.holds = rule.selection.holds.map(|holds| holds.with(&Arc::new(keys)));
+        let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: None };
+        let in_time = in_time(&fence).unwrap();
+        let one = &statements(&Restriction::One(RawValue::of(5).unwrap()), &rule.selection, false).unwrap()[0];
+        let fenced = raw::written(0, |query| one.write(query, Some(&in_time))).unwrap();
+        let shown = |query: &RawDocument| Document::try_from(query).unwrap();
+        let plain = one.query().unwrap();
+        assert_eq!(shown(&fenced), doc! { "$and": [shown(&plain), shown(&in_time)] });
+        let added = fenced.as_bytes().len() - plain.as_bytes().len();
+        assert!(added <= FENCE_BYTES && plain.as_bytes().len() <= one.bytes(), "{added}");
     }
 
     #[test]
@@ -172,7 +216,9 @@ mod tests {
         let mut rule = planned("    holds: {collection: legal.holds, key: t}\n", 3).decision.countable().unwrap().clone();
         let found = |rule: &SweepRule, restriction: &Restriction| {
             let statements = statements(restriction, &rule.selection, false)?;
-            Ok::<_, bson::error::Error>(statements.iter().map(|one| Document::try_from(&*one.query).unwrap()).collect::<Vec<_>>())
+            Ok::<_, bson::error::Error>(
+                statements.iter().map(|one| Document::try_from(&*one.query().unwrap()).unwrap()).collect::<Vec<_>>(),
+            )
         };
         let state = DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap()).unwrap();
         let id = || RawValue::of(1).unwrap();

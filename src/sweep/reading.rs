@@ -105,12 +105,13 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
     const MAX_BATCH: u32 = i32::MAX.cast_unsigned();
     let selection = &sweep.rule.selection;
     let batch_size = u32::try_from(restriction.max_documents()).unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
-    let query = |Statement { query, limit, hint }: Statement| {
-        let query = Query::find(&selection.namespace, query)
+    let query = |statement: Statement| {
+        let query = Query::find(&selection.namespace, statement.query()?)
             .batch_size(batch_size)
-            .hint(Some(Bson::try_from(hint)?))
+            .hint(Some(Bson::try_from(statement.hint)?))
             .collation(selection.collation.as_ref());
-        let query = if limit > 0 { query.limit(limit.unsigned_abs().into()) } else { query };
+        let limit = statement.limit.unsigned_abs().into();
+        let query = if limit > 0 { query.limit(limit) } else { query };
         Ok(if projection.is_empty() { query } else { query.projection(projection.clone()) })
     };
     // A read finds a list of `_id`s by the index on every flavor.

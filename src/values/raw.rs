@@ -1,6 +1,8 @@
 //! Values as the bytes that a server sent. They are sent back as they are, and need not be valid: a mongod stores strings of any bytes.
 
-use bson::raw::{RawDocument, RawDocumentBuf};
+use std::io::Write;
+
+use bson::raw::{CStr, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use bson::{Bson, Document, doc};
 
@@ -24,9 +26,11 @@ impl RawValue {
 
     /// Creates a list of values.
     pub(crate) fn list(values: &[Self]) -> Result<Self, bson::error::Error> {
-        let numbers: Vec<String> = (0..values.len()).map(|n| n.to_string()).collect();
-        let list = document(numbers.iter().map(String::as_str).zip(values))?;
-        Ok(Self { kind: ElementType::Array, bytes: list.into_bytes() })
+        let capacity = values.iter().map(|value| value.bytes.len() + AROUND_ITEM).sum::<usize>() + AROUND_FIELDS;
+        let list = written(capacity, |list| values.iter().enumerate().for_each(|(n, value)| list.item(n, value)))?;
+        let mut bytes = list.into_bytes();
+        bytes.shrink_to_fit();
+        Ok(Self { kind: ElementType::Array, bytes })
     }
 
     /// Returns the values of a list; none for any other value.
@@ -71,20 +75,87 @@ impl From<RawDocumentBuf> for RawValue {
     }
 }
 
+/// Bytes of an item of a list besides its value: the type, the number of its place and a NUL. More than 100,000 items have longer numbers.
+const AROUND_ITEM: usize = 8;
+
+/// Bytes of a document besides its fields: the length, and the NUL at the end.
+const AROUND_FIELDS: usize = 5;
+
+/// The fields of a document that is being written. Each level is written in place, so that a long value is copied once, however deep it lies.
+pub(crate) struct Fields {
+    bytes: Vec<u8>,
+}
+
+/// Creates a document whose fields are written by a function; `capacity` is its likely size in bytes.
+///
+/// Errors: the document is too long.
+pub(crate) fn written(capacity: usize, write: impl FnOnce(&mut Fields)) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut fields = Fields { bytes: Vec::with_capacity(capacity) };
+    fields.level(write);
+    RawDocumentBuf::from_bytes(fields.bytes)
+}
+
+impl Fields {
+    /// Writes all fields of a document.
+    pub(crate) fn all_of(&mut self, document: &RawDocument) {
+        self.bytes.extend_from_slice(body(document));
+    }
+
+    pub(crate) fn value(&mut self, name: &CStr, value: &RawValue) {
+        self.name(value.kind, name.as_str());
+        self.bytes.extend_from_slice(&value.bytes);
+    }
+
+    /// Writes a document whose fields are written by a function.
+    pub(crate) fn document(&mut self, name: &CStr, write: impl FnOnce(&mut Self)) {
+        self.name(ElementType::EmbeddedDocument, name.as_str());
+        self.level(write);
+    }
+
+    /// Writes a list of as many documents; the fields of each are written by a function, which gets its place.
+    pub(crate) fn documents(&mut self, name: &CStr, count: usize, mut write: impl FnMut(&mut Self, usize)) {
+        self.name(ElementType::Array, name.as_str());
+        self.level(|list| {
+            for n in 0..count {
+                list.name(ElementType::EmbeddedDocument, n);
+                list.level(|item| write(item, n));
+            }
+        });
+    }
+
+    fn item(&mut self, n: usize, value: &RawValue) {
+        self.name(value.kind, n);
+        self.bytes.extend_from_slice(&value.bytes);
+    }
+
+    /// Writes what stands before a value. No name has a NUL: it is a number, or comes from a string of C.
+    fn name(&mut self, kind: ElementType, name: impl std::fmt::Display) {
+        self.bytes.push(kind as u8);
+        // Writing to memory does not fail.
+        let _ = write!(self.bytes, "{name}\0");
+    }
+
+    fn level(&mut self, write: impl FnOnce(&mut Self)) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        write(self);
+        self.bytes.push(0);
+        // A length that is too long becomes one that is refused, as does that of the whole document.
+        let length = i32::try_from(self.bytes.len() - begin).unwrap_or(0);
+        self.bytes[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
+    }
+}
+
 /// Creates a document from values with their names.
 ///
 /// Errors: a name has a NUL, or the document is too long.
 pub(crate) fn document<'a>(
     fields: impl IntoIterator<Item = (&'a str, &'a RawValue)>,
 ) -> Result<RawDocumentBuf, bson::error::Error> {
-    let mut body = Vec::new();
-    for (name, value) in fields {
-        body.push(value.kind as u8);
-        body.extend_from_slice(bson::raw::CString::try_from(name.to_owned())?.as_str().as_bytes());
-        body.push(0);
-        body.extend_from_slice(&value.bytes);
-    }
-    of_body(&[&body])
+    let named = |(name, value): (&str, &'a RawValue)| Ok((bson::raw::CString::try_from(name.to_owned())?, value));
+    let fields = fields.into_iter().map(named).collect::<Result<Vec<_>, bson::error::Error>>()?;
+    let capacity = fields.iter().map(|(name, value)| name.as_str().len() + 2 + value.bytes.len()).sum::<usize>() + AROUND_FIELDS;
+    written(capacity, |document| fields.iter().for_each(|(name, value)| document.value(name, value)))
 }
 
 /// Returns a document decoded to be shown: bytes that are not valid UTF-8 are replaced, and so is what cannot be decoded at all. Nothing can be
@@ -118,19 +189,13 @@ fn shown_value(kind: ElementType, bytes: &[u8]) -> Bson {
 
 /// Creates a document with the fields of several.
 pub(crate) fn joined(documents: &[&RawDocument]) -> Result<RawDocumentBuf, bson::error::Error> {
-    let bodies: Vec<&[u8]> = documents.iter().map(|document| &document.as_bytes()[4..document.as_bytes().len() - 1]).collect();
-    of_body(&bodies)
+    let capacity = documents.iter().map(|document| body(document).len()).sum::<usize>() + AROUND_FIELDS;
+    written(capacity, |all| documents.iter().for_each(|document| all.all_of(document)))
 }
 
-/// Creates a document from the bytes of its fields.
-fn of_body(parts: &[&[u8]]) -> Result<RawDocumentBuf, bson::error::Error> {
-    // The length, and the NUL at the end.
-    let length = parts.iter().map(|part| part.len()).sum::<usize>() + 5;
-    // A length that is too long becomes one that is refused.
-    let mut bytes = i32::try_from(length).unwrap_or(0).to_le_bytes().to_vec();
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes.push(0);
-    RawDocumentBuf::from_bytes(bytes)
+/// Returns the bytes of the fields of a document.
+fn body(document: &RawDocument) -> &[u8] {
+    &document.as_bytes()[4..document.as_bytes().len() - 1]
 }
 
 /// Returns the name, the type and the bytes of each value of a document, up to the first that has no end.

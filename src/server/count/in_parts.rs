@@ -10,7 +10,6 @@ use super::super::id_pages::{PagedIds, spent};
 use super::super::overload::Overload;
 use super::super::retry::Retries;
 use super::super::stretches::Stretches;
-use crate::plan::holds::HeldBack;
 use crate::plan::{Selection, SweepRule};
 use crate::values::count_in;
 
@@ -38,8 +37,7 @@ pub(super) async fn count(deployment: &Deployment, rule: &SweepRule, selection: 
         let before = spent(deployment);
         let matching = doc! { "$match": { "$and": [stretches.condition(), selection.predicate.clone()] } };
         let stages = vec![matching, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
-        let unheld = selection.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten();
-        let query = Query::aggregate(&selection.namespace, stages).only(unheld);
+        let query = Query::aggregate(&selection.namespace, stages).only(selection.unheld()?);
         let found = match query.costing(stretches.target()).shrunk_by_caller().all(deployment).await {
             Ok(found) => found,
             Err(cause) => match retries.again().filter(|_| cause.overload() == Some(Overload::TimedOut)) {
