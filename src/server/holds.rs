@@ -21,6 +21,9 @@
 //! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
 //!   than that nothing is there), one that may not be read, a malformed key ([`malformed`]), more keys than a command holds.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 

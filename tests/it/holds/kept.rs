@@ -104,6 +104,22 @@ async fn a_document_whose_key_changes_to_a_held_one_before_it_is_deleted_stays()
 }
 
 #[tokio::test]
+async fn each_of_more_holds_than_one_reply_has_keeps_its_documents() {
+    let case = Case::new().await;
+    case.fill("holds", (0..25_000).map(|n| doc! { "tenantId": format!("k{n}") })).await;
+    // The last hundred are of tenants without a hold.
+    let document = |id: i32| doc! { "_id": id, "at": days(-3), "tenantId": format!("k{}", id * 50) };
+    case.fill("c", (0..600).map(document)).await;
+    for keys in ["", ", maxDeletes: 1000"] {
+        let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, holds: {collection: DB.holds, key: tenantId}KEYS}\n";
+        let swept = case.report(&rule.replace("KEYS", keys), &[]).await;
+        assert_eq!((swept.ran.code, swept.rule(0, "heldCount")), (Some(0), &500.into()), "{keys}: {swept:?}");
+        assert_eq!(case.ids("c").await, id_set(0..500), "{keys}");
+        case.fill("c", (500..600).map(document)).await;
+    }
+}
+
+#[tokio::test]
 async fn holds_in_the_database_of_each_tenant_keep_what_is_there() {
     let case = Case::new().await;
     case.fill("c", documents()).await;
