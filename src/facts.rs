@@ -138,8 +138,17 @@ pub struct Target {
 pub struct SeenChild {
     pub child: Child,
     pub seen: Seen,
-    /// Whether a document has the field with the parent; `None` if that is not known.
-    pub has_field: Option<bool>,
+    /// The field of the children that names the parent.
+    pub field: SeenField,
+    /// The field of the parents that it names them by.
+    pub parent_field: SeenField,
+}
+
+/// The result of looking for a field in a collection.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SeenField {
+    /// Whether a document has it; `None` if that is not known.
+    pub is_found: Option<bool>,
     /// A field of the documents with a name that is nearly that of a field that none has.
     pub similar: Option<String>,
 }

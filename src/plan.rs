@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, RawDocumentBuf};
 
-pub use family::{ChildRule, Family};
+pub use family::{ChildRule, Family, ParentKey};
 pub use guard::{Approved, Guard, Refusal};
 pub use reason::{Reason, SkipReason, StopReason};
 

@@ -167,8 +167,10 @@ pub struct Family {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
     pub namespace: Namespace,
-    /// Path that holds the `_id` of the parent.
+    /// Path that holds a value of the parent.
     pub field: String,
+    /// Path of that value in the parent.
+    pub parent_field: String,
 }
 
 impl Rule {

@@ -168,7 +168,11 @@ impl Judge<'_> {
         let (deployment, parents) = (self.deployment, &planned.namespace);
         let Some(parent) = one_family::named_parent(deployment, child, id).await? else { return Ok(Parent::Unnamed) };
         let fields = planned.decision.countable().into_iter().flat_map(why::fields).collect();
-        let found = one_document::find(deployment, parents, std::slice::from_ref(&parent), &fields).await?;
+        let id_of_parent = one_family::parent_with(deployment, parents, child, &parent).await?;
+        let found = match &id_of_parent {
+            Some(id) => one_document::find(deployment, parents, std::slice::from_ref(id), &fields).await?,
+            None => Vec::new(),
+        };
         if let Some(document) = found.first() {
             let why = Box::new(self.by_rule(planned, counts, document).await?);
             return Ok(Parent::There { id: canonical(&parent), why });

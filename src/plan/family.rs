@@ -1,11 +1,11 @@
 //! Binds the children of a rule to their collections, or refuses the rule: a parent never goes where its children would be left behind.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
 use super::archive::is_simple;
 use super::index::IndexChoice;
 use super::{Guard, Refusal, RuleLimits, Selection, Storage, SweepRule, guard};
-use crate::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, ServerFacts, Topology};
+use crate::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, ServerFacts, Topology};
 use crate::flavor::Flavor;
 use crate::policy::namespace::Namespace;
 use crate::policy::{Child, Rule};
@@ -25,10 +25,51 @@ pub struct Family {
 /// A collection of children.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildRule {
-    /// Path that holds the `_id` of the parent.
+    /// Path that holds the key of the parent.
     pub field: String,
+    pub parent_key: ParentKey,
     /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, that of the leases, is the parents'.
     pub rule: SweepRule,
+}
+
+/// The values by which children name their parents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentKey {
+    /// Their path in the documents of the rule.
+    pub field: String,
+    /// The index that serves them; `None` if there is none.
+    pub index: Option<String>,
+}
+
+impl ParentKey {
+    /// The key of parents unless the policy names another.
+    pub const ID: &str = "_id";
+
+    /// Whether it is the `_id`, which each parent has for itself and which never changes.
+    pub fn is_id(&self) -> bool {
+        self.field == Self::ID
+    }
+
+    /// Returns the index as a hint.
+    pub fn hint(&self) -> Option<Bson> {
+        match &self.index {
+            _ if self.is_id() => Some(doc! { "_id": 1 }.into()),
+            name => name.as_deref().map(Bson::from),
+        }
+    }
+}
+
+impl Family {
+    /// Returns the different keys by which the children name their parents.
+    pub fn parent_keys(&self) -> Vec<&ParentKey> {
+        let mut keys: Vec<&ParentKey> = Vec::new();
+        for child in &self.children {
+            if !keys.contains(&&child.parent_key) {
+                keys.push(&child.parent_key);
+            }
+        }
+        keys
+    }
 }
 
 /// Returns the children of a rule; `None` if it names none. `sweep` is the rule, bound to its own collection.
@@ -60,16 +101,17 @@ pub(super) fn bind(
                 .to_owned(),
         );
     }
-    let children = children.iter().map(|seen| bind_child(rule, sweep, seen)).collect::<Result<_, _>>()?;
+    let children = children.iter().map(|seen| bind_child(rule, sweep, collection, seen)).collect::<Result<_, _>>()?;
     Ok(Some(Family { journal: family.journal.clone(), children, orphans: family.orphans }))
 }
 
 fn bind_child(
     rule: &Rule,
     sweep: &SweepRule,
-    SeenChild { child, seen, has_field, similar }: &SeenChild,
+    parents: &Collection,
+    SeenChild { child, seen, field: of_child, parent_field: of_parent }: &SeenChild,
 ) -> Result<ChildRule, Refusal> {
-    let Child { namespace, field } = child;
+    let Child { namespace, field, parent_field } = child;
     let refuse = |detail: String| Err(Refusal::new(Guard::Children, format!("`children`: {detail}")));
     let (collection, figures) = match seen {
         Seen::Collection(collection, figures) => (collection, figures),
@@ -90,27 +132,48 @@ fn bind_child(
     if !is_simple(collection.collation.as_ref()) {
         return refuse(collated(namespace));
     }
-    let index = index(field, &collection.indexes);
-    if let Some(refusal) = guard::scan(rule, namespace, field, index.as_ref(), figures.document_count) {
+    let index = index_of(field, &collection.indexes);
+    // Each batch of parents is looked for by their key, too.
+    let of_key = index_of(parent_field, &parents.indexes);
+    let is_id = parent_field == ParentKey::ID;
+    let (selection, count) = (&sweep.selection.namespace, sweep.selection.document_count);
+    let search =
+        guard::search(rule, namespace, field, index.as_ref(), figures.document_count).map(|refusal| (namespace, refusal));
+    let search_of_parents = || {
+        guard::search(rule, selection, parent_field, of_key.as_ref(), count)
+            .filter(|_| !is_id)
+            .map(|refusal| (selection, refusal))
+    };
+    if let Some((namespace, refusal)) = search.or_else(search_of_parents) {
         return Err(Refusal { detail: format!("`children`: `{namespace}`: {}", refusal.detail), ..refusal });
     }
-    if *has_field == Some(false) && figures.document_count > 0 && !rule.allow_unknown_fields.contains(field) {
-        let other = similar.as_ref().map(|similar| format!(", but some have `{similar}`, which is another field"));
-        return Err(Refusal::new(
-            Guard::UnknownField,
-            format!(
-                "`children`: no document of `{namespace}` has `{field}`{}; with a wrong name the children would be left behind without their \
-                 parents: correct it or, if there are no children yet, set `allowUnknownFields: [{field}]`",
-                other.unwrap_or_default()
-            ),
-        ));
+    let unknown_child = unknown(rule, namespace, figures.document_count, field, of_child);
+    if let Some(refusal) = unknown_child.or_else(|| unknown(rule, selection, count, parent_field, of_parent)) {
+        return Err(refusal);
     }
-    Ok(ChildRule { field: field.clone(), rule: rule_of(sweep, child, storage, figures, index, collection) })
+    let parent_key = ParentKey { field: parent_field.clone(), index: of_key.map(|index| index.name) };
+    Ok(ChildRule { field: field.clone(), parent_key, rule: rule_of(sweep, child, storage, figures, index, collection) })
+}
+
+/// Refuses a rule with the name of a field that no document has.
+fn unknown(rule: &Rule, namespace: &Namespace, documents: u64, field: &str, seen: &SeenField) -> Option<Refusal> {
+    if seen.is_found != Some(false) || documents == 0 || rule.allow_unknown_fields.iter().any(|allowed| allowed == field) {
+        return None;
+    }
+    let other = seen.similar.as_ref().map(|similar| format!(", but some have `{similar}`, which is another field"));
+    Some(Refusal::new(
+        Guard::UnknownField,
+        format!(
+            "`children`: no document of `{namespace}` has `{field}`{}; with a wrong name the children would be left behind without their \
+             parents: correct it or, if there are no children yet, set `allowUnknownFields: [{field}]`",
+            other.unwrap_or_default()
+        ),
+    ))
 }
 
 fn rule_of(
     sweep: &SweepRule,
-    Child { namespace, field }: &Child,
+    Child { namespace, field, .. }: &Child,
     storage: Storage,
     figures: &Figures,
     index: Option<IndexChoice>,
@@ -139,14 +202,14 @@ fn rule_of(
     SweepRule { selection, limits, approved: None, family: None, ..sweep.clone() }
 }
 
-/// Returns the predicate of a child: nowhere on the path is an array, which could name other parents too.
-fn no_array(field: &str) -> Document {
+/// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name others too.
+pub(crate) fn no_array(field: &str) -> Document {
     let ends = field.match_indices('.').map(|(end, _)| end).chain([field.len()]);
     ends.map(|end| (field[..end].to_owned(), doc! { "$not": { "$type": "array" } }.into())).collect()
 }
 
 /// Chooses the index by which the children of a parent are found: one that begins with the field and holds every child.
-fn index(field: &str, indexes: &[IndexFacts]) -> Option<IndexChoice> {
+fn index_of(field: &str, indexes: &[IndexFacts]) -> Option<IndexChoice> {
     let serves = |index: &&IndexFacts| {
         index.key.first().is_some_and(|(name, _)| name == field)
             && index.key.iter().all(|(_, direction)| float(direction).is_some())
@@ -182,7 +245,12 @@ mod tests {
         children.indexes.extend(is_indexed.then(|| plain(&["p"])));
         let figures = Figures { document_count: documents, ..Figures::default() };
         let child = rule.family.as_ref().unwrap().children[0].clone();
-        let seen = SeenChild { child, seen: Seen::Collection(Box::new(children), figures), has_field: Some(true), similar: None };
+        let seen = SeenChild {
+            child,
+            seen: Seen::Collection(Box::new(children), figures),
+            field: SeenField::default(),
+            parent_field: SeenField::default(),
+        };
         bind(server, &rule, &sweep, &collection("c"), &[seen])
     }
 
@@ -224,7 +292,7 @@ mod tests {
 
     #[test]
     fn an_index_that_leaves_out_children_or_compares_otherwise_is_not_taken() {
-        let chosen = |indexes: Vec<IndexFacts>| index("p", &indexes).map(|index| index.name);
+        let chosen = |indexes: Vec<IndexFacts>| index_of("p", &indexes).map(|index| index.name);
         assert_eq!(chosen(vec![plain(&["_id"]), plain(&["p", "n"]), plain(&["p"])]), Some("p".into()));
         assert_eq!(chosen(vec![plain(&["p", "n"])]), Some("p_n".into()));
         for other in [

@@ -177,8 +177,29 @@ pub fn no_such_namespace(namespace: &Namespace) -> Refusal {
     Refusal::new(Guard::NoSuchNamespace, detail)
 }
 
-/// Refuses to search a large collection without an index.
+/// Refuses to search a large collection for dates without an index.
 pub fn scan(
+    rule: &Rule,
+    namespace: &Namespace,
+    field: &str,
+    index: Option<&IndexChoice>,
+    document_count: u64,
+) -> Option<Refusal> {
+    let refusal = search(rule, namespace, field, index, document_count)?;
+    if !rule.date_format.is_none_or(DateFormat::is_sorted_by_index) {
+        return Some(Refusal::new(
+            Guard::CollectionScan,
+            format!(
+                "no index serves dates in strings (`dateFormat: iso8601`), and the collection has {document_count} documents; at most \
+                 {SCAN_GUARD_DOCUMENTS} are searched without one; set `allowCollectionScan: true`, or hint at an index that serves the `filter`"
+            ),
+        ));
+    }
+    Some(refusal)
+}
+
+/// Refuses to search a large collection for the values of a field without an index.
+pub fn search(
     rule: &Rule,
     namespace: &Namespace,
     field: &str,
@@ -188,15 +209,6 @@ pub fn scan(
     let is_bounded = index.is_some_and(|index| index.bounded);
     if is_bounded || document_count <= SCAN_GUARD_DOCUMENTS || rule.allow_collection_scan {
         return None;
-    }
-    if !rule.date_format.is_none_or(DateFormat::is_sorted_by_index) {
-        return Some(Refusal::new(
-            Guard::CollectionScan,
-            format!(
-                "no index serves dates in strings (`dateFormat: iso8601`), and the collection has {document_count} documents; at most \
-                 {SCAN_GUARD_DOCUMENTS} are searched without one; set `allowCollectionScan: true`, or hint at an index that serves the `filter`"
-            ),
-        ));
     }
     Some(Refusal::new(
         Guard::CollectionScan,

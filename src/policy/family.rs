@@ -50,7 +50,7 @@ pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<Family>
             return None;
         }
         let chunks = Namespace { database: parents.database.clone(), collection: format!("{bucket}.chunks") };
-        children.push(Child { namespace: chunks, field: "files_id".to_owned() });
+        children.push(Child { namespace: chunks, field: "files_id".to_owned(), parent_field: "_id".to_owned() });
     }
     children.extend(map.optional(&keys::CHILDREN).unwrap_or_default());
     for (index, child) in children.iter().enumerate() {

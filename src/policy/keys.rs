@@ -182,8 +182,12 @@ keys! {
         .examples(&["app.orderLines", "crm.notes"]).required("`database.collection`");
 
     CHILD_FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
-        "Path that holds the `_id` of the parent. A document with an array there is never taken for a child.")
+        "Path that holds the `_id` of the parent, or its `parentField`. A document with an array there is never taken for a child.")
         .examples(&["orderId", "order.id"]).required("the field that holds the `_id` of the parent");
+
+    PARENT_FIELD: Key<Text<String>> = Key::new("parentField", FIELD_PATH,
+        "Path of that value in the parent. Children go once no document of the parents' collection has it. Default: the `_id`.")
+        .examples(&["number"]);
 }
 
 keys! {
@@ -411,7 +415,8 @@ fn read_child(map: &Mapping) -> Option<Child> {
         );
         return None;
     }
-    Some(Child { namespace: map.optional(&CHILD_NAMESPACE)?, field })
+    let parent_field = map.optional(&PARENT_FIELD).unwrap_or_else(|| "_id".to_owned());
+    Some(Child { namespace: map.optional(&CHILD_NAMESPACE)?, field, parent_field })
 }
 
 /// Reports a mapping, `defaults` or a rule, that gives the expiry twice.

@@ -10,7 +10,7 @@ use super::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals}
 use crate::expiry::Expiry;
 use crate::instant::Instant;
 use crate::plan::holds::HeldBack;
-use crate::plan::{ChildRule, Decision, Family, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
+use crate::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::policy::DateFormat;
 use crate::policy::namespace::Namespace;
 use crate::policy::parse::parse;
@@ -92,7 +92,8 @@ pub fn with_children() -> SweepRule {
     let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
     let mut of_children = rule.clone();
     of_children.selection.namespace = namespace("d");
-    let children = vec![ChildRule { field: "p".into(), rule: of_children }];
+    let parent_key = ParentKey { field: "_id".into(), index: None };
+    let children = vec![ChildRule { field: "p".into(), parent_key, rule: of_children }];
     let family = Family { journal: namespace("j"), children, orphans: false };
     SweepRule { family: Some(family), ..rule }
 }

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use super::error::Result;
 use super::find::Query;
 use super::{Deployment, MAX_CONCURRENT_READS, codes, fields, figures, privileges};
-use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, Target, TimeSeries};
+use crate::facts::{Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, Target, TimeSeries};
 use crate::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
 use crate::policy::{Child, Rule};
 use crate::values::integer_in;
@@ -73,7 +73,7 @@ pub(crate) async fn targets(
         };
         let children = match (&rule.family, &seen) {
             (Some(family), Seen::Collection(..)) => {
-                children(&deployment.charged_to(&rule.name, &namespace), &family.children).await
+                children(&deployment.charged_to(&rule.name, &namespace), &namespace, &family.children).await
             }
             _ => Vec::new(),
         };
@@ -82,8 +82,8 @@ pub(crate) async fn targets(
     Ok(targets.buffered(MAX_CONCURRENT_READS).collect().await)
 }
 
-/// Looks at collections of children.
-async fn children(deployment: &Deployment, children: &[Child]) -> Vec<SeenChild> {
+/// Looks at the collections of children of a collection.
+async fn children(deployment: &Deployment, parents: &Namespace, children: &[Child]) -> Vec<SeenChild> {
     let mut seen = Vec::new();
     for child in children {
         let looked = match collection(deployment, &child.namespace).await {
@@ -94,22 +94,28 @@ async fn children(deployment: &Deployment, children: &[Child]) -> Vec<SeenChild>
                 Seen::Unreadable { error: format!("looking for `{}`: {why}; nothing was deleted there", child.namespace) }
             }
         };
-        let with_field = Query::find(&child.namespace, doc! { &child.field: { "$exists": true } }).projection(doc! { "_id": 1 });
-        let has_field = match &looked {
+        let (field, parent_field) = match &looked {
             Seen::Collection(..) => {
-                let found = with_field.limit(1).max_time(Some(MAX_FIELD_LOOK)).first_batch(deployment).await;
-                found.ok().map(|found| !found.is_empty())
+                (field(deployment, &child.namespace, &child.field).await, field(deployment, parents, &child.parent_field).await)
             }
-            _ => None,
+            _ => Default::default(),
         };
-        let similar = match has_field {
-            // Without such a name the finding is the same.
-            Some(false) => fields::similar_in(deployment, &child.namespace, &child.field).await.unwrap_or_default(),
-            _ => None,
-        };
-        seen.push(SeenChild { child: child.clone(), seen: looked, has_field, similar });
+        seen.push(SeenChild { child: child.clone(), seen: looked, field, parent_field });
     }
     seen
+}
+
+/// Looks for a field in a collection.
+async fn field(deployment: &Deployment, namespace: &Namespace, path: &str) -> SeenField {
+    let with_field = Query::find(namespace, doc! { path: { "$exists": true } }).projection(doc! { "_id": 1 }).limit(1);
+    let found = with_field.max_time(Some(MAX_FIELD_LOOK)).first_batch(deployment).await;
+    let is_found = found.ok().map(|found| !found.is_empty());
+    let similar = match is_found {
+        // Without such a name the finding is the same.
+        Some(false) => fields::similar_in(deployment, namespace, path).await.unwrap_or_default(),
+        _ => None,
+    };
+    SeenField { is_found, similar }
 }
 
 /// Reads one collection, without its indexes; `None` if it is missing.

@@ -9,7 +9,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use super::error::Result;
 use super::find::{Cursor, Query};
 use super::{Deployment, family};
-use crate::plan::{ChildRule, Family, SweepRule};
+use crate::plan::{ChildRule, Family, ParentKey, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::values::raw::RawValue;
 use crate::values::{count_in, float};
@@ -24,7 +24,9 @@ const PAGE: usize = 2000;
 pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<u64> {
     let selection = &rule.selection;
     let hint = selection.index.as_ref().map(|index| index.name.as_str());
-    let find = Query::find(&selection.namespace, selection.without_held(&selection.predicate)?).projection(doc! { "_id": 1 });
+    let keys = family.parent_keys();
+    let projection = keys.iter().map(|key| (key.field.clone(), Bson::Int32(1))).collect();
+    let find = Query::find(&selection.namespace, selection.without_held(&selection.predicate)?).projection(projection);
     let find = find.hint(hint).batch_size(PAGE as u32).max_time(deployment.read_options.max_time);
     let mut expired = find.cursor(deployment).await?;
     let mut children = 0;
@@ -32,20 +34,17 @@ pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family
         let mut parents = Vec::new();
         while parents.len() < PAGE {
             let Some(parent) = expired.next().await? else { break };
-            // Null in a query is also a field that is missing.
-            parents.extend(decoded(&parent).filter(|id| *id != Bson::Null));
+            parents.push(parent);
         }
         if parents.is_empty() {
             return Ok(children);
         }
         for child in &family.children {
-            children += count(deployment, child, doc! { &child.field: { "$in": &parents } }).await?;
+            let keys = parents.iter().filter_map(|parent| RawValue::at(parent, &child.parent_key.field));
+            let keys: Vec<Bson> = keys.filter(family::names_one).filter_map(|key| key.decoded()).collect();
+            children += count(deployment, child, doc! { &child.field: { "$in": keys } }).await?;
         }
     }
-}
-
-fn decoded(document: &RawDocumentBuf) -> Option<Bson> {
-    RawValue::at(document, "_id")?.decoded()
 }
 
 async fn count(deployment: &Deployment, child: &ChildRule, filter: Document) -> Result<u64> {
@@ -77,6 +76,7 @@ pub(crate) async fn orphans(deployment: &Deployment, rule: &SweepRule, family: &
 pub(crate) struct Absent<'a> {
     deployment: &'a Deployment,
     namespace: &'a Namespace,
+    key: ParentKey,
     groups: Cursor,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Absent<'a> {
     pub(crate) async fn open(deployment: &'a Deployment, rule: &'a SweepRule, child: &ChildRule) -> Result<Self> {
         let group = doc! { "$group": { "_id": format!("${}", child.field), "count": { "$sum": 1 } } };
         let groups = query(deployment, child, vec![group]).allow_disk_use().batch_size(PAGE as u32).cursor(deployment).await?;
-        Ok(Self { deployment, namespace: &rule.namespace, groups })
+        Ok(Self { deployment, namespace: &rule.namespace, key: child.parent_key.clone(), groups })
     }
 
     /// Returns the parents of the next children that are not there, each with the number of its children; `None` at the end.
@@ -99,10 +99,9 @@ impl<'a> Absent<'a> {
         if parents.is_empty() {
             return Ok(None);
         }
-        use ElementType::{Array, Null, RegularExpression, Undefined};
-        parents.retain(|(parent, _)| !matches!(parent.kind(), Null | Undefined | Array | RegularExpression));
-        let ids: Vec<RawValue> = parents.iter().map(|(parent, _)| parent.clone()).collect();
-        let present = family::present(self.deployment, self.namespace, &ids, false).await?;
+        parents.retain(|(parent, _)| family::names_one(parent));
+        let keys: Vec<RawValue> = parents.iter().map(|(parent, _)| parent.clone()).collect();
+        let present = family::present(self.deployment, self.namespace, &self.key, &keys, false).await?;
         let present: HashSet<Vec<u8>> = present.iter().map(compared).collect();
         parents.retain(|(parent, _)| !present.contains(&compared(parent)));
         Ok(Some(parents))

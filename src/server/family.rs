@@ -1,10 +1,12 @@
 //! The journal of the parents whose children are yet to be deleted, and the look for parents that are there.
 //!
-//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time) and `parents`, a list of their `_id`s.
+//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a list of the values
+//! that the parents have in that field: their keys.
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
-use bson::{DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
+use bson::spec::ElementType;
+use bson::{Bson, DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
 use tokio::time::sleep;
 
 use super::delete::{self, DeleteError};
@@ -16,7 +18,8 @@ use super::retry::{RETRY_WAITS, Retries};
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, privileges, recognise};
 use crate::facts::Topology;
-use crate::plan::{Selection, SweepRule};
+use crate::plan::family::no_array;
+use crate::plan::{ParentKey, Selection, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::values::raw::{self, RawValue};
 
@@ -41,7 +44,9 @@ pub(crate) struct Entry {
     id: RawValue,
     /// The server's time before the parents were deleted.
     pub at: DateTime,
-    /// Their `_id`s.
+    /// Path of their keys.
+    pub field: String,
+    /// Their keys.
     pub parents: Vec<RawValue>,
 }
 
@@ -60,12 +65,18 @@ impl Journal {
         Self { deployment: deployment.clone(), selection, parents: rule.namespace.clone(), rule: rule.name.clone() }
     }
 
-    /// Enters parents that are about to be deleted. Once this returns, a majority has the entry.
+    /// Enters parents that are about to be deleted, by the keys in a field. Once this returns, a majority has the entry.
     ///
     /// Errors: the reason why the entry may not be there.
-    pub(crate) async fn enter(&self, parents: Vec<RawValue>, _grant: &DeleteGrant) -> std::result::Result<Entry, String> {
+    pub(crate) async fn enter(
+        &self,
+        field: &str,
+        parents: Vec<RawValue>,
+        _grant: &DeleteGrant,
+    ) -> std::result::Result<Entry, String> {
         let entered = async {
-            let entry = Entry { id: RawValue::of(ObjectId::new())?, at: clock(&self.deployment).await?, parents };
+            let at = clock(&self.deployment).await?;
+            let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents };
             let mut retries = Retries::patient();
             match self.deployment.write(&self.insert(&entry)?, |cause| retries.wait(cause)).await {
                 // The reply to an earlier attempt was lost.
@@ -88,6 +99,7 @@ impl Journal {
             ("rule", &text(&self.rule)?),
             ("run", &text(&self.deployment.comment)?),
             ("at", &RawValue::of(entry.at)?),
+            ("field", &text(&entry.field)?),
             ("parents", &RawValue::list(&entry.parents)?),
         ])?;
         let mut documents = RawArrayBuf::new();
@@ -116,8 +128,10 @@ impl Journal {
             .map_err(|cause| unread(&privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL)))?;
         let Some(found) = found.first() else { return Ok(None) };
         let (id, parents) = (RawValue::at(found, "_id"), RawValue::at(found, "parents"));
-        match (id, found.get_datetime("at"), parents) {
-            (Some(id), Ok(at), Some(parents)) => Ok(Some(Entry { id, at, parents: parents.items() })),
+        match (id, found.get_datetime("at"), found.get_str("field"), parents) {
+            (Some(id), Ok(at), Ok(field), Some(parents)) => {
+                Ok(Some(Entry { id, at, field: field.to_owned(), parents: parents.items() }))
+            }
             _ => Err(unread(&"a document in it is not one of sweeper's; nothing was deleted")),
         }
     }
@@ -152,20 +166,76 @@ pub(crate) async fn clock(deployment: &Deployment) -> Result<DateTime> {
     recognise::local_time(&recognise::hello(deployment.transport.as_ref(), deployment.patience()).await?)
 }
 
-/// Returns those of the `_id`s that the primary has a document with: by its own state at this moment, or by what a majority has. On a server without
-/// a replica set the two are the same.
+/// Returns those of the keys that a document of the primary has: by its own state at this moment, or by what a majority has. On a server without
+/// a replica set the two are the same. If a document that has one of them has a list on the path, all keys count as those of documents that are there.
 pub(crate) async fn present(
     deployment: &Deployment,
     namespace: &Namespace,
-    ids: &[RawValue],
+    key: &ParentKey,
+    keys: &[RawValue],
     by_majority: bool,
 ) -> Result<Vec<RawValue>> {
     let level = if by_majority && deployment.facts.topology == Topology::ReplicaSet { "majority" } else { "local" };
     let deployment = Deployment { read_concern: Some(doc! { "level": level }), ..deployment.clone() };
-    let of_list = RawValue::from(raw::document([("$in", &RawValue::list(ids)?)])?);
-    let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
-    let found = find.hint(Some(doc! { "_id": 1 })).retried_patiently(namespace).all_raw(&deployment).await?;
-    Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect())
+    if key.is_id() {
+        let of_list = RawValue::from(raw::document([("$in", &RawValue::list(keys)?)])?);
+        let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
+        let found = find.hint(key.hint()).retried_patiently(namespace).all_raw(&deployment).await?;
+        return Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect());
+    }
+    let Some(decoded) = keys.iter().map(RawValue::decoded).collect::<Option<Vec<Bson>>>() else { return Ok(keys.to_vec()) };
+    // Any number of documents may have one key.
+    let stages =
+        vec![doc! { "$match": { &key.field: { "$in": decoded } } }, doc! { "$group": { "_id": format!("${}", key.field) } }];
+    let found = Query::aggregate(namespace, stages).hint(key.hint()).retried_patiently(namespace).all_raw(&deployment).await?;
+    let found: Option<Vec<RawValue>> = found.iter().map(|group| RawValue::at(group, "_id").filter(names_one)).collect();
+    Ok(found.unwrap_or_else(|| keys.to_vec()))
+}
+
+/// Whether a value names one parent. In a query, null is also a field that is missing, a list matches by its elements, and a regular expression
+/// matches texts.
+pub(crate) fn names_one(key: &RawValue) -> bool {
+    use ElementType::{Array, Null, RegularExpression, Undefined};
+    !matches!(key.kind(), Null | Undefined | Array | RegularExpression)
+}
+
+/// Parents that are about to be deleted, and the keys by which their children name them.
+pub(crate) struct Keyed {
+    /// Parents whose key is one value or missing.
+    pub ids: Vec<RawValue>,
+    /// The keys that name one parent.
+    pub keys: Vec<RawValue>,
+    /// Condition on documents with one of these keys, or without a key if one of the parents has none.
+    pub condition: Document,
+}
+
+/// Reads the keys of parents. One with a list or a regular expression on the path is left out, and stays.
+///
+/// Errors: the parents cannot be read.
+pub(crate) async fn keyed(deployment: &Deployment, namespace: &Namespace, key: &ParentKey, ids: &[RawValue]) -> Result<Keyed> {
+    let ids: Vec<Bson> = ids.iter().filter_map(RawValue::decoded).collect();
+    let stages = vec![doc! { "$match": { "_id": { "$in": ids } } }, doc! { "$project": { "key": format!("${}", key.field) } }];
+    let hint = Some(doc! { "_id": 1 });
+    let found = Query::aggregate(namespace, stages).hint(hint).retried_patiently(namespace).all_raw(deployment).await?;
+    let mut keyed = Keyed { ids: Vec::new(), keys: Vec::new(), condition: Document::new() };
+    let mut values = Vec::new();
+    for parent in &found {
+        let (Some(id), of_parent) = (RawValue::at(parent, "_id"), RawValue::at(parent, "key")) else { continue };
+        match of_parent {
+            None => values.push(Bson::Null),
+            Some(of_parent) if matches!(of_parent.kind(), ElementType::Null | ElementType::Undefined) => values.push(Bson::Null),
+            Some(of_parent) if names_one(&of_parent) => {
+                let Some(value) = of_parent.decoded() else { continue };
+                values.push(value);
+                keyed.keys.push(of_parent);
+            }
+            Some(_) => continue,
+        }
+        keyed.ids.push(id);
+    }
+    // A parent whose key changes meanwhile to one that is not in the journal stays.
+    keyed.condition = doc! { "$and": [{ &key.field: { "$in": values } }, no_array(&key.field)] };
+    Ok(keyed)
 }
 
 /// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only

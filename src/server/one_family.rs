@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bson::spec::ElementType;
 use bson::{Bson, RawDocumentBuf, doc};
 
 use super::error::Result;
-use super::family::{not_after, oldest_upload};
+use super::family::{names_one, not_after, oldest_upload};
 use super::find::Query;
 use super::{Deployment, ReadOptions, children, codes};
 use crate::plan::{ChildRule, Decision, PlannedRule, SweepRule};
 use crate::policy::Child;
+use crate::policy::namespace::Namespace;
 use crate::report::why::{ChildrenWhy, Orphan};
 use crate::values::count_in;
 use crate::values::raw::RawValue;
@@ -27,7 +27,8 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 pub(crate) async fn children_of(deployment: &Deployment, rule: &SweepRule, id: &Bson) -> Result<Vec<ChildrenWhy>> {
     let mut counted = Vec::new();
     for child in rule.family.iter().flat_map(|family| &family.children) {
-        let count = match count(deployment, child, id).await {
+        let key = value(deployment, &rule.selection.namespace, id, &child.parent_key.field).await?;
+        let count = match count(deployment, child, key).await {
             Ok(count) => Some(count),
             Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => None,
             Err(cause) => return Err(cause),
@@ -42,12 +43,9 @@ pub(crate) async fn children_of(deployment: &Deployment, rule: &SweepRule, id: &
     Ok(counted)
 }
 
-async fn count(deployment: &Deployment, child: &ChildRule, id: &Bson) -> Result<u64> {
-    // Null in a query is also a field that is missing.
-    if *id == Bson::Null {
-        return Ok(0);
-    }
-    let of_it = doc! { "$and": [{ &child.field: { "$eq": id } }, &child.rule.selection.predicate] };
+async fn count(deployment: &Deployment, child: &ChildRule, key: Option<Bson>) -> Result<u64> {
+    let Some(key) = key else { return Ok(0) };
+    let of_it = doc! { "$and": [{ &child.field: { "$eq": key } }, &child.rule.selection.predicate] };
     let stages = vec![
         doc! { "$match": of_it },
         doc! { "$limit": i64::try_from(MAX_CHILDREN + 1).unwrap_or(i64::MAX) },
@@ -57,18 +55,30 @@ async fn count(deployment: &Deployment, child: &ChildRule, id: &Bson) -> Result<
     Ok(found.first().and_then(|found| count_in(found, "count")).unwrap_or(0))
 }
 
-/// Returns the `_id` of the parent that a child names; `None` if it names none.
+/// Returns the key of the parent that a child names; `None` if it names none.
 ///
 /// Errors: the collection cannot be read in time.
 pub(crate) async fn named_parent(deployment: &Deployment, child: &Child, id: &Bson) -> Result<Option<Bson>> {
-    let find = Query::find(&child.namespace, doc! { "_id": { "$eq": id } }).projection(doc! { "_id": 1, &child.field: 1 });
+    value(deployment, &child.namespace, id, &child.field).await
+}
+
+/// Returns the `_id` of a document that has a key of parents; `None` if none has.
+///
+/// Errors: the collection cannot be read in time.
+pub(crate) async fn parent_with(deployment: &Deployment, parents: &Namespace, child: &Child, key: &Bson) -> Result<Option<Bson>> {
+    let find = Query::find(parents, doc! { &child.parent_field: { "$eq": key } }).projection(doc! { "_id": 1 }).limit(1);
+    let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;
+    Ok(found.first().and_then(|parent| RawValue::at(parent, "_id")).and_then(|id| id.decoded()))
+}
+
+/// Returns the value of a document that names one parent, its own or that of another; `None` if it has none.
+async fn value(deployment: &Deployment, namespace: &Namespace, id: &Bson, path: &str) -> Result<Option<Bson>> {
+    let find = Query::find(namespace, doc! { "_id": { "$eq": id } }).projection(doc! { "_id": 1, path: 1 });
     let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;
     // By the collection's collation the `_id`s of other documents may equal this one.
     let is_it = |document: &&RawDocumentBuf| RawValue::at(document, "_id").and_then(|of| of.decoded()).as_ref() == Some(id);
-    let parent = found.iter().find(is_it).and_then(|document| RawValue::at(document, &child.field));
-    use ElementType::{Array, Null, RegularExpression, Undefined};
-    let names_one = |parent: &RawValue| !matches!(parent.kind(), Null | Undefined | Array | RegularExpression);
-    Ok(parent.filter(names_one).and_then(|parent| parent.decoded()))
+    let value = found.iter().find(is_it).and_then(|document| RawValue::at(document, path));
+    Ok(value.filter(names_one).and_then(|value| value.decoded()))
 }
 
 /// Tells what becomes of a child whose parent is not there, by the rule for the parents.
@@ -82,7 +92,11 @@ pub(crate) async fn orphan(
     parent: &Bson,
 ) -> Result<Orphan> {
     let Some(family) = &planned.rule.family else { return Ok(Orphan::LeftAlone) };
-    let named = doc! { "namespace": planned.namespace.to_string(), "parents": { "$elemMatch": { "$eq": parent } } };
+    let named = doc! {
+        "namespace": planned.namespace.to_string(),
+        "field": &child.parent_field,
+        "parents": { "$elemMatch": { "$eq": parent } },
+    };
     let last = Query::find(&family.journal, named).projection(doc! { "at": 1 }).sort(doc! { "at": -1 }).limit(1);
     let last = last.max_time(Some(MAX_TIME)).all(deployment).await?;
     if let Some(at) = last.first().and_then(|entry| entry.get_datetime("at").ok()) {
@@ -92,7 +106,11 @@ pub(crate) async fn orphan(
         return Ok(if is_in_time { Orphan::InJournal } else { Orphan::CreatedLater });
     }
     let Decision::Sweep(rule) = &planned.decision else { return Ok(Orphan::LeftAlone) };
-    let is_it = |bound: &&ChildRule| bound.rule.selection.namespace == child.namespace && bound.field == child.field;
+    let is_it = |bound: &&ChildRule| {
+        bound.rule.selection.namespace == child.namespace
+            && bound.field == child.field
+            && bound.parent_key.field == child.parent_field
+    };
     let bound = rule.family.iter().filter(|family| family.orphans).flat_map(|family| &family.children).find(is_it);
     let Some(bound) = bound else { return Ok(Orphan::LeftAlone) };
     let read_options = ReadOptions { max_time: Some(MAX_TIME), ..deployment.read_options.clone() };

@@ -5,6 +5,7 @@
 use bson::{Document, RawDocumentBuf, doc};
 
 use super::{NextBatch, RuleSweep};
+use crate::plan::ParentKey;
 use crate::server::error::{Result, ServerError};
 use crate::server::family;
 use crate::server::find::{Cursor, Query};
@@ -19,7 +20,9 @@ const FETCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 pub(super) struct ChildPages<'a> {
     sweep: &'a RuleSweep,
     field: &'a str,
-    /// The `_id`s of the parents.
+    /// The key by which the field names them.
+    key: &'a ParentKey,
+    /// The keys of the parents.
     parents: &'a [RawValue],
     /// Those of them that were seen, and keep their children.
     living: Vec<RawValue>,
@@ -38,12 +41,13 @@ impl<'a> ChildPages<'a> {
     pub(super) fn new(
         sweep: &'a RuleSweep,
         field: &'a str,
+        key: &'a ParentKey,
         parents: &'a [RawValue],
         living: Vec<RawValue>,
         in_time: Document,
     ) -> Self {
         let retries = Retries::patient();
-        Self { sweep, field, parents, living, in_time, cursor: None, next: None, exhausted: false, retries }
+        Self { sweep, field, key, parents, living, in_time, cursor: None, next: None, exhausted: false, retries }
     }
 
     /// Returns the next page, of at most `max` children.
@@ -73,7 +77,7 @@ impl<'a> ChildPages<'a> {
     /// Makes a batch of children that were found, but for those whose parents are there by now.
     async fn page(&mut self, ids: Vec<RawValue>, parents: &[RawValue]) -> Result<NextBatch> {
         let RuleSweep { deployment, rule, .. } = self.sweep;
-        let present = family::present(deployment, &rule.namespace, parents, false).await?;
+        let present = family::present(deployment, &rule.namespace, self.key, parents, false).await?;
         if !present.is_empty() {
             self.living.extend(present);
             // The rest of the pass leaves out their children.
@@ -165,7 +169,8 @@ mod tests {
         let script = Script::new([found, Batch(vec![doc! { "_id": 2 }]), End, Batch(vec![child("d", 3)]), End, End]);
         let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
         let parents = [1, 2, 3].map(|id| RawValue::of(id).unwrap());
-        let mut pages = ChildPages::new(&sweep, "p", &parents, Vec::new(), doc! { "_id": { "$gt": 0 } });
+        let key = ParentKey { field: "_id".into(), index: None };
+        let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Vec::new(), doc! { "_id": { "$gt": 0 } });
         let mut batches = Vec::new();
         while let NextBatch::Batch { restriction, documents } = pages.take(3).await.unwrap() {
             let Restriction::Sharded(groups) = *restriction else { panic!("{restriction:?}") };

@@ -188,13 +188,18 @@ impl<'a> Engine<'a> {
                 None => self.acquire().await?,
             };
             self.passes = false;
-            let entry = if self.family.is_some() { Some(self.enter(&restriction, asked).await?) } else { None };
+            let (restriction, entries) = match &self.family {
+                Some(_) => self.enter(restriction, asked).await?,
+                None => (restriction, Vec::new()),
+            };
             if let Some(gate) = &sweep.pressure {
                 gate.sent(asked);
             }
             self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
-            if let Some(entry) = entry {
+            if self.family.is_some() {
                 self.finish_batches().await?;
+            }
+            for entry in entries {
                 self.delete_children(entry).await?;
             }
         }

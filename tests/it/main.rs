@@ -29,6 +29,7 @@ mod children {
     mod crashes;
     mod failover;
     mod faults;
+    mod keys;
     mod racing;
     mod refused;
     mod together;

@@ -14,7 +14,7 @@ use crate::text;
 #[serde(rename_all = "camelCase")]
 pub struct ChildrenWhy {
     pub namespace: String,
-    /// Path that holds the `_id` of the document.
+    /// Path that holds the key of the document.
     pub field: String,
     /// Children of the document; null if they could not be counted in time.
     pub count: Option<u64>,
@@ -29,9 +29,11 @@ pub struct ChildWhy {
     pub rule: String,
     /// Collection of the parents.
     pub parents: String,
-    /// Path that holds the `_id` of the parent.
+    /// Path that holds the key of the parent.
     pub field: String,
-    /// The `_id` of the parent as canonical Extended JSON; null if the field names none.
+    /// Path of the key in the parent: `_id` unless the policy names another.
+    pub parent_field: String,
+    /// The key of the parent as canonical Extended JSON; null if the field names none.
     pub parent: Option<Value>,
     /// Whether the parent is there; null if the field names none.
     pub parent_exists: Option<bool>,
@@ -90,6 +92,7 @@ impl ChildWhy {
             rule: planned.rule.name.clone(),
             parents: planned.namespace.to_string(),
             field: child.field.clone(),
+            parent_field: child.parent_field.clone(),
             parent: id.cloned(),
             parent_exists: exists,
             verdict: verdict(&child.field, parent, not_swept.as_deref()),
@@ -100,7 +103,7 @@ impl ChildWhy {
     /// Returns the facts, each with its name.
     pub(super) fn details(&self) -> Vec<[String; 2]> {
         let (Some(parent), Some(exists)) = (&self.parent, self.parent_exists) else { return Vec::new() };
-        let id = format!("{} with the `_id` {} (`{}`)", self.parents, text::id(parent), self.field);
+        let id = format!("{} with the `{}` {} (`{}`)", self.parents, self.parent_field, text::id(parent), self.field);
         let exists = if exists { "there" } else { "gone" };
         vec![["child of".to_owned(), id], ["the parent".to_owned(), exists.to_owned()]]
     }

@@ -1,10 +1,10 @@
-//! The children of a rule: documents of other collections that hold the `_id` of a document of the rule, and go once it is gone.
+//! The children of a rule: documents of other collections that hold the key of a document of the rule, its `_id` or another field, and go once it is gone.
 //!
 //! ```text
 //! finish what the journal holds of earlier runs
 //! for each batch of parents, whose `_id`s are known beforehand:
-//!     enter the `_id`s in the journal, confirmed by a majority                 server::family
-//!     delete the parents, by `_id` and the whole predicate, confirmed by a majority    engine
+//!     enter their keys in the journal, confirmed by a majority                 server::family
+//!     delete the parents, by `_id`, key and the whole predicate, confirmed by a majority    engine
 //!     look which of them are there: what a majority has, and what the primary has
 //!     for each collection of children, until no page is left:                  child_pages
 //!         find a page of children along the index on the field
@@ -13,7 +13,7 @@
 //!     remove the entry
 //! ```
 //!
-//! - A child is deleted only by a command that names its `_id` and the `_id` of its parent, after the parent was gone by a majority, and after a look at
+//! - A child is deleted only by a command that names its `_id` and the key of its parent, after the parent was gone by a majority, and after a look at
 //!   the primary that came after the child was found and found no such parent. So a child of a parent that was created again before the child was found stays.
 //! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
@@ -24,7 +24,8 @@
 //!   An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
 //! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
 //!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
-//! - A parent whose `_id` is null has no children: null in a query is also a field that is missing.
+//! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on the path of its key stays.
+//! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes before it is deleted stays.
 //!
 //! Without children none of this runs.
 
@@ -34,8 +35,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::spec::ElementType;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use tracing::{info, warn};
 
 use super::super::budget::Permit;
@@ -43,10 +43,11 @@ use super::super::child_pages::ChildPages;
 use super::super::source::Source;
 use super::super::{RuleSweep, RunContext};
 use super::Engine;
+use crate::plan::{self, ParentKey};
 use crate::report::outcome::{ChildCollection, Children, End, Outcome};
 use crate::server::children::{self, Absent};
 use crate::server::error::ServerError;
-use crate::server::family::{self, Entry, Journal};
+use crate::server::family::{self, Entry, Journal, Keyed};
 use crate::server::privileges;
 use crate::server::restriction::Restriction;
 use crate::text::plural;
@@ -83,6 +84,7 @@ pub(in crate::sweep) struct Family<'a> {
 /// A collection of children.
 struct Member<'a> {
     field: String,
+    key: ParentKey,
     engine: Engine<'a>,
 }
 
@@ -96,11 +98,10 @@ impl<'a> Family<'a> {
     /// Creates the family of a rule; `None` if it has no children.
     pub(in crate::sweep) fn of(sweep: &Arc<RuleSweep>, run: RunContext<'a>) -> Option<Box<Self>> {
         let family = sweep.rule.family.as_ref()?;
-        let members = family
-            .children
-            .iter()
-            .zip(&sweep.children)
-            .map(|(child, of_child)| Member { field: child.field.clone(), engine: Engine::new(of_child.clone(), run, None) });
+        let members = family.children.iter().zip(&sweep.children).map(|(child, of_child)| {
+            let (field, key) = (child.field.clone(), child.parent_key.clone());
+            Member { field, key, engine: Engine::new(of_child.clone(), run, None) }
+        });
         let journal = Journal::new(&sweep.deployment, &sweep.rule, &family.journal);
         Some(Box::new(Self { journal, members: members.collect(), left: 0, is_kept: false }))
     }
@@ -176,7 +177,7 @@ impl Engine<'_> {
             let age_hours = (now.timestamp_millis() - entry.at.timestamp_millis()) / 3_600_000;
             let namespace = &sweep.rule.namespace;
             info!(%namespace, "{namespace}: {} in the journal: looking for their children", plural(entry.parents.len() as u64, "parent"));
-            let is_finished = self.finish(&entry, entry.at, age_hours >= KEPT_HOURS).await?;
+            let is_finished = self.finish(&entry, age_hours >= KEPT_HOURS).await?;
             if let Some(family) = &mut self.family {
                 family.is_kept |= !is_finished;
             }
@@ -185,44 +186,59 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Enters the parents of a batch in the journal. `asked` is their number.
+    /// Enters the parents of a batch in the journal, once for each key by which children name them. `asked` is their number. Returns the batch, restricted
+    /// to the parents that have the keys which were entered.
     ///
     /// Errors: the end of the sweep, because there may be no entry; the batch is taken back.
-    pub(super) async fn enter(&mut self, batch: &Restriction, asked: u64) -> Result<Entry, End> {
+    pub(super) async fn enter(&mut self, batch: Box<Restriction>, asked: u64) -> Result<(Box<Restriction>, Vec<Entry>), End> {
         let entered = self.enter_in_journal(batch).await;
         if entered.is_err() {
             self.run.budget.settle(asked, 0);
         }
-        entered
+        entered.map_err(|end| match end {
+            End::Failed(why) => End::Failed(format!("{why}; the parents of this batch were not deleted")),
+            end => end,
+        })
     }
 
-    async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<Entry, End> {
-        let Restriction::Ids(ids) = batch else {
-            return Err(End::Failed(
-                "an internal error: the `_id`s of the parents are not known; they were not deleted".to_owned(),
-            ));
+    async fn enter_in_journal(&mut self, batch: Box<Restriction>) -> Result<(Box<Restriction>, Vec<Entry>), End> {
+        let Restriction::Ids(mut ids) = *batch else {
+            return Err(End::Failed("an internal error: the `_id`s of the parents are not known".to_owned()));
         };
-        let nothing = |id: &&RawValue| !matches!(id.kind(), ElementType::Null | ElementType::Undefined);
-        let parents = ids.iter().filter(nothing).cloned().collect();
         let sweep = self.sweep.clone();
-        let Some(mut family) = self.family.take() else { return Err(End::Failed("an internal error: no children".to_owned())) };
-        let entered = self.wait(family.journal.enter(parents, &sweep.grant)).await;
-        if let Ok(Ok(entry)) = &entered {
-            family.left += entry.parents.len() as u64;
+        let Some(rules) = &sweep.rule.family else { return Err(End::Failed("an internal error: no children".to_owned())) };
+        let (mut conditions, mut entries) = (Vec::new(), Vec::new());
+        for key in rules.parent_keys() {
+            let keys = if key.is_id() {
+                ids.clone()
+            } else {
+                let read = self.wait(family::keyed(&sweep.deployment, &sweep.rule.namespace, key, &ids)).await?;
+                let Keyed { ids: left, keys, condition } = read.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
+                (ids, conditions) = (left, [conditions, vec![condition]].concat());
+                keys
+            };
+            let keys: Vec<RawValue> = keys.into_iter().filter(family::names_one).collect();
+            let Some(mut family) = self.family.take() else { continue };
+            let entered = self.wait(family.journal.enter(&key.field, keys, &sweep.grant)).await;
+            if let Ok(Ok(entry)) = &entered {
+                family.left += entry.parents.len() as u64;
+            }
+            self.family = Some(family);
+            entries.push(entered?.map_err(End::Failed)?);
         }
-        self.family = Some(family);
-        entered?.map_err(|why| End::Failed(format!("{why}; the parents of this batch were not deleted")))
+        if conditions.is_empty() {
+            return Ok((Box::new(Restriction::Ids(ids)), entries));
+        }
+        let condition = RawDocumentBuf::try_from(&doc! { "$and": conditions });
+        let condition = condition.map_err(|cause| End::Failed(format!("an internal error: {cause}")))?;
+        Ok((Box::new(Restriction::Sharded(vec![(condition, ids)])), entries))
     }
 
     /// Deletes the children of a batch of parents that was sent.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn delete_children(&mut self, entry: Entry) -> Result<(), End> {
-        let deployment = self.sweep.deployment.clone();
-        let now = self.wait(family::clock(&deployment)).await?;
-        let now = now.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}; {AFTER_PARENTS}")))?;
-        let is_answered = self.is_settled;
-        let is_finished = self.finish(&entry, now, is_answered).await?;
+        let is_finished = self.finish(&entry, self.is_settled).await?;
         if let (true, Some(family)) = (is_finished, &mut self.family) {
             family.left = family.left.saturating_sub(entry.parents.len() as u64);
         }
@@ -233,14 +249,17 @@ impl Engine<'_> {
     /// `forgets`. Returns whether it was removed.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
-    async fn finish(&mut self, entry: &Entry, at: DateTime, forgets: bool) -> Result<bool, End> {
-        let Look { present, is_certain } = self.look(&entry.parents).await?;
+    async fn finish(&mut self, entry: &Entry, forgets: bool) -> Result<bool, End> {
         let sweep = self.sweep.clone();
+        let mut keys = sweep.rule.family.iter().flat_map(plan::Family::parent_keys);
+        // Without it the rule has lost the children that are named so.
+        let Some(key) = keys.find(|key| key.field == entry.field) else { return Ok(false) };
+        let Look { present, is_certain } = self.look(key, &entry.parents).await?;
         let Some(mut family) = self.family.take() else { return Ok(false) };
         let mut ended = Ok(());
         let mut kept = 0;
-        for Member { field, engine } in &mut family.members {
-            match Box::pin(engine.delete_found(field, &entry.parents, &present, family::not_after(at))).await {
+        for Member { field, engine, .. } in family.members.iter_mut().filter(|member| member.key == *key) {
+            match Box::pin(engine.delete_found(field, key, &entry.parents, &present, family::not_after(entry.at))).await {
                 Ok(of_member) => kept += of_member,
                 Err(end) => {
                     ended = Err(end);
@@ -292,11 +311,11 @@ impl Engine<'_> {
             for parents in parents.chunks(ABSENT_AT_ONCE) {
                 let old = children::all_before(&sweep.deployment, child, parents, before);
                 let old = self.wait(old).await?.map_err(failed)?;
-                let Look { present, .. } = self.look(&old).await?;
+                let Look { present, .. } = self.look(&child.parent_key, &old).await?;
                 let Some(mut family) = self.family.take() else { return Ok(()) };
                 let in_time = doc! { "_id": { "$lt": before } };
                 let engine = &mut family.members[index].engine;
-                let deleted = Box::pin(engine.delete_found(&child.field, &old, &present, in_time)).await;
+                let deleted = Box::pin(engine.delete_found(&child.field, &child.parent_key, &old, &present, in_time)).await;
                 self.family = Some(family);
                 deleted?;
             }
@@ -307,14 +326,14 @@ impl Engine<'_> {
     /// Looks which parents are there, until those that are gone are so by a majority.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why they could not be looked for.
-    async fn look(&mut self, parents: &[RawValue]) -> Result<Look, End> {
+    async fn look(&mut self, key: &ParentKey, parents: &[RawValue]) -> Result<Look, End> {
         let sweep = self.sweep.clone();
         let namespace = &sweep.rule.namespace;
         let mut looks = 0;
         loop {
             let look = async {
-                let by_majority = family::present(&sweep.deployment, namespace, parents, true).await?;
-                let on_primary = family::present(&sweep.deployment, namespace, parents, false).await?;
+                let by_majority = family::present(&sweep.deployment, namespace, key, parents, true).await?;
+                let on_primary = family::present(&sweep.deployment, namespace, key, parents, false).await?;
                 Ok::<_, ServerError>((by_majority, on_primary))
             };
             let (by_majority, on_primary) = self
@@ -341,6 +360,7 @@ impl Engine<'_> {
     async fn delete_found(
         &mut self,
         field: &str,
+        key: &ParentKey,
         parents: &[RawValue],
         present: &[RawValue],
         in_time: Document,
@@ -349,7 +369,7 @@ impl Engine<'_> {
         let mut kept = 0;
         for _ in 0..PASSES {
             let before = (self.outcome.deleted, self.outcome.archived);
-            let pages = ChildPages::new(&sweep, field, parents, present.to_vec(), in_time.clone());
+            let pages = ChildPages::new(&sweep, field, key, parents, present.to_vec(), in_time.clone());
             let mut source = Source::Children(Box::new(pages));
             self.start_batches_of(&mut source).await?;
             self.finish_batches().await?;

@@ -62,8 +62,7 @@ async fn what_is_in_the_journal_is_finished_and_a_parent_that_is_there_keeps_its
     case.fill("orders", [order(3, false)]).await;
     let ago = |hours: i64| DateTime::from_millis(DateTime::now().timestamp_millis() - hours * 3_600_000);
     let namespace = format!("{}.orders", case.db.name());
-    let entry =
-        |id: i32, of: &str, parents: &[i32], at| doc! { "_id": id, "namespace": of, "rule": "r", "at": at, "parents": parents };
+    let entry = |id: i32, of: &str, parents: &[i32], at| doc! { "_id": id, "namespace": of, "rule": "r", "at": at, "field": "_id", "parents": parents };
     case.fill(
         "journal",
         [

@@ -58,7 +58,7 @@ async fn a_child_goes_as_the_sweep_does_it() {
     let (_set, case) = case("whychild").await;
     fill(&case, 0..3, 3..6).await;
     // Parents 50 and 51 went in a run that was cut off.
-    let entry = doc! { "namespace": "whychild.orders", "rule": "r", "at": hours_ago(1), "parents": [50, 51] };
+    let entry = doc! { "namespace": "whychild.orders", "rule": "r", "at": hours_ago(1), "field": "_id", "parents": [50, 51] };
     case.fill("journal", [entry]).await;
     let line = |id: Bson, order: Bson| doc! { "_id": id, "order": order };
     // The child, the parent that it names, whether that is there, and whether the child goes without and with `orphans`.

@@ -1,3 +1,4 @@
+use bson::DateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -38,7 +39,7 @@ fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
 /// whether the entry is kept.
 async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>, bool) {
     let hours = |hours: i64| DateTime::from_millis(1_600_000_000_000 + hours * 3_600_000);
-    let entry = doc! { "_id": 1, "at": hours(0), "parents": [1] };
+    let entry = doc! { "_id": 1, "at": hours(0), "field": "_id", "parents": [1] };
     let script = Script::new([Reply(doc! { "localTime": hours(30) }), Batch(vec![entry])].into_iter().chain(after));
     let sweep = Arc::new(sweep_of(&script.deployment(), &with_children()));
     let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };

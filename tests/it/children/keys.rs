@@ -1,0 +1,176 @@
+//! Children that name their parent by another field than the `_id`, here orders by their `number`.
+
+use crate::support::archives::{archive, directory, raw, restore};
+use crate::support::family::{case, order, rule};
+use crate::support::faults::{end, pause_deletes, resume_deletes, start, until_deleting_from};
+use crate::support::replica_set::ReplicaSet;
+use crate::support::sweeper::{Case, id_set, run, sweeper};
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Bson, DateTime, Document, Regex, doc};
+
+/// Returns the rule for the orders, with further keys.
+fn by_number(more: &str) -> String {
+    rule(more).replace("field: order}", "field: order, parentField: number}")
+}
+
+/// Returns an order with a number.
+fn numbered(id: i32, is_expired: bool, number: impl Into<Bson>) -> Document {
+    let mut order = order(id, is_expired);
+    order.insert("number", number);
+    order
+}
+
+fn line(id: &str, order: impl Into<Bson>) -> Document {
+    doc! { "_id": id, "order": order }
+}
+
+async fn fill(case: &Case, orders: Vec<Document>, lines: Vec<Document>) {
+    for (collection, field) in [("orders", "at"), ("orders", "number"), ("lines", "order")] {
+        let index = doc! { "key": { field: 1 }, "name": field };
+        case.db.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.unwrap();
+    }
+    case.fill("lines", lines).await;
+    case.fill("orders", orders).await;
+}
+
+#[tokio::test]
+async fn children_go_with_the_last_parent_that_has_their_key() {
+    let (_set, case) = case("numbered").await;
+    let pattern = Regex { pattern: "^1".try_into().unwrap(), options: "".try_into().unwrap() };
+    let gone = vec![
+        numbered(1, true, 101),
+        // Both have gone once the second batch has.
+        numbered(2, true, "twice"),
+        numbered(3, true, "shared"),
+        numbered(4, true, Bson::Null),
+        order(5, true),
+        numbered(6, true, 7_i64),
+        numbered(7, true, doc! { "a": 1, "b": 2 }),
+        numbered(30, true, "twice"),
+    ];
+    let kept = vec![
+        numbered(20, false, "shared"),
+        numbered(21, false, 102),
+        // Of these it is unclear which children they have.
+        numbered(22, true, vec![103, 104]),
+        numbered(23, true, pattern.clone()),
+    ];
+    let gone_lines = vec![
+        line("of 1", 101),
+        line("of 1 as well", 101.0),
+        line("of 2", "twice"),
+        line("of 6", 7),
+        line("of 7", doc! { "a": 1, "b": 2 }),
+    ];
+    let kept_lines = vec![
+        line("of 3 and 20", "shared"),
+        line("of 21", 102),
+        line("by its _id", 1),
+        line("of 22", 103),
+        line("a list", vec![101, 102]),
+        line("null", Bson::Null),
+        doc! { "_id": "missing" },
+        line("of none", "none"),
+        line("another order", doc! { "b": 2, "a": 1 }),
+        line("a pattern", pattern),
+    ];
+    fill(&case, [gone.clone(), kept.clone()].concat(), [gone_lines.clone(), kept_lines.clone()].concat()).await;
+    std::fs::create_dir_all(directory(&case)).unwrap();
+    let rules = by_number(&format!(", archive: {{directory: {}}}", directory(&case).display()));
+    let before = (raw(&case, "orders").await, raw(&case, "lines").await);
+
+    let dry = case.report(&rules, &["--dry-run"]).await;
+    // The line of the shared number and the list count as well.
+    assert_eq!((dry.rule(0, "expiredCount"), dry.rule(0, "childrenCount")), (&10.into(), &7.into()), "{dry:?}");
+    assert_eq!((raw(&case, "orders").await, raw(&case, "lines").await), before);
+    let report = case.report(&rules, &[]).await;
+    assert_eq!((report.rule(0, "deletedCount"), report.rule(0, "childrenDeletedCount")), (&8.into(), &5.into()), "{report:?}");
+    let ids = |documents: &[Document]| id_set(documents.iter().map(|document| document.get("_id").unwrap().clone()));
+    assert_eq!(case.ids("orders").await, ids(&kept));
+    assert_eq!(case.ids("lines").await, ids(&kept_lines));
+    assert!(case.ids("journal").await.is_empty());
+
+    let ran = restore(&case, &archive(&directory(&case)), &[]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!((raw(&case, "orders").await, raw(&case, "lines").await), before);
+}
+
+#[tokio::test]
+async fn a_parent_whose_key_changes_before_it_is_deleted_stays() {
+    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let case = Case::at(&set.uri(), set.client().await, "renumbered");
+    let lines = vec![line("of 1", 101), line("of 2", 102), line("new", 103)];
+    fill(&case, vec![numbered(1, true, 101), numbered(2, true, 102)], lines).await;
+    pause_deletes(&case.client).await;
+    let child = start(case.command(&by_number(""), &["sweep"]));
+    until_deleting_from(&case.collection("orders")).await;
+    // The journal does not know this number.
+    case.collection("orders").update_one(doc! { "_id": 1 }, doc! { "$set": { "number": 103 } }).await.unwrap();
+    resume_deletes(&case.client).await;
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(case.ids("orders").await, id_set([1]), "{ran:?}");
+    // Order 101 is no more.
+    assert_eq!(case.ids("lines").await, id_set(["new".to_owned()]), "{ran:?}");
+    let report = case.report(&by_number(""), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
+    assert!(case.ids("lines").await.is_empty() && case.ids("orders").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_next_run_goes_on_by_the_key_in_the_journal() {
+    let (_set, case) = case("continued").await;
+    let old = |id: u8| {
+        let mut bytes = [id; 12];
+        bytes[..4].copy_from_slice(&1_000_000_000_u32.to_be_bytes());
+        ObjectId::from_bytes(bytes)
+    };
+    let orphan = doc! { "_id": old(1), "order": 79 };
+    fill(&case, vec![numbered(1, false, 78)], vec![line("of 77", 77), line("of 78", 78), orphan]).await;
+    let entry = |field: &str, parents: Vec<i32>| {
+        let at = DateTime::now();
+        doc! { "namespace": "continued.orders", "rule": "orders", "run": "r", "at": at, "field": field, "parents": parents }
+    };
+    case.fill("journal", [entry("number", vec![77]), entry("other", vec![78]), entry("_id", vec![78])]).await;
+    let report = case.report(&by_number(""), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
+    assert_eq!(case.ids("lines").await, id_set([Bson::from("of 78"), old(1).into()]), "{report:?}");
+    assert_eq!(case.ids("journal").await.len(), 2);
+    let report = case.report(&by_number(", orphans: true"), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
+    assert_eq!(case.ids("lines").await, id_set(["of 78".to_owned()]), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_no_parent_has_is_refused() {
+    let (_set, case) = case("misnumbered").await;
+    fill(&case, vec![numbered(1, true, 101)], vec![line("of 1", 101)]).await;
+    let wrong = by_number("").replace("parentField: number", "parentField: numbr");
+    let report = case.report(&wrong, &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"unknownField".into()), "{report:?}");
+    let error = report.rule(0, "error").as_str().unwrap();
+    assert!(error.contains("no document of `misnumbered.orders` has `numbr`, but some have `number`, which"), "{error}");
+    assert_eq!((case.ids("orders").await.len(), case.ids("lines").await.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn why_finds_parent_and_children_by_the_key() {
+    let (_set, case) = case("whynumber").await;
+    fill(&case, vec![numbered(1, true, 101), order(2, true)], vec![line("of 1", 101), line("by its _id", 1)]).await;
+    let explained = async |collection: &str, id: &str| {
+        let mut command = sweeper(&["why", "--format", "json", "--uri", &case.uri, "--policy"]);
+        command.arg(case.policy(&by_number(""))).arg(format!("whynumber.{collection}")).arg(id);
+        let ran = run(command).await;
+        serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"))
+    };
+    for (id, count) in [("1", 1), ("2", 0)] {
+        let json = explained("orders", id).await;
+        assert_eq!(json["rules"][0]["children"][0]["count"], count, "{json}");
+    }
+    for (id, is_there) in [("'of 1'", true), ("'by its _id'", false)] {
+        let json = explained("lines", id).await;
+        let child_of = &json["childOf"][0];
+        assert_eq!((&child_of["parentField"], &child_of["parentExists"]), (&"number".into(), &is_there.into()), "{json}");
+        assert_eq!(child_of["taken"], is_there, "{json}");
+    }
+}
