@@ -233,16 +233,28 @@ mod tests {
 
     /// Binds a rule with children to collections with so many documents; the children have an index on their field if `is_indexed`.
     fn bound(server: &ServerFacts, keys: &str, documents: u64, is_indexed: bool) -> Result<Option<Family>, Refusal> {
+        let indexes: Vec<IndexFacts> = is_indexed.then(|| plain(&["p"])).into_iter().collect();
+        bound_by(server, (keys, ""), documents, [indexes, Vec::new()])
+    }
+
+    /// Does the same with keys of the rule and of the children, and with indexes of the children and of the parents.
+    fn bound_by(
+        server: &ServerFacts,
+        (keys, of_child): (&str, &str),
+        documents: u64,
+        [of_children, of_parents]: [Vec<IndexFacts>; 2],
+    ) -> Result<Option<Family>, Refusal> {
         let text = format!(
             "version: 1\njournal: {{collection: ops.j}}\ncollections: [{{namespace: app.c, field: at, expireAfter: 1d{keys}, \
-             children: [{{namespace: app.d, field: p}}]}}]"
+             children: [{{namespace: app.d, field: p{of_child}}}]}}]"
         );
         let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
         let sweep = planned("", documents).decision.countable().unwrap().clone();
         let collection =
             |name: &str| Collection::new(Namespace { database: "app".into(), collection: name.into() }, CollectionKind::Plain);
-        let mut children = collection("d");
-        children.indexes.extend(is_indexed.then(|| plain(&["p"])));
+        let (mut parents, mut children) = (collection("c"), collection("d"));
+        parents.indexes.extend(of_parents);
+        children.indexes.extend(of_children);
         let figures = Figures { document_count: documents, ..Figures::default() };
         let child = rule.family.as_ref().unwrap().children[0].clone();
         let seen = SeenChild {
@@ -251,7 +263,7 @@ mod tests {
             field: SeenField::default(),
             parent_field: SeenField::default(),
         };
-        bind(server, &rule, &sweep, &collection("c"), &[seen])
+        bind(server, &rule, &sweep, &parents, &[seen])
     }
 
     #[test]
@@ -276,6 +288,27 @@ mod tests {
         ] {
             let server = ServerFacts { topology, ..ServerFacts::made_up(flavor, "7.0.0", 21) };
             assert_eq!(guard(bound(&server, "", 5, true)), Some(Guard::Children), "{flavor:?}");
+        }
+    }
+
+    #[test]
+    fn the_field_by_which_parents_are_named_has_an_index_too() {
+        let set = ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21);
+        let many = guard::SCAN_GUARD_DOCUMENTS + 1;
+        let bound = |of_child, documents, of_parents: Vec<IndexFacts>| {
+            bound_by(&set, (", dateFormat: iso8601", of_child), documents, [vec![plain(&["p"])], of_parents])
+        };
+        let refusal = bound(", parentField: n", many, Vec::new()).unwrap_err();
+        assert!(refusal.detail.starts_with("`children`: `app.c`: no index serves `n`"), "{}", refusal.detail);
+        for (of_child, documents, of_parents, index) in [
+            (", parentField: n", many, vec![plain(&["n", "at"])], Some("n_at")),
+            (", parentField: n", many - 1, Vec::new(), None),
+            (", parentField: _id", many, Vec::new(), None),
+            ("", many, Vec::new(), None),
+        ] {
+            let family = bound(of_child, documents, of_parents).unwrap().unwrap();
+            let key = &family.children[0].parent_key;
+            assert_eq!((key.index.as_deref(), key.is_id()), (index, !of_child.ends_with('n')), "{of_child}");
         }
     }
 

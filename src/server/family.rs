@@ -167,7 +167,7 @@ pub(crate) async fn clock(deployment: &Deployment) -> Result<DateTime> {
 }
 
 /// Returns those of the keys that a document of the primary has: by its own state at this moment, or by what a majority has. On a server without
-/// a replica set the two are the same. If a document that has one of them has a list on the path, all keys count as those of documents that are there.
+/// a replica set the two are the same. A document with a list on the path has all that are in it.
 pub(crate) async fn present(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -188,8 +188,23 @@ pub(crate) async fn present(
     let stages =
         vec![doc! { "$match": { &key.field: { "$in": decoded } } }, doc! { "$group": { "_id": format!("${}", key.field) } }];
     let found = Query::aggregate(namespace, stages).hint(key.hint()).retried_patiently(namespace).all_raw(&deployment).await?;
-    let found: Option<Vec<RawValue>> = found.iter().map(|group| RawValue::at(group, "_id").filter(names_one)).collect();
-    Ok(found.unwrap_or_else(|| keys.to_vec()))
+    let mut present = Vec::new();
+    for group in &found {
+        match RawValue::at(group, "_id") {
+            Some(value) => present.extend(elements(value)),
+            // It matches all the same.
+            None => return Ok(keys.to_vec()),
+        }
+    }
+    Ok(present)
+}
+
+/// Returns the values that a query finds a list by; any other value is found by itself.
+fn elements(value: RawValue) -> Vec<RawValue> {
+    match value.kind() {
+        ElementType::Array => value.items().into_iter().flat_map(elements).collect(),
+        _ => vec![value],
+    }
 }
 
 /// Whether a value names one parent. In a query, null is also a field that is missing, a list matches by its elements, and a regular expression
