@@ -27,7 +27,11 @@ const MAX_TIME: Duration = Duration::from_secs(10);
 pub(crate) async fn children_of(deployment: &Deployment, rule: &SweepRule, id: &Bson) -> Result<Vec<ChildrenWhy>> {
     let mut counted = Vec::new();
     for child in rule.family.iter().flat_map(|family| &family.children) {
-        let key = value(deployment, &rule.selection.namespace, id, &child.parent_key.field).await?;
+        let key = match &child.parent_key {
+            // Null in a query is also a field that is missing.
+            key if key.is_id() => Some(id.clone()).filter(|id| *id != Bson::Null),
+            key => value(deployment, &rule.selection.namespace, id, &key.field).await?,
+        };
         let count = match count(deployment, child, key).await {
             Ok(count) => Some(count),
             Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => None,
