@@ -33,9 +33,9 @@ fn ended(ran: &Ran) -> serde_json::Value {
 }
 
 /// Returns the keys that the filter of a delete leaves out.
-fn left_out(filter: &Document) -> Vec<i32> {
+fn left_out(filter: &Document) -> BTreeSet<i32> {
     let parts = filter.get_array("$and").into_iter().flatten().filter_map(Bson::as_document);
-    parts.fold(Vec::new(), |mut found, part| {
+    parts.fold(BTreeSet::new(), |mut found, part| {
         let list = part.get_document("t").and_then(|condition| condition.get_array("$nin"));
         found.extend(list.into_iter().flatten().filter_map(Bson::as_i32));
         found.extend(left_out(part));
@@ -45,9 +45,12 @@ fn left_out(filter: &Document) -> Vec<i32> {
 
 #[tokio::test]
 async fn a_hold_that_a_majority_knew_of_in_time_is_in_every_delete() {
-    const TENANTS: i32 = 200;
-    const DOCUMENTS: i32 = 3000;
-    const SECONDS: u32 = 4;
+    const TENANTS: i32 = 6000;
+    const DOCUMENTS: i32 = 6000;
+    // The server refuses a delete a tenth of this before it would be too late, by the beginning of the command, which is before the one that is profiled.
+    const SECONDS: u32 = 6;
+    // The profiler keeps commands of up to 50 KB whole.
+    const HOLDS_AT_A_TIME: usize = 30;
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
     set.never_elect().await;
     let case = Case::at(&set.uri(), set.client().await, "t");
@@ -60,16 +63,19 @@ async fn a_hold_that_a_majority_knew_of_in_time_is_in_every_delete() {
     case.db.run_command(doc! { "profile": 2 }).await.unwrap();
     let majority = WriteConcern::builder().w(Acknowledgment::Majority).build();
     let holds = case.collection("holds");
-    let mut child = start(sweep(&case, 200, SECONDS));
+    let mut child = start(sweep(&case, 400, SECONDS));
     let mut known: Vec<(i32, DateTime)> = Vec::new();
     until_deleted_from(&case, "c", DOCUMENTS as usize).await;
     // In no order of the tenants, as long as the sweep runs.
-    for tenant in (0..TENANTS).map(|n| n * 77 % TENANTS).take(100) {
+    let tenants: Vec<i32> = (0..TENANTS).map(|n| n * 77 % TENANTS).collect();
+    for tenants in tenants.chunks(HOLDS_AT_A_TIME).take(100) {
         if child.try_wait().unwrap().is_some() {
             break;
         }
-        holds.insert_one(doc! { "t": tenant }).write_concern(majority.clone()).await.unwrap();
-        known.push((tenant, DateTime::now()));
+        let several = tenants.iter().map(|tenant| doc! { "t": tenant });
+        holds.insert_many(several).write_concern(majority.clone()).await.unwrap();
+        let at = DateTime::now();
+        known.extend(tenants.iter().map(|tenant| (*tenant, at)));
         tokio::time::sleep(Duration::from_millis(60)).await;
     }
     let ran = end(child).await;
