@@ -59,7 +59,7 @@ pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<Family>
             "names the rule's own collection; expected another one"
         } else if namespace == journal {
             "names the collection where the runs keep their own records"
-        } else if children[..index].contains(child) {
+        } else if children[..index].iter().any(|other| (&other.namespace, &other.field) == (&child.namespace, &child.field)) {
             "is there twice, with the same field"
         } else {
             continue;

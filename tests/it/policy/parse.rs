@@ -34,9 +34,14 @@ fn the_example_is_valid_and_means_what_it_says() {
     assert_eq!(names, expected);
     let children = |rule: usize| {
         let family = policy.rules[rule].family.as_ref().unwrap();
-        family.children.iter().map(|child| format!("{} {}", child.namespace, child.field)).collect::<Vec<_>>()
+        family
+            .children
+            .iter()
+            .map(|child| format!("{} {} {}", child.namespace, child.field, child.parent_field))
+            .collect::<Vec<_>>()
     };
-    assert_eq!((children(6), children(7)), (vec!["app.orderLines orderId".into()], vec!["app.fs.chunks files_id".to_owned()]));
+    assert_eq!(children(6), ["app.orderLines orderId _id", "app.orderNotes order number"]);
+    assert_eq!(children(7), ["app.fs.chunks files_id _id"]);
     assert_eq!(policy.rules[7].field.as_deref(), Some("uploadDate"));
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
