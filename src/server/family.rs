@@ -65,17 +65,18 @@ impl Journal {
         Self { deployment: deployment.clone(), selection, parents: rule.namespace.clone(), rule: rule.name.clone() }
     }
 
-    /// Enters parents that are about to be deleted, by the keys in a field. Once this returns, a majority has the entry.
+    /// Enters parents that are about to be deleted, by the keys in a field; they were there at a time of the server's clock. Once this returns, a majority
+    /// has the entry.
     ///
     /// Errors: the reason why the entry may not be there.
     pub(crate) async fn enter(
         &self,
         field: &str,
+        at: DateTime,
         parents: Vec<RawValue>,
         _grant: &DeleteGrant,
     ) -> std::result::Result<Entry, String> {
         let entered = async {
-            let at = clock(&self.deployment).await?;
             let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents };
             let mut retries = Retries::patient();
             match self.deployment.write(&self.insert(&entry)?, |cause| retries.wait(cause)).await {

@@ -3,6 +3,7 @@
 //! ```text
 //! finish what the journal holds of earlier runs
 //! for each batch of parents, whose `_id`s are known beforehand:
+//!     look which of them are still there, after a look at the clock
 //!     enter their keys in the journal, confirmed by a majority                 server::family
 //!     delete the parents, by `_id`, key and the whole predicate, confirmed by a majority    engine
 //!     look which of them are there: what a majority has, and what the primary has
@@ -208,18 +209,25 @@ impl Engine<'_> {
         let sweep = self.sweep.clone();
         let Some(rules) = &sweep.rule.family else { return Err(End::Failed("an internal error: no children".to_owned())) };
         let (mut conditions, mut entries) = (Vec::new(), Vec::new());
+        // A parent that is there after this time is not deleted before it, so that children from long after it belong to another one.
+        let at = self.wait(family::clock(&sweep.deployment)).await?;
+        let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?;
+        let namespace = &sweep.rule.namespace;
         for key in rules.parent_keys() {
             let keys = if key.is_id() {
+                // Others may have deleted some of them since they were found, and may use their `_id`s again.
+                let present = self.wait(family::present(&sweep.deployment, namespace, key, &ids, false)).await?;
+                ids = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
                 ids.clone()
             } else {
-                let read = self.wait(family::keyed(&sweep.deployment, &sweep.rule.namespace, key, &ids)).await?;
+                let read = self.wait(family::keyed(&sweep.deployment, namespace, key, &ids)).await?;
                 let Keyed { ids: left, keys, condition } = read.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
                 (ids, conditions) = (left, [conditions, vec![condition]].concat());
                 keys
             };
             let keys: Vec<RawValue> = keys.into_iter().filter(family::names_one).collect();
             let Some(mut family) = self.family.take() else { continue };
-            let entered = self.wait(family.journal.enter(&key.field, keys, &sweep.grant)).await;
+            let entered = self.wait(family.journal.enter(&key.field, at, keys, &sweep.grant)).await;
             if let Ok(Ok(entry)) = &entered {
                 family.left += entry.parents.len() as u64;
             }
