@@ -38,24 +38,29 @@ pub(super) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &s
     let mut text = shown;
     loop {
         show(text, question)?;
-        let answer = tokio::task::spawn_blocking(|| {
-            let mut answer = String::new();
-            io::stdin().read_line(&mut answer).map(|_| answer)
-        });
         let answer = stop.idle(async {
             tokio::select! {
-                answer = answer => Some(answer),
+                answer = typed_line() => Some(answer),
                 () = stop.asked() => None,
             }
         });
         let Some(answer) = answer.await else { return Err(stop.failure(nothing).into()) };
-        match answer??.trim() {
+        match answer?.trim() {
             _ if stop.is_asked() => return Err(stop.failure(nothing).into()),
             "yes" => return Ok(()),
             "?" => text = everything,
             _ => return Err(Failure::cannot_run(format!("not confirmed: only the word `yes` confirms; {nothing}")).into()),
         }
     }
+}
+
+/// Reads the line that a person types. Dropped, it leaves a thread behind that waits for it.
+pub(super) async fn typed_line() -> io::Result<String> {
+    let typed = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line)
+    });
+    typed.await.map_err(io::Error::other).flatten()
 }
 
 fn show(text: &str, question: &str) -> io::Result<()> {

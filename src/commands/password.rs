@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
+use super::confirm::typed_line;
 use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::text::clean;
@@ -46,9 +47,5 @@ async fn read(shown: &str) -> io::Result<String> {
     let mut stderr = io::stderr();
     write!(stderr, "password for `{}`: ", clean(shown))?;
     stderr.flush()?;
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).map(|_| answer)
-    });
-    answer.await.map_err(io::Error::other).flatten()
+    typed_line().await
 }

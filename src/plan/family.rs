@@ -136,19 +136,19 @@ fn bind_child(
     // Each batch of parents is looked for by their key, too.
     let of_key = index_of(parent_field, &parents.indexes);
     let is_id = parent_field == ParentKey::ID;
-    let (selection, count) = (&sweep.selection.namespace, sweep.selection.document_count);
+    let count = sweep.selection.document_count;
     let search =
         guard::search(rule, namespace, field, index.as_ref(), figures.document_count).map(|refusal| (namespace, refusal));
     let search_of_parents = || {
-        guard::search(rule, selection, parent_field, of_key.as_ref(), count)
+        guard::search(rule, &parents.namespace, parent_field, of_key.as_ref(), count)
             .filter(|_| !is_id)
-            .map(|refusal| (selection, refusal))
+            .map(|refusal| (&parents.namespace, refusal))
     };
     if let Some((namespace, refusal)) = search.or_else(search_of_parents) {
         return Err(Refusal { detail: format!("`children`: `{namespace}`: {}", refusal.detail), ..refusal });
     }
     let unknown_child = unknown(rule, namespace, figures.document_count, field, of_child);
-    if let Some(refusal) = unknown_child.or_else(|| unknown(rule, selection, count, parent_field, of_parent)) {
+    if let Some(refusal) = unknown_child.or_else(|| unknown(rule, &parents.namespace, count, parent_field, of_parent)) {
         return Err(refusal);
     }
     let parent_key = ParentKey { field: parent_field.clone(), index: of_key.map(|index| index.name) };

@@ -105,8 +105,11 @@ async fn children(deployment: &Deployment, parents: &Namespace, children: &[Chil
     seen
 }
 
-/// Looks for a field in a collection.
+/// Looks for a field in a collection. The `_id`, which every document has, is not looked for.
 async fn field(deployment: &Deployment, namespace: &Namespace, path: &str) -> SeenField {
+    if path == "_id" {
+        return SeenField::default();
+    }
     let with_field = Query::find(namespace, doc! { path: { "$exists": true } }).projection(doc! { "_id": 1 }).limit(1);
     let found = with_field.max_time(Some(MAX_FIELD_LOOK)).first_batch(deployment).await;
     let is_found = found.ok().map(|found| !found.is_empty());

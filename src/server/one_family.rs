@@ -150,7 +150,7 @@ mod tests {
         let pipeline = script.sent()[0].get_array("pipeline").unwrap().clone();
         assert!(pipeline.contains(&doc! { "$limit": 100_001_i64 }.into()), "{pipeline:?}");
         assert!(script.sent()[0].contains_key("maxTimeMS"));
-        // What says null says nothing, and is not asked for.
+        // A document whose `_id` is null has no children, so none are counted.
         let sent = script.sent().len();
         assert_eq!(children_of(&deployment, &rule, &Bson::Null).await.unwrap()[0].count, Some(0));
         assert_eq!(script.sent().len(), sent);

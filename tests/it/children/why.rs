@@ -96,7 +96,7 @@ async fn a_child_goes_as_the_sweep_does_it() {
             );
         }
     }
-    // What it says is what the sweep does, without and then with `orphans`.
+    // A sweep without `orphans`, and then one with it, does what `why` has said.
     for (orphans, rules) in [rule(""), rule(", orphans: true")].iter().enumerate() {
         let report = case.report(rules, &[]).await;
         assert_eq!(report.ran.code, Some(0), "{report:?}");
