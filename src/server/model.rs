@@ -15,6 +15,7 @@ mod arithmetic;
 mod call;
 mod catalog;
 mod collection;
+mod concern;
 mod conformance;
 mod cursor;
 mod decimal;
@@ -74,6 +75,8 @@ pub(crate) struct Deletion<'a> {
     pub document: &'a Document,
     /// The server's clock.
     pub now: DateTime,
+    /// The moment at which the command began.
+    pub begun: Instant,
     /// Name of the client, as given to [`Model::client`].
     pub client: &'a str,
     /// Comment of the command, which names the run; empty if there is none.
@@ -91,6 +94,13 @@ impl<'a> View<'a> {
     pub(crate) fn document(&self, namespace: &str, id: &Bson) -> Option<&'a Document> {
         let collection = self.0.collections.get(namespace)?;
         collection.get(collection.find(id)?)?.as_document()
+    }
+
+    /// Returns the document with an `_id` as a majority has it.
+    pub(crate) fn of_majority(&self, namespace: &str, id: &Bson) -> Option<Document> {
+        let collections = self.0.by_majority(namespace);
+        let collection = collections.get(namespace)?;
+        collection.get(collection.find(id)?)?.as_document().cloned()
     }
 }
 
@@ -197,6 +207,21 @@ impl Model {
             (None, None) => return None,
         };
         Some(write.expect("a document that the indexes take"))
+    }
+
+    /// Waits until a majority has a write; false if a fail-over takes it back.
+    pub(crate) async fn has_majority(&self, write: u64) -> bool {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let due = {
+                let state = self.state.lock();
+                match state.committed_at(write) {
+                    Some(due) if due > Instant::now() => due,
+                    _ => return !state.taken_back.contains(&write),
+                }
+            };
+            let _ = tokio::time::timeout_at(due, changes.changed()).await;
+        }
     }
 
     /// Returns the document with an `_id`.

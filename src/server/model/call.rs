@@ -24,6 +24,7 @@ pub(super) struct Call {
     pub term: u64,
     /// The server's clock at the beginning, which is `$$NOW`.
     pub now: DateTime,
+    pub begun: Instant,
     /// End of `maxTimeMS`.
     deadline: Option<Instant>,
 }
@@ -38,7 +39,7 @@ impl Call {
         };
         let limit = integer_in(&body, "maxTimeMS").filter(|millis| *millis > 0);
         let deadline = limit.map(|millis| begun + Duration::from_millis(millis.unsigned_abs()));
-        let call = Self { model, client, database, body, term, now, deadline };
+        let call = Self { model, client, database, body, term, now, begun, deadline };
         if !wait.is_zero() {
             let end = begun + wait;
             sleep_until(deadline.map_or(end, |deadline| end.min(deadline))).await;
@@ -89,6 +90,20 @@ impl Call {
             state.random.u64(pause)
         };
         rest(Duration::from_millis(millis)).await;
+    }
+
+    /// Waits until the instant of something that is yet to come, and that may be put off; `None` if it is past.
+    pub(super) async fn until(&self, due: impl Fn(&State) -> Option<Instant>) -> Result<(), Failure> {
+        let mut changes = self.model.changes.subscribe();
+        loop {
+            let due = {
+                let state = self.model.state.lock();
+                self.check(&state)?;
+                due(&state).filter(|due| *due > Instant::now())
+            };
+            let Some(due) = due else { return Ok(()) };
+            let _ = timeout_at(self.deadline.map_or(due, |deadline| due.min(deadline)), changes.changed()).await;
+        }
     }
 
     /// Waits until a majority has all writes so far, if the command asks for it, and completes its reply.

@@ -171,9 +171,10 @@ fn create_indexes(call: &Call, state: &mut State) -> Result<Document, Failure> {
         }
     }
     let after = number(collection.indexes.len());
-    let mut reply = doc! { "numIndexesBefore": before, "numIndexesAfter": after, "createdCollectionAutomatically": is_new };
-    if after == before {
-        reply.insert("note", "all indexes already exist");
-    }
+    let mut reply = doc! { "numIndexesBefore": before, "numIndexesAfter": after };
+    match after == before {
+        true => reply.insert("note", "all indexes already exist"),
+        false => reply.insert("createdCollectionAutomatically", is_new),
+    };
     Ok(reply)
 }

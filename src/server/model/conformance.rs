@@ -1,6 +1,6 @@
 //! Compares the model with a real mongod: sequences of commands that follow from a seed get equal replies, and leave equal documents behind.
 //!
-//! The predicates, the statements, the counts and the updates of leases are those of the program's own code. Beside them stand commands that are
+//! The predicates, the statements, the counts, the updates of leases, the journal and the reads of children and of holds are those of the program's own code. Beside them stand commands that are
 //! only made up, among them some that no server accepts.
 //!
 //! `cargo test` runs some of the sequences. All 10,000 (or another number) run with
@@ -18,6 +18,7 @@ mod filters;
 #[path = "../../../tests/it/support/mongod/mod.rs"]
 mod mongod;
 mod outcome;
+mod relations;
 mod rules;
 mod tool;
 mod values;

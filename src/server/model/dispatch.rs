@@ -20,8 +20,8 @@ pub(super) async fn carry_out(call: &Call) -> Result<Document, Failure> {
         }
     }
     match name.as_str() {
-        "find" => reading::find(call),
-        "aggregate" => reading::aggregate(call),
+        "find" => reading::find(call).await,
+        "aggregate" => reading::aggregate(call).await,
         "count" => reading::count(call),
         "explain" => reading::explain(call),
         "getMore" => reading::get_more(call),

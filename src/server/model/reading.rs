@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::call::Call;
 use super::collection::Scan;
+use super::concern::Concern;
 use super::cursor::{Cursor, Source};
 use super::failure::Failure;
 use super::filter::Filter;
@@ -43,7 +44,7 @@ fn unsigned(of: &Document, name: &str) -> Result<Option<usize>, Failure> {
     }
 }
 
-pub(super) fn find(call: &Call) -> Result<Document, Failure> {
+pub(super) async fn find(call: &Call) -> Result<Document, Failure> {
     call.takes(&FIND)?;
     let body = &call.body;
     let namespace = call.namespace()?;
@@ -53,22 +54,33 @@ pub(super) fn find(call: &Call) -> Result<Document, Failure> {
     let skip = unsigned(body, "skip")?.unwrap_or(0);
     let left = unsigned(body, "limit")?.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
     let size = unsigned(body, "batchSize")?.unwrap_or(FIRST_BATCH);
+    let concern = Concern::of(call)?;
+    concern.wait(call).await?;
     let mut state = call.model.state.lock();
     call.check(&state)?;
-    let source = match Query::new(&state.collections, &namespace, body, (filter, &sorting))? {
+    let data = concern.data(&state, &namespace);
+    let source = match Query::new(&data, &namespace, body, (filter, &sorting))? {
         None => Source::Done(VecDeque::new()),
-        Some((mut query, false)) => {
-            query.cover(&state.collections, projection.paths());
-            Source::Query(Box::new(query))
-        }
-        Some((mut query, true)) => {
-            let mut documents = query.all(&state.collections)?;
-            sort(&mut documents, &sorting)?;
-            Source::Done(documents.into())
+        Some((mut query, needs_sort)) => {
+            if !needs_sort {
+                query.cover(&data, projection.paths());
+            }
+            if needs_sort || concern.is_one_point() {
+                let mut documents = query.all(&data)?;
+                if needs_sort {
+                    sort(&mut documents, &sorting)?;
+                }
+                Source::Done(documents.into())
+            } else {
+                Source::Query(Box::new(query))
+            }
         }
     };
     let cursor = Cursor { term: call.term, namespace, source, projection, skip, left, client: call.client.clone() };
-    open(cursor, &mut state, size, body.get_bool("singleBatch").unwrap_or(false))
+    let time = concern.operation_time(&state);
+    let mut reply = open(cursor, &mut state, size, body.get_bool("singleBatch").unwrap_or(false))?;
+    reply.extend(time.map(|time| ("operationTime".to_owned(), Bson::Timestamp(time))));
+    Ok(reply)
 }
 
 const FIND: [&str; 14] = [
@@ -88,7 +100,7 @@ const FIND: [&str; 14] = [
     "returnKey",
 ];
 
-pub(super) fn aggregate(call: &Call) -> Result<Document, Failure> {
+pub(super) async fn aggregate(call: &Call) -> Result<Document, Failure> {
     call.takes(&["pipeline", "cursor", "hint", "collation", "allowDiskUse", "let"])?;
     let body = &call.body;
     let Ok(options) = body.get_document("cursor") else {
@@ -108,10 +120,13 @@ pub(super) fn aggregate(call: &Call) -> Result<Document, Failure> {
     };
     let filter = Filter::new(first.unwrap_or(&Document::new()), call.now)?;
     let rest = pipeline::compile(rest, call.now)?;
+    let concern = Concern::of(call)?;
+    concern.wait(call).await?;
     let mut state = call.model.state.lock();
     call.check(&state)?;
-    let documents = match Query::new(&state.collections, &namespace, body, (filter, &[]))? {
-        Some((mut query, _)) => query.all(&state.collections)?,
+    let data = concern.data(&state, &namespace);
+    let documents = match Query::new(&data, &namespace, body, (filter, &[]))? {
+        Some((mut query, _)) => query.all(&data)?,
         None => Vec::new(),
     };
     let source = Source::Done(pipeline::run(&rest, documents)?.into());

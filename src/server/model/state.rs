@@ -1,5 +1,6 @@
 //! The data of the model: collections, cursors, and the writes that a fail-over may take back.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub written: u64,
     /// The writes that a majority does not have, or only just has, oldest first.
     log: VecDeque<Write>,
+    /// Numbers of the writes that fail-overs have taken back.
+    pub taken_back: BTreeSet<u64>,
     /// Instant before which no write reaches a majority.
     replication_from: Instant,
     collections_made: u64,
@@ -73,6 +76,7 @@ impl State {
             begun: now,
             written: 0,
             log: VecDeque::new(),
+            taken_back: BTreeSet::new(),
             replication_from: now,
             collections_made: 0,
         }
@@ -162,6 +166,26 @@ impl State {
         self.log.get(at).map(|write| write.committed_at)
     }
 
+    /// Returns the instant from which on a majority confirms a write, and that the primary is one, which may be past.
+    pub(super) fn confirmed_from(&self, write: u64) -> Instant {
+        self.committed_at(write).map_or(self.replication_from, |at| at.max(self.replication_from))
+    }
+
+    /// Returns the data of which a majority has all, as far as they concern a collection.
+    pub(super) fn by_majority(&self, namespace: &str) -> Cow<'_, Collections> {
+        let now = Instant::now();
+        let open = self.log.iter().rev().take_while(|write| write.committed_at > now);
+        let mut open = open.filter(|write| write.namespace == namespace).peekable();
+        let Some(collection) = self.collections.get(namespace).filter(|_| open.peek().is_some()) else {
+            return Cow::Borrowed(&self.collections);
+        };
+        let mut collection = collection.clone();
+        for write in open.filter(|write| write.collection == self.collections[namespace].number) {
+            collection.put(write.record, write.before.clone());
+        }
+        Cow::Owned(Collections::from([(namespace.to_owned(), collection)]))
+    }
+
     /// Keeps all writes from now on from reaching a majority for a while, and those that have not.
     pub(super) fn hold_replication(&mut self, until: Instant) {
         let now = Instant::now();
@@ -186,6 +210,7 @@ impl State {
         let mut taken_back = Vec::new();
         for write in (0..lost).filter_map(|_| self.log.pop_back()).collect::<Vec<_>>() {
             taken_back.push(write.number);
+            self.taken_back.insert(write.number);
             let collection = self.collections.get_mut(&write.namespace).filter(|found| found.number == write.collection);
             if let Some(collection) = collection {
                 collection.put(write.record, write.before);

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use bson::doc;
+use bson::{Timestamp, doc};
 
 use super::*;
 use crate::policy::namespace::Namespace;
@@ -22,6 +22,9 @@ impl Observer for Arc<Seen> {
         assert_eq!((deletion.namespace, deletion.comment), ("app.c", "sweeper run"));
         let id = deletion.document.get_i32("_id").unwrap();
         assert_eq!(deletion.server.document("app.c", &id.into()), None);
+        // No majority may have the delete yet.
+        let of_majority = deletion.server.of_majority("app.c", &id.into());
+        assert!(of_majority.is_none_or(|document| document == *deletion.document) && deletion.begun <= Instant::now());
         let millis = deletion.now.timestamp_millis() - BEGINNING;
         self.deleted.lock().push((id, deletion.write, millis, deletion.client.to_owned()));
     }
@@ -273,4 +276,70 @@ async fn counts_clocks_and_collections_can_be_wrong_or_gone() {
     model.drop_collection("app.c");
     let reply = running.await.unwrap().unwrap();
     assert!(ServerError::of_write(&reply).unwrap().has_code(codes::QUERY_PLAN_KILLED), "{reply}");
+}
+
+/// Returns a query for all documents with a read concern.
+fn reading(concern: Document) -> ServerCommand {
+    command(&doc! { "find": "c", "limit": 20, "projection": { "_id": 1 }, "readConcern": concern })
+}
+
+async fn found(model: &Arc<Model>, concern: Document) -> Vec<i32> {
+    let mut batches = model.client("reader").open(reading(concern)).await.unwrap();
+    let documents = batches.next().await.unwrap().unwrap();
+    documents.iter().map(|document| document.get_i32("_id").unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_with_majority_sees_neither_deletes_nor_writes_that_may_be_taken_back() {
+    let (model, _) = filled(1);
+    model.heal();
+    model.hold_replication(Duration::from_secs(5));
+    let begun = Instant::now();
+    let client = model.client("one");
+    let deleting = tokio::spawn(async move { client.run(delete(7)).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let write = model.put("app.c", &20.into(), Some(doc! { "_id": 20, "at": at(100) })).unwrap();
+    model.put("app.c", &9.into(), Some(doc! { "_id": 9, "at": at(200) }));
+    for level in ["majority", "snapshot"] {
+        assert_eq!(found(&model, doc! { "level": level }).await, (0..10).collect::<Vec<_>>(), "{level}");
+    }
+    assert_eq!(found(&model, doc! { "level": "local" }).await, [8, 9, 20]);
+    assert_eq!(found(&model, doc! {}).await, [8, 9, 20]);
+    // A later time is waited for, and so is the majority that confirms the primary.
+    let reply = model.client("one").run(reading(doc! { "level": "linearizable" })).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(5));
+    let time = reply.get_timestamp("operationTime").unwrap();
+    deleting.await.unwrap().unwrap();
+    assert_eq!(found(&model, doc! { "level": "snapshot", "afterClusterTime": time }).await, [8, 9, 20]);
+    assert!(model.has_majority(write).await);
+    model.hold_replication(Duration::from_secs(5));
+    let begun = Instant::now();
+    let later = doc! { "level": "snapshot", "afterClusterTime": Timestamp { increment: time.increment + 1, ..time } };
+    model.put("app.c", &8.into(), None);
+    assert_eq!(found(&model, doc! { "level": "majority" }).await, [8, 9, 20]);
+    assert_eq!((found(&model, later).await, begun.elapsed().as_secs()), (vec![9, 20], 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_majority_confirms_a_primary_that_is_cut_off_or_gone() {
+    let (model, _) = filled(1);
+    model.heal();
+    model.hold_replication(Duration::from_secs(60));
+    let write = model.put("app.c", &9.into(), None).unwrap();
+    let linearizable = doc! { "find": "c", "limit": 1, "readConcern": { "level": "linearizable" }, "maxTimeMS": 1000 };
+    let cause = model.client("one").run(command(&linearizable)).await.unwrap_err();
+    assert!(cause.has_code(codes::MAX_TIME_MS_EXPIRED), "{cause}");
+    let client = model.client("one");
+    let reading = tokio::spawn(async move { client.run(reading(doc! { "level": "linearizable" })).await });
+    let majority = {
+        let model = model.clone();
+        tokio::spawn(async move { model.has_majority(write).await })
+    };
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    model.fail_over(Duration::ZERO);
+    let cause = reading.await.unwrap().unwrap_err();
+    assert!(cause.has_code(codes::INTERRUPTED_DUE_TO_REPL_STATE_CHANGE), "{cause}");
+    assert_eq!(majority.await.unwrap(), !ids(&model).contains(&9));
+    let unknown = model.client("one").run(command(&doc! { "find": "c", "readConcern": { "level": "available" } })).await;
+    assert!(unknown.is_err());
 }

@@ -140,6 +140,7 @@ fn step(
             namespace,
             document: document.as_document().expect("a document"),
             now: state.now(),
+            begun: call.begun,
             client: &call.client,
             comment: call.comment(),
             server: View(&state),

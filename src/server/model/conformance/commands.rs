@@ -7,11 +7,11 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use fastrand::Rng;
 
 use super::filters::{expression, filter};
-use super::one_of;
 use super::outcome::{Outcome, shown};
 use super::rules::{self, indexes};
 use super::tool::Call;
 use super::values::{Shape, document, id, likely_id, operand};
+use super::{one_of, relations};
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
 use crate::server::Deployment;
@@ -28,6 +28,8 @@ pub(super) enum Step {
     Listing(Namespace),
     /// A call of the program's own code.
     Tool(Box<Call>),
+    /// A call about children or holds.
+    Relations(Box<relations::Call>),
 }
 
 impl fmt::Debug for Step {
@@ -37,6 +39,7 @@ impl fmt::Debug for Step {
             Self::Open { body, .. } => write!(f, "open {}", shown(&body.clone().into())),
             Self::Listing(namespace) => write!(f, "indexes of {namespace}"),
             Self::Tool(call) => write!(f, "{call:?}"),
+            Self::Relations(call) => write!(f, "{call:?}"),
         }
     }
 }
@@ -62,6 +65,7 @@ impl Step {
             }
             Self::Listing(namespace) => Outcome::of(indexes(deployment, namespace).await),
             Self::Tool(call) => call.run(deployment).await,
+            Self::Relations(call) => call.run(deployment).await,
         }
     }
 }
@@ -110,7 +114,7 @@ pub(super) fn any(random: &mut Rng, namespace: &Namespace, shape: Shape, of: &[S
     let database = namespace.database.clone();
     let collection = namespace.collection.as_str();
     let run = |body: Document| Step::Run { database: database.clone(), body };
-    match random.u8(0..20) {
+    match random.u8(0..26) {
         0 => {
             let documents: Vec<Document> = (0..random.u8(1..4))
                 .map(|_| {
@@ -128,6 +132,7 @@ pub(super) fn any(random: &mut Rng, namespace: &Namespace, shape: Shape, of: &[S
         6 => run(update(random, shape, collection)),
         7 => aggregate(random, namespace, &rule),
         8 => bad(random, namespace),
+        20.. => Step::Relations(Box::new(relations::Call::any(random, namespace, shape, rule))),
         _ => Step::Tool(Box::new(Call::any(random, namespace, shape, rule))),
     }
 }
