@@ -1,5 +1,6 @@
 //! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server, while others
-//! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes.
+//! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes. Some seeds have
+//! children that go with their parents, and some have holds.
 //!
 //! ```text
 //! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
@@ -13,10 +14,14 @@ mod archives;
 mod contention;
 mod documents;
 mod judge;
+mod keepers;
+mod kin;
 mod network;
 mod oracle;
 mod others;
 mod pressure;
+mod relations;
+mod relatives;
 mod scenario;
 mod seeds;
 mod sweepers;
@@ -33,11 +38,17 @@ use futures_util::future::join_all;
 use crate::server::model::{Model, Pace};
 use documents::Documents;
 use judge::Judge;
+use kin::Kin;
+use relations::HOLDS;
 use scenario::Scenario;
 use trace::{Ended, Trace, digest};
 
 /// Virtual time within which all runs of a simulation must have ended: every wait has an end, and troubles repeat them.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Virtual time after which no command of a run that was killed is on its way any more. Until then parents may go whose children only a later run
+/// deletes.
+const LAST_ARRIVAL: Duration = Duration::from_secs(600);
 
 /// The parts of a simulation.
 struct World {
@@ -59,15 +70,15 @@ impl World {
         self.is_calm.load(Ordering::Relaxed)
     }
 
-    /// Writes as another client does.
-    fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) {
+    /// Writes as another client does. Returns the number of the write; `None` if there was nothing to delete.
+    fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) -> Option<u64> {
         self.trace.step(digest(namespace), || match &document {
             Some(document) => format!("another client writes {document} to {namespace}"),
             None => format!("another client deletes {id} from {namespace}"),
         });
-        if let Some(write) = self.model.put(namespace, id, document) {
-            self.judge.wrote(write, namespace, id);
-        }
+        let write = self.model.put(namespace, id, document.clone())?;
+        self.judge.wrote(write, namespace, id, document.as_ref(), self.now());
+        Some(write)
     }
 
     /// Elects another primary, which is there after a while, and whose clock differs.
@@ -110,19 +121,25 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     if contention::is_contended(seed) {
         scenario.contend(&mut random);
     }
+    scenario.relate(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, Box::new(judge.clone()));
     let as_of = scenario.as_of.unwrap_or_else(|| model.now().timestamp_millis());
+    let mut kin = Kin(&mut fastrand::Rng::with_seed(seed.rotate_left(32)));
     for swept in &scenario.rules {
         let namespace = &swept.rule.namespace;
         if swept.is_indexed && swept.rule.field != "_id" {
             model.create_index(namespace, swept.rule.field, 1);
         }
-        for document in (Documents { random: &mut random, as_of }).fill(swept) {
+        for mut document in (Documents { random: &mut random, as_of }).fill(swept) {
+            if let Some(holds) = &scenario.holds {
+                kin.give_tenant(holds, &mut document);
+            }
             model.put(namespace, &document["_id"].clone(), Some(document));
         }
     }
+    add_kin(&scenario, &model, &judge, &mut kin);
     if let Some(by) = scenario.miscounted {
         scenario.rules.iter().for_each(|swept| model.miscount(&swept.rule.namespace, by));
     }
@@ -132,9 +149,35 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     Arc::new(World { scenario, model, judge, trace: trace.clone(), is_calm: AtomicBool::new(false) })
 }
 
+/// Adds the children of the documents of the first rule, and the holds.
+fn add_kin(scenario: &Scenario, model: &Model, judge: &Judge, kin: &mut Kin<'_>) {
+    if let Some(family) = &scenario.family {
+        let parents = model.documents(&scenario.rules[0].rule.namespace);
+        let ids: Vec<Bson> = parents.iter().filter_map(|parent| parent.get("_id").cloned()).collect();
+        for child in &family.collections {
+            if child.is_indexed {
+                model.create_index(child.namespace, child.field, 1);
+            }
+            for document in kin.children(family, child, &ids) {
+                model.put(child.namespace, &document["_id"].clone(), Some(document));
+            }
+        }
+    }
+    if scenario.holds.is_some() {
+        // One that is not active may be all that there is.
+        for (id, is_active) in [(0, false), (1, true), (2, true)] {
+            let mut hold = kin.hold(id);
+            hold.insert("active", is_active);
+            let write = model.put(HOLDS, &id.into(), Some(hold.clone())).expect("a write");
+            judge.wrote(write, HOLDS, &id.into(), Some(&hold), 0);
+            judge.known_before(write);
+        }
+    }
+}
+
 async fn carry_out(world: &Arc<World>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(!seed);
-    let writers: Vec<_> = (0..3).map(|_| tokio::spawn(others::write(world.clone(), random.fork()))).collect();
+    let mut writers: Vec<_> = (0..3).map(|_| tokio::spawn(others::write(world.clone(), random.fork()))).collect();
     if world.scenario.monitors {
         tokio::spawn(others::monitor(world.clone(), random.fork()));
     }
@@ -144,6 +187,10 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     if let Some(after) = world.scenario.locks_dropped {
         tokio::spawn(others::drop_locks(world.clone(), after));
     }
+    let mut related = fastrand::Rng::with_seed((!seed).rotate_left(32));
+    writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));
+    writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));
+    writers.push(tokio::spawn(keepers::write(world.clone(), related.fork())));
     let sweepers = (0..world.scenario.sweepers.len()).map(|number| sweepers::sweep(world, number, random.fork()));
     let ended = tokio::time::timeout(MAX_TIME, join_all(sweepers.collect::<Vec<_>>())).await;
     if ended.is_err() {
@@ -157,6 +204,10 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     world.model.heal();
     // A server that takes seconds for each document is a trouble as well.
     world.model.set_pace(Pace::default());
+    keepers::tidy(world);
+    if world.scenario.family.is_some() {
+        tokio::time::sleep(LAST_ARRIVAL).await;
+    }
     if tokio::time::timeout(MAX_TIME, sweepers::last(world, random.fork())).await.is_err() {
         return world.trace.violated(|| format!("the last run goes on after {} s, without any trouble", MAX_TIME.as_secs()));
     }

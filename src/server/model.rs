@@ -96,11 +96,14 @@ impl<'a> View<'a> {
         collection.get(collection.find(id)?)?.as_document()
     }
 
-    /// Returns the document with an `_id` as a majority has it.
-    pub(crate) fn of_majority(&self, namespace: &str, id: &Bson) -> Option<Document> {
-        let collections = self.0.by_majority(namespace);
-        let collection = collections.get(namespace)?;
-        collection.get(collection.find(id)?)?.as_document().cloned()
+    /// Returns all documents of a collection.
+    pub(crate) fn documents(&self, namespace: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
+        self.0.collections.get(namespace).into_iter().flat_map(|collection| collection.documents())
+    }
+
+    /// Whether a majority has such a document in a collection.
+    pub(crate) fn has_majority(&self, namespace: &str, is_such: impl Fn(&Document) -> bool) -> bool {
+        self.0.by_majority(namespace).get(namespace).is_some_and(|collection| collection.documents().any(is_such))
     }
 }
 

@@ -1,5 +1,9 @@
 //! The judge: sees every delete at the moment at which the server does it, and every report, and says which promise was broken.
 
+mod family;
+mod holds;
+mod reports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -9,16 +13,22 @@ use tokio::time::Instant;
 
 use super::archives::RunArchive;
 use super::oracle::Rule;
-use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario, SweptRule};
+use super::relations::{HOLDS, JOURNAL};
+use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
 use super::trace::{Trace, digest};
 use crate::lock::lease::CREATED;
-use crate::report::{Report, Status};
 use crate::server::model::{Deletion, Observer, View};
+use family::FamilyJudge;
+use holds::HoldsJudge;
+
+/// A time after every other one: what is held since then is held now.
+const NOW: i64 = i64::MAX;
 
 /// The facts about all runs so far.
 pub(super) struct Judge {
     scenario: Scenario,
     trace: Trace,
+    begun: Instant,
     facts: Mutex<Facts>,
 }
 
@@ -26,6 +36,8 @@ pub(super) struct Judge {
 struct Facts {
     runs: BTreeMap<String, Run>,
     gone: Vec<Gone>,
+    /// The children that runs deleted.
+    children: Vec<Gone>,
     /// Numbers of documents that are gone for good, by what the runs say: run, namespace and number.
     confirmed: Vec<(String, String, u64)>,
     /// The last time at which somebody else wrote a document, or a fail-over brought it back, by namespace and `_id`.
@@ -35,6 +47,10 @@ struct Facts {
     /// Counts every write and every fail-over.
     time: u64,
     dropped: Option<DroppedLeases>,
+    family: Option<FamilyJudge>,
+    holds: Option<HoldsJudge>,
+    /// Runs of which every reply came.
+    certain: BTreeSet<String>,
 }
 
 /// The leases that were dropped together with their collection.
@@ -47,6 +63,10 @@ struct DroppedLeases {
 struct Run {
     /// The time of its beginning.
     begun: u64,
+    /// The same in milliseconds since the simulation began.
+    begun_at: i64,
+    /// The last write to parents and children before it.
+    after: u64,
     /// The share of each rule's collection that had expired at its beginning, in percent.
     shares: Vec<f64>,
     has_deleted: bool,
@@ -65,7 +85,15 @@ struct Gone {
 
 impl Judge {
     pub(super) fn new(scenario: &Scenario, trace: &Trace) -> Arc<Self> {
-        Arc::new(Self { scenario: scenario.clone(), trace: trace.clone(), facts: Mutex::default() })
+        let family = scenario.family.as_ref().map(|family| FamilyJudge::new(family, &scenario.rules[0].rule.namespace));
+        let holds = scenario.holds.as_ref().map(HoldsJudge::new);
+        let facts = Mutex::new(Facts { family, holds, ..Facts::default() });
+        Arc::new(Self { scenario: scenario.clone(), trace: trace.clone(), begun: Instant::now(), facts })
+    }
+
+    /// Returns the milliseconds since the simulation began.
+    fn time(&self, instant: Instant) -> i64 {
+        i64::try_from(instant.duration_since(self.begun).as_millis()).unwrap_or(i64::MAX)
     }
 
     fn rules<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Rule> {
@@ -80,32 +108,61 @@ impl Judge {
         now: i64,
         archive: Option<Arc<RunArchive>>,
     ) {
+        let mut facts = self.facts.lock();
+        let begun_at = self.time(Instant::now());
         let share = |rule: &Rule| {
             let all = documents(&rule.namespace);
-            let expired = all.iter().filter(|document| rule.is_expired(document, now)).count();
+            let goes = |document: &&Document| rule.is_expired(document, now) && !facts.is_held(document, NOW);
+            let expired = all.iter().filter(goes).count();
             expired as f64 * 100.0 / all.len().max(1) as f64
         };
         let shares = self.scenario.rules.iter().map(|swept| share(&swept.rule)).collect();
-        let mut facts = self.facts.lock();
         let begun = facts.time;
-        facts.runs.insert(run.to_owned(), Run { begun, shares, has_deleted: false, archive });
+        let after = facts.family.as_ref().map_or(0, FamilyJudge::last_write);
+        facts.runs.insert(run.to_owned(), Run { begun, begun_at, after, shares, has_deleted: false, archive });
     }
 
-    /// Notes a write that another client made.
-    pub(super) fn wrote(&self, write: u64, namespace: &str, id: &Bson) {
+    /// Notes a write that another client made, at a time of the server's clock; `document` is what it left.
+    pub(super) fn wrote(&self, write: u64, namespace: &str, id: &Bson, document: Option<&Document>, at: i64) {
         let mut facts = self.facts.lock();
         facts.time += 1;
         let time = facts.time;
+        if let Some(family) = &mut facts.family {
+            family.wrote(write, namespace, id, document.is_some(), at);
+        }
+        if let Some(holds) = facts.holds.as_mut().filter(|_| namespace == HOLDS) {
+            holds.wrote(write, id, document, self.time(Instant::now()));
+        }
         facts.touched.insert((namespace.to_owned(), id.to_string()), time);
         facts.written.push((write, namespace.to_owned(), id.to_string()));
+    }
+
+    /// Notes that a majority knows of a hold that others wrote.
+    pub(super) fn known(&self, write: u64) {
+        if let Some(holds) = &mut self.facts.lock().holds {
+            holds.known(write, self.time(Instant::now()));
+        }
+    }
+
+    /// Notes a hold that was there before the simulation began.
+    pub(super) fn known_before(&self, write: u64) {
+        if let Some(holds) = &mut self.facts.lock().holds {
+            holds.known(write, i64::MIN);
+        }
     }
 
     /// Notes a write that a fail-over took back.
     fn took_back(&self, write: u64) {
         let mut facts = self.facts.lock();
         facts.time += 1;
-        let Facts { gone, touched, written, time, .. } = &mut *facts;
-        for gone in gone.iter_mut().filter(|gone| gone.write == write) {
+        if let Some(family) = &mut facts.family {
+            family.took_back(write);
+        }
+        if let Some(holds) = &mut facts.holds {
+            holds.took_back(write, self.time(Instant::now()));
+        }
+        let Facts { gone, children, touched, written, time, .. } = &mut *facts;
+        for gone in gone.iter_mut().chain(children).filter(|gone| gone.write == write) {
             gone.is_taken_back = true;
             touched.insert((gone.namespace.clone(), gone.id.clone()), *time);
         }
@@ -128,115 +185,6 @@ impl Judge {
         before.or_else(|| server.document(LOCKS, &namespace.into())).and_then(run)
     }
 
-    /// Judges a run that has ended with a report. `documents` are those that are left in a namespace.
-    pub(super) fn ended(&self, run: &str, report: &Report, documents: impl Fn(&str) -> Vec<Document>) {
-        let mut facts = self.facts.lock();
-        let namespaces: BTreeSet<&str> = self.scenario.rules.iter().map(|swept| swept.rule.namespace.as_str()).collect();
-        for namespace in namespaces {
-            let rules: Vec<_> = report.rules.iter().filter(|rule| rule.namespace == namespace).collect();
-            let deleted: u64 = rules.iter().map(|rule| rule.deleted_count).sum();
-            let unconfirmed: u64 = rules.iter().map(|rule| rule.unconfirmed_count.unwrap_or(0)).sum();
-            let is_uncertain = rules.iter().any(|rule| rule.uncertain);
-            let gone: Vec<&Gone> = facts.gone.iter().filter(|gone| gone.run == run && gone.namespace == namespace).collect();
-            let all = gone.len() as u64;
-            let kept = gone.iter().filter(|gone| !gone.is_taken_back).count() as u64;
-            let told = || {
-                format!(
-                    "{run} says {deleted} deleted, {unconfirmed} of them unconfirmed, uncertain: {is_uncertain}; {all} were, {kept} of them for good"
-                )
-            };
-            if deleted > all || deleted.saturating_sub(unconfirmed) > kept {
-                self.trace.violated(|| format!("counts more than is gone: {}", told()));
-            }
-            if !is_uncertain && deleted != kept && unconfirmed == 0 {
-                self.trace.violated(|| format!("counts wrongly: {}", told()));
-            }
-            facts.confirmed.push((run.to_owned(), namespace.to_owned(), deleted.saturating_sub(unconfirmed)));
-        }
-        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
-        for gone in facts.gone.iter().filter(|gone| gone.run == run) {
-            if !self.rules(&gone.namespace).any(|rule| rule.is_expired(&gone.document, as_of)) {
-                self.trace.violated(|| format!("{run} deleted {}, which had not expired at its own {as_of}", gone.document));
-            }
-        }
-        for (swept, ruled) in self.scenario.rules.iter().zip(&report.rules) {
-            if ruled.status != Status::Complete {
-                continue;
-            }
-            let begun = facts.runs[run].begun;
-            let namespace = &swept.rule.namespace;
-            for document in documents(namespace).iter().filter(|document| swept.rule.is_expired(document, as_of)) {
-                let key = (namespace.clone(), document.get("_id").map(Bson::to_string).unwrap_or_default());
-                if facts.touched.get(&key).is_none_or(|touched| *touched <= begun) {
-                    self.trace.violated(|| format!("{run} says `complete` and left {document} in {namespace}"));
-                }
-            }
-        }
-    }
-
-    /// Judges that the last run has deleted everything that it may delete: there was no trouble. `documents` are those that are left in a namespace.
-    pub(super) fn last(&self, report: &Report, documents: impl Fn(&str) -> Vec<Document>, now: i64) {
-        let facts = self.facts.lock();
-        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
-        for (swept, share) in self.scenario.rules.iter().zip(&facts.runs[LAST].shares) {
-            let SweptRule { rule, max_deletes, max_delete_percent, .. } = swept;
-            let is_expired = |document: &Document| rule.is_expired(document, as_of);
-            let left = documents(&rule.namespace).iter().filter(|document| is_expired(document)).count();
-            let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
-            let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
-            // Others may have changed the collection since the run began.
-            let all = documents(&rule.namespace).len() as u64 + gone;
-            let share = share.max((left as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
-            let is_limited = max_deletes.is_some_and(|most| gone >= most)
-                || max_delete_percent.is_some_and(|most| share > f64::from(most))
-                || swept.closes().is_some_and(|closes| now >= closes);
-            if left > 0 && !is_limited {
-                self.trace.violated(|| {
-                    format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)
-                });
-            }
-        }
-    }
-
-    /// Judges the limits and the archives, once no fail-over can follow.
-    pub(super) fn at_the_end(&self) {
-        let facts = self.facts.lock();
-        let kept = |run: &str, namespace: Option<&str>| {
-            let of_run = facts.gone.iter().filter(|gone| gone.run == run && !gone.is_taken_back);
-            of_run.filter(|gone| namespace.is_none_or(|namespace| gone.namespace == namespace)).count() as u64
-        };
-        for (run, namespace, confirmed) in &facts.confirmed {
-            let kept = kept(run, Some(namespace));
-            if *confirmed > kept {
-                self.trace.violated(|| format!("{run} says {confirmed} are gone from {namespace} for good, {kept} are"));
-            }
-        }
-        for gone in &facts.gone {
-            let Some(archive) = &facts.runs[&gone.run].archive else { continue };
-            match archive.does_hold(&gone.namespace, &gone.document) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.trace.violated(|| format!("{} deleted {}, which its archive has lost", gone.run, gone.document))
-                }
-                Err(why) => self.trace.violated(|| format!("the archive of {} cannot be read: {why}", gone.run)),
-            }
-        }
-        for run in facts.runs.keys() {
-            if let Some(most) = self.scenario.max_deletes.filter(|most| run != LAST && kept(run, None) > *most) {
-                self.trace.violated(|| format!("{run} deleted {} documents, {most} were allowed", kept(run, None)));
-            }
-            for swept in &self.scenario.rules {
-                let namespace = &swept.rule.namespace;
-                let all = self.scenario.rules.iter().filter(|other| other.rule.namespace == *namespace);
-                let Some(most) = all.map(|swept| swept.max_deletes).sum::<Option<u64>>() else { continue };
-                let gone = kept(run, Some(namespace));
-                if gone > most {
-                    self.trace.violated(|| format!("{run} deleted {gone} documents of {namespace}, {most} were allowed"));
-                }
-            }
-        }
-    }
-
     /// Judges a delete by the share of the collection that had expired when its run began. Says nothing if anything was written since.
     fn judge_share(&self, run: &str, facts: &Facts, namespace: &str) {
         let Some(known) = facts.runs.get(run).filter(|known| !known.has_deleted && known.begun == facts.time) else { return };
@@ -253,13 +201,27 @@ impl Judge {
     }
 }
 
-impl Observer for Arc<Judge> {
-    fn deleted(&self, deletion: &Deletion<'_>) {
-        let Deletion { write, namespace, document, now, comment, .. } = deletion;
-        let Some(run) = comment.strip_prefix("sweeper ") else { return };
-        let id = document.get("_id").map(Bson::to_string).unwrap_or_default();
-        self.trace.step(digest(&id), || format!("{run} deletes {document} from {namespace}"));
-        let mut facts = self.facts.lock();
+impl Facts {
+    /// Whether a document is held, or was so at any time since then.
+    fn is_held(&self, document: &Document, since: i64) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.held_since(document, since))
+    }
+}
+
+impl Judge {
+    /// Judges the end of a child.
+    fn child_deleted(&self, deletion: &Deletion<'_>, run: &str, facts: &mut Facts) {
+        let Deletion { document, namespace, .. } = deletion;
+        let after = facts.runs.get(run).map_or(0, |known| known.after);
+        if let Some(wrong) = facts.family.as_mut().and_then(|family| family.child_deleted(deletion, after)) {
+            self.trace.violated(|| format!("{run} deletes {document} from {namespace}, {wrong}"));
+        }
+        facts.children.push(Gone::of(deletion, run));
+    }
+
+    /// Judges the end of a document of a rule.
+    fn document_deleted(&self, deletion: &Deletion<'_>, run: &str, facts: &mut Facts) {
+        let Deletion { namespace, document, now, .. } = deletion;
         // The clock of a new primary may be behind that by which the run judges; its report tells exactly.
         let behind = self.scenario.troubles.fail_over_every.map_or(0, |_| 2 * MAX_SKEW);
         let latest = self.scenario.as_of.unwrap_or(now.timestamp_millis() + behind);
@@ -267,30 +229,69 @@ impl Observer for Arc<Judge> {
             self.trace
                 .violated(|| format!("{run} deletes {document}, which has not expired at {}", DateTime::from_millis(latest)));
         }
-        if self.scenario.has_lease {
-            let holder = Judge::holder(&facts, &deletion.server, namespace);
-            if let Some(holder) = holder.filter(|holder| holder != run) {
-                self.trace.violated(|| format!("{run} deletes {id} from {namespace}, whose lease {holder} has"));
-            }
+        let begun = self.time(deletion.begun);
+        if let Some(hold) = facts.holds.as_ref().and_then(|holds| holds.forbids(document, begun)) {
+            self.trace.violated(|| format!("{run} deletes {document} in spite of {hold}"));
         }
-        self.judge_share(run, &facts, namespace);
+        if self.scenario.family_of(namespace).is_some()
+            && let Some(wrong) = facts.family.as_mut().and_then(|family| family.parent_deleted(deletion))
+        {
+            self.trace.violated(|| format!("{run} deletes {document}, a parent, {wrong}"));
+        }
+        self.judge_share(run, facts, namespace);
         facts.time += 1;
         if run != LAST {
             self.trace.deleted();
         }
-        let archive = facts.runs.get_mut(run).and_then(|known| {
+        if let Some(known) = facts.runs.get_mut(run) {
             known.has_deleted = true;
-            known.archive.clone()
-        });
-        let gone = Gone {
-            write: *write,
+        }
+        facts.gone.push(Gone::of(deletion, run));
+    }
+}
+
+impl Gone {
+    fn of(deletion: &Deletion<'_>, run: &str) -> Self {
+        Self {
+            write: deletion.write,
             run: run.to_owned(),
-            namespace: (*namespace).to_owned(),
+            namespace: deletion.namespace.to_owned(),
             is_taken_back: false,
-            id,
-            document: (*document).clone(),
-        };
-        facts.gone.push(gone);
+            id: deletion.document.get("_id").map(Bson::to_string).unwrap_or_default(),
+            document: deletion.document.clone(),
+        }
+    }
+}
+
+impl Observer for Arc<Judge> {
+    fn deleted(&self, deletion: &Deletion<'_>) {
+        let Deletion { namespace, document, server, comment, .. } = deletion;
+        let Some(run) = comment.strip_prefix("sweeper ") else { return };
+        let id = document.get("_id").map(Bson::to_string).unwrap_or_default();
+        if *namespace == JOURNAL {
+            // Its `_id` is not of the seed's making.
+            self.trace.step(digest(JOURNAL), || format!("{run} removes {document} from the journal"));
+            if let Some(left) = self.facts.lock().family.as_ref().and_then(|family| family.entry_removed(document, server)) {
+                self.trace.violated(|| format!("{run} removes an entry from the journal, and {left}"));
+            }
+            return;
+        }
+        self.trace.step(digest(&id), || format!("{run} deletes {document} from {namespace}"));
+        let mut facts = self.facts.lock();
+        let is_child = facts.family.as_ref().is_some_and(|family| family.has(namespace));
+        // Children go under the lease of their parents.
+        let leased = if is_child { self.scenario.rules[0].rule.namespace.as_str() } else { namespace };
+        if self.scenario.has_lease
+            && let Some(holder) = Judge::holder(&facts, server, leased).filter(|holder| holder != run)
+        {
+            self.trace.violated(|| format!("{run} deletes {id} from {namespace}, and {holder} has the lease of {leased}"));
+        }
+        if is_child {
+            self.child_deleted(deletion, run, &mut facts);
+        } else {
+            self.document_deleted(deletion, run, &mut facts);
+        }
+        let archive = facts.runs.get(run).and_then(|known| known.archive.clone());
         drop(facts);
         if let Some(archive) = archive {
             match archive.would_hold(namespace, document) {

@@ -8,7 +8,7 @@ use bson::{Bson, Document};
 use super::World;
 use super::documents::{Documents, in_format, object_id};
 use super::oracle::Rule;
-use super::scenario::{LOCKS, MAX_SKEW, START};
+use super::scenario::{LOCKS, START};
 
 /// Writes now and then: moves dates, changes types, replaces, deletes, and inserts again under the same `_id`.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
@@ -103,7 +103,8 @@ pub(super) async fn fail_over(world: Arc<World>, mut random: fastrand::Rng, ever
             return;
         }
         let away = Duration::from_millis(if random.bool() { random.u64(..100) } else { random.u64(..12_000) });
-        world.fail_over(away, random.i64(-MAX_SKEW..MAX_SKEW));
+        let most = world.scenario.max_skew;
+        world.fail_over(away, random.i64(-most..most));
         if random.u8(..3) == 0 {
             world.hold_replication(Duration::from_millis(random.u64(..20_000)));
         }

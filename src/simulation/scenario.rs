@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::oracle::{Filter, Format, Rule};
+use super::relations::{self, Family, Holds, JOURNAL};
 use crate::server::model::{BEGINNING, Faults, Pace};
 
 /// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
@@ -44,6 +45,12 @@ pub(super) struct Scenario {
     pub locks_dropped: Option<u64>,
     pub monitors: bool,
     pub sweepers: Vec<Sweeper>,
+    /// The children of the documents of the first rule's collection.
+    pub family: Option<Family>,
+    /// The holds of all rules.
+    pub holds: Option<Holds>,
+    /// Largest difference of a server's clock, in milliseconds.
+    pub max_skew: i64,
 }
 
 /// A rule with its limits.
@@ -141,7 +148,34 @@ impl Scenario {
             locks_dropped: (is_calm && maybe(random, 3)).then(|| random.u64(..60_000)),
             monitors: maybe(random, 3),
             sweepers,
+            family: None,
+            holds: None,
+            max_skew: MAX_SKEW,
         }
+    }
+
+    /// Adds children and holds, if the seed says so.
+    pub(super) fn relate(&mut self, seed: u64) {
+        (self.family, self.holds) = relations::of(seed);
+        if self.family.as_ref().is_some_and(|family| family.is_gridfs) {
+            let first = self.rules[0].rule.namespace.clone();
+            let of_first = self.rules.iter_mut().filter(|swept| swept.rule.namespace == first);
+            of_first.for_each(|swept| swept.rule.namespace = "app.fs.files".into());
+        }
+        let rate = self.holds.as_ref().and_then(|holds| holds.rate).or(self.family.as_ref().and_then(|family| family.rate));
+        for swept in self.rules.iter_mut().filter(|_| rate.is_some()) {
+            swept.documents = swept.documents.min(60);
+            swept.rate = swept.rate.or(rate);
+        }
+        if self.holds.is_some() {
+            // What is promised of holds assumes that the clocks of any two servers differ by less than two seconds.
+            self.max_skew = MAX_SKEW / 2 - 1;
+        }
+    }
+
+    /// Returns the children of the documents of a namespace.
+    pub(super) fn family_of(&self, namespace: &str) -> Option<&Family> {
+        self.family.as_ref().filter(|_| self.rules[0].rule.namespace == namespace)
     }
 
     fn rules(random: &mut fastrand::Rng, is_slow: bool) -> Vec<SweptRule> {
@@ -176,10 +210,15 @@ impl Scenario {
         if self.has_lease {
             text += "lock: {collection: ops.locks}\n";
         }
+        if self.family.is_some() {
+            text += &format!("journal: {{collection: {JOURNAL}}}\n");
+        }
         text += "collections:\n";
         for (number, swept) in self.rules.iter().enumerate() {
             text += &format!("  - name: rule{number}\n");
-            for line in swept.lines() {
+            let of_children = self.family_of(&swept.rule.namespace).map(Family::lines).unwrap_or_default();
+            let of_holds = self.holds.as_ref().map(Holds::line);
+            for line in swept.lines().into_iter().chain(of_children).chain(of_holds) {
                 text += &format!("    {line}\n");
             }
             if self.archives {
@@ -259,7 +298,7 @@ impl SweptRule {
             Filter::NotHeld => lines.push("filter: {status: {$ne: held}}".into()),
         }
         // The last document with one of them may go.
-        lines.push("allowUnknownFields: [status, ttl]".into());
+        lines.push("allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order]".into());
         lines.extend(self.rate.map(|rate| format!("rate: {rate}")));
         lines.extend(self.max_deletes.map(|most| format!("maxDeletes: {most}")));
         lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));

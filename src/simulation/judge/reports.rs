@@ -1,0 +1,162 @@
+//! Judges what runs say in their reports, and what they leave.
+
+use std::collections::BTreeSet;
+
+use bson::{Bson, Document};
+
+use super::{Facts, Gone, Judge, NOW, Run};
+use crate::report::{Report, Status};
+use crate::simulation::scenario::{LAST, SweptRule};
+
+impl Judge {
+    /// Judges a run that has ended with a report. `documents` are those that are left in a namespace.
+    pub(in crate::simulation) fn ended(&self, run: &str, report: &Report, documents: impl Fn(&str) -> Vec<Document>) {
+        let mut facts = self.facts.lock();
+        if report.rules.iter().all(|rule| !rule.uncertain) {
+            facts.certain.insert(run.to_owned());
+        }
+        let namespaces: BTreeSet<&str> = self.scenario.rules.iter().map(|swept| swept.rule.namespace.as_str()).collect();
+        for namespace in namespaces {
+            let rules: Vec<_> = report.rules.iter().filter(|rule| rule.namespace == namespace).collect();
+            let deleted: u64 = rules.iter().map(|rule| rule.deleted_count).sum();
+            let unconfirmed: u64 = rules.iter().map(|rule| rule.unconfirmed_count.unwrap_or(0)).sum();
+            let is_uncertain = rules.iter().any(|rule| rule.uncertain);
+            let gone: Vec<&Gone> = facts.gone.iter().filter(|gone| gone.run == run && gone.namespace == namespace).collect();
+            let all = gone.len() as u64;
+            let kept = gone.iter().filter(|gone| !gone.is_taken_back).count() as u64;
+            let told = || {
+                format!(
+                    "{run} says {deleted} deleted, {unconfirmed} of them unconfirmed, uncertain: {is_uncertain}; {all} were, {kept} of them for good"
+                )
+            };
+            if deleted > all || deleted.saturating_sub(unconfirmed) > kept {
+                self.trace.violated(|| format!("counts more than is gone: {}", told()));
+            }
+            if !is_uncertain && deleted != kept && unconfirmed == 0 {
+                self.trace.violated(|| format!("counts wrongly: {}", told()));
+            }
+            facts.confirmed.push((run.to_owned(), namespace.to_owned(), deleted.saturating_sub(unconfirmed)));
+        }
+        self.ended_with_children(run, report, &facts, &documents);
+        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
+        for gone in facts.gone.iter().filter(|gone| gone.run == run) {
+            if !self.rules(&gone.namespace).any(|rule| rule.is_expired(&gone.document, as_of)) {
+                self.trace.violated(|| format!("{run} deleted {}, which had not expired at its own {as_of}", gone.document));
+            }
+        }
+        for (swept, ruled) in self.scenario.rules.iter().zip(&report.rules) {
+            if ruled.status != Status::Complete {
+                continue;
+            }
+            let Run { begun, begun_at, .. } = facts.runs[run];
+            let namespace = &swept.rule.namespace;
+            let goes = |document: &&Document| swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
+            for document in documents(namespace).iter().filter(goes) {
+                let key = (namespace.clone(), document.get("_id").map(Bson::to_string).unwrap_or_default());
+                if facts.touched.get(&key).is_none_or(|touched| *touched <= begun) {
+                    self.trace.violated(|| format!("{run} says `complete` and left {document} in {namespace}"));
+                }
+            }
+        }
+    }
+
+    /// Judges what a run that has ended says of children, and what it left of them.
+    fn ended_with_children(&self, run: &str, report: &Report, facts: &Facts, documents: &impl Fn(&str) -> Vec<Document>) {
+        let Some(family) = &facts.family else { return };
+        let of_children = || report.rules.iter().filter(|rule| self.scenario.family_of(&rule.namespace).is_some());
+        let deleted: u64 = of_children().filter_map(|rule| rule.children_deleted_count).sum();
+        let unconfirmed: u64 = of_children().filter_map(|rule| rule.unconfirmed_count).sum();
+        let is_uncertain = of_children().any(|rule| rule.uncertain);
+        let gone = || facts.children.iter().filter(|gone| gone.run == run);
+        let (all, kept) = (gone().count() as u64, gone().filter(|gone| !gone.is_taken_back).count() as u64);
+        if deleted > all || !is_uncertain && unconfirmed == 0 && deleted != kept {
+            self.trace.violated(|| format!("{run} says {deleted} children deleted, {all} were, {kept} of them for good"));
+        }
+        let (is_last, is_complete) = (run == LAST, of_children().all(|rule| rule.status == Status::Complete));
+        if let Some(left) = family.left(documents, !is_last).filter(|_| is_complete) {
+            self.trace.violated(|| format!("{run} says `complete`, and {left}"));
+        }
+        if let Some(entry) = family.needless_entry(documents).filter(|_| is_last && is_complete) {
+            self.trace.violated(|| format!("the last run left {entry} in the journal"));
+        }
+    }
+
+    /// Judges that the last run has deleted everything that it may delete: there was no trouble. `documents` are those that are left in a namespace.
+    pub(in crate::simulation) fn last(&self, report: &Report, documents: impl Fn(&str) -> Vec<Document>, now: i64) {
+        let facts = self.facts.lock();
+        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
+        let shares = &facts.runs[LAST].shares;
+        for ((swept, share), told) in self.scenario.rules.iter().zip(shares).zip(&report.rules) {
+            let SweptRule { rule, max_deletes, max_delete_percent, .. } = swept;
+            let is_expired = |document: &Document| rule.is_expired(document, as_of);
+            let is_held = |document: &Document| facts.is_held(document, NOW);
+            let (held, left): (Vec<Document>, Vec<Document>) =
+                documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
+            let (held, left) = (held.len() as u64, left.len());
+            let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
+            let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
+            if told.status == Status::Complete && told.held_count.is_some_and(|told| told != held) {
+                self.trace.violated(|| format!("the last run says {:?} held in {}, {held} are", told.held_count, rule.namespace));
+            }
+            // Others may have changed the collection since the run began.
+            let all = documents(&rule.namespace).len() as u64 + gone;
+            let share = share.max((left as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
+            let is_limited = max_deletes.is_some_and(|most| gone >= most)
+                || max_delete_percent.is_some_and(|most| share > f64::from(most))
+                || swept.closes().is_some_and(|closes| now >= closes);
+            if left > 0 && !is_limited {
+                self.trace.violated(|| {
+                    format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)
+                });
+            }
+        }
+    }
+
+    /// Judges the limits and the archives, once no fail-over can follow.
+    pub(in crate::simulation) fn at_the_end(&self) {
+        let facts = self.facts.lock();
+        let kept = |run: &str, namespace: Option<&str>| {
+            let of_run = facts.gone.iter().filter(|gone| gone.run == run && !gone.is_taken_back);
+            of_run.filter(|gone| namespace.is_none_or(|namespace| gone.namespace == namespace)).count() as u64
+        };
+        for (run, namespace, confirmed) in &facts.confirmed {
+            let kept = kept(run, Some(namespace));
+            if *confirmed > kept {
+                self.trace.violated(|| format!("{run} says {confirmed} are gone from {namespace} for good, {kept} are"));
+            }
+        }
+        for gone in facts.gone.iter().chain(&facts.children) {
+            let Some(archive) = &facts.runs[&gone.run].archive else { continue };
+            match archive.does_hold(&gone.namespace, &gone.document) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.trace.violated(|| format!("{} deleted {}, which its archive has lost", gone.run, gone.document))
+                }
+                Err(why) => self.trace.violated(|| format!("the archive of {} cannot be read: {why}", gone.run)),
+            }
+        }
+        // A delete whose reply was lost is sent again, and may find a document once more that others wrote again meanwhile. Nothing can rule that out.
+        let once = |run: &str, namespace: Option<&str>| {
+            let of_run = facts.gone.iter().filter(|gone| gone.run == run && !gone.is_taken_back);
+            let of_run = of_run.filter(|gone| namespace.is_none_or(|namespace| gone.namespace == namespace));
+            match facts.certain.contains(run) {
+                true => of_run.count() as u64,
+                false => of_run.map(|gone| (&gone.namespace, &gone.id)).collect::<BTreeSet<_>>().len() as u64,
+            }
+        };
+        for run in facts.runs.keys() {
+            if let Some(most) = self.scenario.max_deletes.filter(|most| run != LAST && once(run, None) > *most) {
+                self.trace.violated(|| format!("{run} deleted {} documents, {most} were allowed", once(run, None)));
+            }
+            for swept in &self.scenario.rules {
+                let namespace = &swept.rule.namespace;
+                let all = self.scenario.rules.iter().filter(|other| other.rule.namespace == *namespace);
+                let Some(most) = all.map(|swept| swept.max_deletes).sum::<Option<u64>>() else { continue };
+                let gone = once(run, Some(namespace));
+                if gone > most {
+                    self.trace.violated(|| format!("{run} deleted {gone} documents of {namespace}, {most} were allowed"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Documents that belong to others: children, the tenants of documents, and holds.
+
+use bson::{Bson, Document, doc};
+
+use super::documents::object_id;
+use super::relations::{ChildCollection, Family, HELD_KEY, Holds};
+use super::scenario::START;
+
+const DAY: i64 = 24 * 3600;
+
+/// A source of such documents.
+pub(super) struct Kin<'a>(pub &'a mut fastrand::Rng);
+
+impl Kin<'_> {
+    /// Returns the children that a collection has at the start, of parents with these `_id`s and of some that are not there.
+    pub(super) fn children(&mut self, family: &Family, child: &ChildCollection, parents: &[Bson]) -> Vec<Document> {
+        let mut all = Vec::new();
+        for parent in parents {
+            for _ in 0..self.0.u32(..=family.most) {
+                let created = self.moment();
+                all.push(self.child(child, parent.clone(), created));
+            }
+        }
+        for number in 0..self.0.u32(1..5) {
+            let is_old = self.0.bool();
+            for _ in 0..self.0.u32(1..4) {
+                let created = if is_old { Some(START / 1000 - self.0.i64(2..50) * DAY) } else { self.moment() };
+                all.push(self.child(child, format!("lost{number}").into(), created));
+            }
+        }
+        for parent in parents.iter().take(3) {
+            let several = Bson::Array(vec![parent.clone(), Bson::Null]);
+            let none = if self.0.bool() { several } else { Bson::Null };
+            all.push(self.child(child, none, None));
+        }
+        all
+    }
+
+    /// Returns a time before the start at which a child was created, in seconds; `None` for a child whose `_id` does not tell it.
+    fn moment(&mut self) -> Option<i64> {
+        match self.0.u8(..6) {
+            0 => None,
+            1 | 2 => Some(START / 1000 - self.0.i64(..3600)),
+            _ => Some(START / 1000 - self.0.i64(2..50) * DAY),
+        }
+    }
+
+    /// Returns a child that was created at a time, in seconds.
+    pub(super) fn child(&mut self, of: &ChildCollection, parent: Bson, created: Option<i64>) -> Document {
+        let number = self.0.u32(..);
+        let id = created.map_or_else(|| Bson::from(i64::from(number)), |created| object_id(created, number).into());
+        // Numbers of all types are equal.
+        let parent = match (parent, self.0.u8(..6)) {
+            (Bson::Int32(n), 0) => Bson::Int64(n.into()),
+            (Bson::Int32(n), 1) => Bson::Double(n.into()),
+            (parent, _) => parent,
+        };
+        let mut child = doc! { "_id": id, "n": self.0.i32(0..) };
+        of.name(&mut child, parent);
+        child
+    }
+
+    /// Returns a tenant, one of few.
+    pub(super) fn tenant(&mut self) -> Bson {
+        match self.0.u8(..10) {
+            0 => Bson::Int32(1),
+            1 => Bson::Int64(1),
+            2 => Bson::Double(2.0),
+            3 => Bson::Int32(2),
+            4 => doc! { "n": 1, "m": "x" }.into(),
+            5 => object_id(START / 1000, 7).into(),
+            6 => "a".into(),
+            7 => "b".into(),
+            _ => "c".into(),
+        }
+    }
+
+    /// Gives a document a tenant, several of them, or none.
+    pub(super) fn give_tenant(&mut self, holds: &Holds, document: &mut Document) {
+        let (outer, inner) = holds.path.split_once('.').map_or((holds.path, None), |(outer, inner)| (outer, Some(inner)));
+        let below = |value: Bson| inner.map_or(value.clone(), |inner| doc! { inner: value }.into());
+        let value = match self.0.u8(..8) {
+            0 => {
+                document.remove(outer);
+                return;
+            }
+            1 => Bson::Array(vec![below(self.tenant()), below(self.tenant())]),
+            2 => below(Bson::Array(vec![self.tenant(), self.tenant()])),
+            _ => below(self.tenant()),
+        };
+        document.insert(outer, value);
+    }
+
+    /// Returns a hold.
+    pub(super) fn hold(&mut self, id: i32) -> Document {
+        doc! { "_id": id, HELD_KEY: self.tenant(), "active": true }
+    }
+
+    /// Returns a hold whose key is none.
+    pub(super) fn malformed(&mut self, id: i32) -> Document {
+        match self.0.u8(..3) {
+            0 => doc! { "_id": id, "active": true },
+            1 => doc! { "_id": id, HELD_KEY: Bson::Null, "active": true },
+            _ => doc! { "_id": id, HELD_KEY: ["a"], "active": true },
+        }
+    }
+}

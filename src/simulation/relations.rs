@@ -1,0 +1,181 @@
+//! What belongs together in a simulation: children of parents, and holds. They are chosen after all else, by chances of their own, so that a seed
+//! without them goes on as it would if there were none.
+
+use bson::{Bson, Document};
+
+use crate::values::float;
+
+/// The collection of the journal.
+pub(super) const JOURNAL: &str = "ops.journal";
+
+/// The collection of the holds.
+pub(super) const HOLDS: &str = "legal.holds";
+
+/// The field of a hold with the key that is held.
+pub(super) const HELD_KEY: &str = "customer";
+
+/// One in so many simulations has children, and as many have holds.
+const ONE_IN: u8 = 3;
+
+/// The children of the documents of the first rule's collection.
+#[derive(Debug, Clone)]
+pub(super) struct Family {
+    pub collections: Vec<ChildCollection>,
+    pub is_gridfs: bool,
+    pub orphans: bool,
+    /// Most children of a parent in a collection at the start.
+    pub most: u32,
+    /// Operations of others, and the longest time between two in milliseconds.
+    pub writes: u32,
+    pub writes_every: u64,
+    /// Documents per second of each rule, so that time passes between finding parents and deleting them; `None` if it stays as it is.
+    pub rate: Option<u32>,
+}
+
+/// A collection of children.
+#[derive(Debug, Clone)]
+pub(super) struct ChildCollection {
+    pub namespace: &'static str,
+    /// Path of the `_id` of the parent.
+    pub field: &'static str,
+    pub is_indexed: bool,
+}
+
+/// The holds of all rules.
+#[derive(Debug, Clone)]
+pub(super) struct Holds {
+    /// Path of the key in the documents of the rules.
+    pub path: &'static str,
+    /// Whether only active holds count.
+    pub is_filtered: bool,
+    /// Whether others write holds without a proper key now and then.
+    pub has_malformed: bool,
+    pub writes: u32,
+    pub writes_every: u64,
+    /// Documents per second of each rule, so that runs last; `None` if it stays as it is.
+    pub rate: Option<u32>,
+}
+
+/// Chooses the children and the holds of a seed.
+pub(super) fn of(seed: u64) -> (Option<Family>, Option<Holds>) {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x7265_6c61_7469_6f6e);
+    let family = (random.u8(..ONE_IN) == 0).then(|| Family::of(&mut random.fork()));
+    let holds = (random.u8(..ONE_IN) == 0).then(|| Holds::of(&mut random.fork()));
+    // A child without a parent has no key by which a hold could keep it: the two do not go together.
+    let family = family.map(|family| Family { orphans: family.orphans && holds.is_none(), ..family });
+    (family, holds)
+}
+
+impl Family {
+    fn of(random: &mut fastrand::Rng) -> Self {
+        let is_gridfs = random.bool();
+        let mut child = |namespace, field| ChildCollection { namespace, field, is_indexed: random.u8(..5) > 0 };
+        let mut collections = match is_gridfs {
+            true => vec![child("app.fs.chunks", "files_id")],
+            false => vec![child("app.lines", "order"), child("crm.notes", "of.order")],
+        };
+        if random.bool() {
+            collections.truncate(1);
+        }
+        Self {
+            collections,
+            is_gridfs,
+            orphans: random.u8(..3) == 0,
+            most: random.u32(1..4),
+            writes: if random.u8(..5) == 0 { 0 } else { random.u32(1..20) },
+            writes_every: if random.bool() { random.u64(1..200) } else { random.u64(1..8000) },
+            rate: random.bool().then(|| random.u32(1..8)),
+        }
+    }
+
+    /// Returns the lines of a rule.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let child = |child: &ChildCollection| format!("{{namespace: {}, field: {}}}", child.namespace, child.field);
+        let children = self.collections.iter().map(child).collect::<Vec<_>>().join(", ");
+        let mut lines = vec![if self.is_gridfs { "gridfs: fs".into() } else { format!("children: [{children}]") }];
+        if self.orphans {
+            lines.push("orphans: true".into());
+        }
+        lines
+    }
+
+    /// Returns the collection of children with a namespace.
+    pub(super) fn collection(&self, namespace: &str) -> Option<&ChildCollection> {
+        self.collections.iter().find(|child| child.namespace == namespace)
+    }
+}
+
+impl ChildCollection {
+    /// Returns the parent that a child names; `None` if it names none, or may name several.
+    pub(super) fn parent<'a>(&self, child: &'a Document) -> Option<&'a Bson> {
+        crate::values::at(child, self.field).filter(|parent| !matches!(parent, Bson::Null | Bson::Array(_)))
+    }
+
+    /// Names a parent in a child.
+    pub(super) fn name(&self, child: &mut Document, parent: Bson) {
+        match self.field.split_once('.') {
+            None => drop(child.insert(self.field, parent)),
+            Some((outer, inner)) => drop(child.insert(outer, bson::doc! { inner: parent })),
+        }
+    }
+}
+
+impl Holds {
+    fn of(random: &mut fastrand::Rng) -> Self {
+        Self {
+            path: if random.u8(..3) == 0 { "meta.tenant" } else { "tenant" },
+            is_filtered: random.bool(),
+            has_malformed: random.u8(..8) == 0,
+            writes: if random.u8(..6) == 0 { 0 } else { random.u32(1..25) },
+            writes_every: if random.bool() { random.u64(1..1000) } else { random.u64(1..10_000) },
+            rate: (random.u8(..3) > 0).then(|| random.u32(1..5)),
+        }
+    }
+
+    /// Returns the line of a rule.
+    pub(super) fn line(&self) -> String {
+        let filter = if self.is_filtered { ", filter: {active: true}" } else { "" };
+        format!("holds: {{collection: {HOLDS}, key: {{of: {}, in: {HELD_KEY}}}{filter}}}", self.path)
+    }
+
+    /// Whether a document of the collection of the holds is one.
+    pub(super) fn counts(&self, hold: &Document) -> bool {
+        !self.is_filtered || hold.get_bool("active").unwrap_or(false)
+    }
+
+    /// Whether a document of a rule has a key.
+    pub(super) fn has(&self, document: &Document, key: &Bson) -> bool {
+        has(&Bson::Document(document.clone()), self.path, key)
+    }
+}
+
+/// Whether a path leads to a value, or to a list that has it; each list on the way stands for all of its documents.
+fn has(value: &Bson, path: &str, key: &Bson) -> bool {
+    match value {
+        Bson::Array(items) => items.iter().any(|item| match (path, item) {
+            ("", item) => is_same(item, key),
+            (path, Bson::Document(_)) => has(item, path, key),
+            _ => false,
+        }),
+        value if path.is_empty() => is_same(value, key),
+        Bson::Document(document) => {
+            let (name, rest) = path.split_once('.').unwrap_or((path, ""));
+            document.get(name).is_some_and(|value| has(value, rest, key))
+        }
+        _ => false,
+    }
+}
+
+/// Whether two values are equal to the server: numbers of all types are compared by their value.
+pub(super) fn is_same(a: &Bson, b: &Bson) -> bool {
+    match (float(a), float(b)) {
+        (Some(a), Some(b)) => a == b,
+        (None, None) => a == b,
+        _ => false,
+    }
+}
+
+/// Returns a text that is the same for values that are equal to the server.
+pub(super) fn name_of(value: &Bson) -> String {
+    float(value).map_or_else(|| value.to_string(), |number| format!("{number:?}"))
+}
