@@ -125,6 +125,7 @@
 
 // A test may fail by a panic; nothing else may.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![forbid(unsafe_code)]
 
 mod approval;
 pub mod archive;

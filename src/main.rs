@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         let _ = write!(std::io::stderr(), "{}", cli::command_line().render_help());
         return exit::USAGE.into();
     }
+    give_memory_back();
     let cli = match Cli::read(&args) {
         Ok(cli) => cli,
         Err(cause) if cause.use_stderr() => {
@@ -41,5 +42,18 @@ fn main() -> ExitCode {
             failure::log(&cause, quiet);
             failure::exit_code(&cause).into()
         }
+    }
+}
+
+/// Makes each large buffer a mapping of its own, which goes back to the system when it is freed.
+///
+/// glibc maps a buffer by itself from 128 KiB on, but raises that bound to the size of each such buffer that is freed. Later ones then come from heaps
+/// per thread, which keep what was freed: the commands of a rule with 100,000 holds have 2.5 MB each, and a third of the memory was such rests.
+fn give_memory_back() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[expect(unsafe_code, reason = "no crate has a safe call for it")]
+    // SAFETY: sets one number, before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
     }
 }
