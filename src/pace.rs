@@ -14,6 +14,9 @@ const MAX_REST: Duration = Duration::from_secs(10);
 /// Number of documents in a batch for which the cost of the command itself is negligible.
 pub(crate) const ENOUGH: u32 = 100;
 
+/// Time that the documents of a batch may take where each command holds up other clients.
+const GENTLE_TARGET: Duration = Duration::from_millis(10);
+
 /// Batches of one size after which one of another size shows again which part of the latency is fixed.
 const BATCHES_PER_PROBE: u32 = 8;
 
@@ -29,6 +32,8 @@ pub(crate) struct Pace {
     size: u32,
     max: u32,
     target: Duration,
+    /// Whether commands hold up other clients, so that many short ones hurt less than a few long ones.
+    is_gentle: bool,
     rest: Duration,
     line: LatencyLine,
     /// Whether the next batch has another size, to find the fixed part of the latency.
@@ -69,6 +74,7 @@ impl Pace {
             size: first.min(max).max(1),
             max,
             target,
+            is_gentle: false,
             rest: Duration::ZERO,
             line: LatencyLine::default(),
             probes: false,
@@ -76,6 +82,18 @@ impl Pace {
             careful: false,
             timed: Timed::default(),
         }
+    }
+
+    /// Sets whether commands hold up other clients.
+    pub(crate) fn set_gentle(&mut self, is_gentle: bool) {
+        self.is_gentle = is_gentle;
+    }
+
+    /// Returns the latency to which the documents of a command are fitted.
+    ///
+    /// That of a gentle pace is short, but not shorter than the fixed part, during which the server is free for others.
+    fn target(&self) -> Duration {
+        if self.is_gentle { GENTLE_TARGET.max(self.line.fixed()).min(self.target) } else { self.target }
     }
 
     /// Returns the number of documents that the next batch may take at most; at least 1.
@@ -121,6 +139,7 @@ impl Pace {
     /// A batch that was cut short by a limit says little about the server: the size does not grow after it.
     fn approach_target(&mut self, documents: u32, latency: Duration) {
         self.line.observe(documents.max(1), latency);
+        let target = self.target();
         let fixed = self.line.fixed().min(latency);
         self.timed.batches += 1;
         self.timed.largest += u32::from(fills(documents, self.max));
@@ -129,14 +148,14 @@ impl Pace {
 
         // Until the fixed part is known, all of the latency may be the sweep's doing.
         let own = latency - fixed;
-        self.rest = own.saturating_sub(self.target).min(MAX_REST);
+        self.rest = own.saturating_sub(target).min(MAX_REST);
         // The line averages out what one batch has met by chance.
         let caused = if self.line.has_spread() { own.min(self.line.caused_by(documents)) } else { own };
         self.since_probe = if self.probes || self.line.has_spread() { 0 } else { self.since_probe + 1 };
         self.probes = false;
-        if caused > self.target {
+        if caused > target {
             self.shrink_from(documents, caused);
-        } else if caused < self.target / 2 {
+        } else if caused < target / 2 {
             if fills(documents, self.size) {
                 let more = if self.careful { self.size / 10 + 1 } else { self.size };
                 self.size = self.size.saturating_add(more).min(self.max);
@@ -148,7 +167,7 @@ impl Pace {
 
     /// Shrinks the size in proportion to the latency that `documents` caused.
     fn shrink_from(&mut self, documents: u32, caused: Duration) {
-        let ratio = self.target.as_secs_f64() / caused.as_secs_f64();
+        let ratio = self.target().as_secs_f64() / caused.as_secs_f64();
         // At least to half while the fixed part is unknown: only sizes that differ tell it.
         let ratio = if self.line.is_known() { ratio } else { ratio.min(0.5) };
         // A batch this small is made even smaller only where the documents are known to be what takes long.
@@ -221,6 +240,34 @@ mod tests {
         let mut pace = Pace::new(500, 2000, MS(200));
         let found = steps(&mut pace, &[(500, 105), (250, 102), (500, 105), (1000, 110)]);
         assert_eq!(found, [(500, 0), (250, 0), (500, 0), (1000, 0), (2000, 0)]);
+    }
+
+    #[test]
+    fn a_gentle_pace_is_one_of_short_commands() {
+        // Returns the size and the rest in milliseconds after many batches of a server with a fixed latency and a cost of each document.
+        let end = |pace: &mut Pace, fixed: f64, per_document: f64| {
+            for _ in 0..60 {
+                let documents = pace.batch_size();
+                let latency = Duration::from_secs_f64((fixed + per_document * f64::from(documents)) / 1000.0);
+                pace.record(&BatchTiming { documents: documents.into(), latency: Some(latency), overloaded_after: None });
+            }
+            (pace.size, (pace.rest().as_secs_f64() * 1000.0).round() as u32)
+        };
+        let mut pace = Pace::new(500, 2000, MS(200));
+        pace.set_gentle(true);
+        assert_eq!(end(&mut pace, 0.0, 0.04), (250, 0));
+        // Not below a hundred on a slow server, which has a rest as long as the command.
+        assert_eq!(end(&mut pace, 0.0, 1.0), (100, 90));
+        let (size, rest) = end(&mut pace, 50.0, 0.04);
+        assert!(
+            (1200..1300).contains(&size) && rest == 0,
+            "{size} documents take about as long as the command by itself, then {rest} ms of rest"
+        );
+        pace.set_gentle(false);
+        assert_eq!(end(&mut pace, 0.0, 0.04), (2000, 0));
+        let mut pace = Pace::new(500, 2000, MS(5));
+        pace.set_gentle(true);
+        assert_eq!(end(&mut pace, 0.0, 0.04), (125, 0), "the policy asks for less");
     }
 
     #[test]

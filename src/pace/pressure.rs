@@ -16,6 +16,9 @@ pub(crate) const UNWATCHED: f64 = 100.0;
 /// The part of `maxDirty` at which the rests begin: with the default, where WiredTiger begins to write.
 const FIRST_REST: f64 = 0.5;
 
+/// Fill of the cache in percent from which it is as full as WiredTiger lets it become: that begins to make room at 80 %.
+const FULL: f64 = 75.0;
+
 /// Part of what was seen that is kept at the next look.
 const GROWTH_MEMORY: f64 = 0.8;
 
@@ -99,6 +102,11 @@ impl Looks {
         self.is_unshared && max_dirty.is_none()
     }
 
+    /// Whether other clients use a cache that is full, so that each command pushes out pages that they read again.
+    pub(crate) fn is_cramped(&self, max_dirty: Option<f64>) -> bool {
+        !self.is_harmless(max_dirty) && self.last.percent(self.last.cached).is_some_and(|percent| percent >= FULL)
+    }
+
     /// Returns the increase of a counter per second; `None` if it is unknown, also because the server has begun again.
     fn per_second(&self, counter: impl Fn(&Load) -> Option<f64>) -> Option<f64> {
         let (before, elapsed) = self.before.as_ref()?;
@@ -140,14 +148,16 @@ impl Growth {
         self.bytes / self.documents.max(1.0)
     }
 
-    /// Returns the number of documents that may be deleted until the next look: they leave half of the room up to the limit. `None` if any number may.
+    /// Returns the number of documents that may be deleted until the next look; `None` if any number may. They leave half of the room up to the limit, or
+    /// none of it where the commands are short and go one after another.
     pub(crate) fn documents_per_look(self, looks: &Looks, max_dirty: Option<f64>) -> Option<u64> {
         let (Some(cache), Some(dirty), false) = (looks.last.cache_size, looks.last.dirty, looks.is_harmless(max_dirty)) else {
             return None;
         };
         let limit = cache as f64 * max_dirty.unwrap_or(MAX_DIRTY) / 100.0;
+        let part = if looks.is_cramped(max_dirty) { 1.0 } else { 0.5 };
         // A cast from float saturates.
-        let documents = ((limit - dirty as f64) / 2.0 / self.per_document().max(1.0)) as u64;
+        let documents = ((limit - dirty as f64) * part / self.per_document().max(1.0)) as u64;
         Some(documents.max(ENOUGH.into()))
     }
 }
@@ -391,6 +401,17 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_is_cramped_where_others_use_it_and_it_is_full() {
+        let looks = |percent: u64, is_unshared| {
+            let last = Load { cached: Some(percent * 10), ..idle() };
+            Looks { last, before: None, is_unshared }
+        };
+        assert_eq!([0, 74, 75, 100].map(|percent| looks(percent, false).is_cramped(None)), [false, false, true, true]);
+        assert_eq!([None, Some(18.0)].map(|max_dirty| looks(90, true).is_cramped(max_dirty)), [false, true]);
+        assert!(!Looks::default().is_cramped(Some(18.0)));
+    }
+
+    #[test]
     fn a_server_that_nobody_else_uses_is_spared_only_on_request() {
         let looks = Looks { last: Load { dirty: Some(500), ..idle() }, before: None, is_unshared: true };
         assert_eq!(Pressure::of(&looks, None), None);
@@ -427,6 +448,12 @@ mod tests {
         growth.observe(&load(40, None), &load(40, None), 40_000);
         assert!(limit(growth, 100) > 40_000, "{growth:?}");
         assert_eq!(growth.documents_per_look(&looks(999, true), None), None);
+        // Short commands that go one after another may use up the room.
+        let cramped = |dirty| {
+            let looks = looks(dirty, false);
+            Looks { last: Load { cached: Some(750 * MIB), ..looks.last }, ..looks }
+        };
+        assert_eq!(Growth::ASSUMED.documents_per_look(&cramped(100), Some(20.0)), Some(1600));
         assert_eq!(growth.documents_per_look(&Looks::default(), Some(20.0)), None);
     }
 

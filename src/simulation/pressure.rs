@@ -15,7 +15,7 @@ use crate::exit;
 use crate::machine::simulated::Machine;
 use crate::policy::parse::parse;
 use crate::report::{Report, RuleReport, Status};
-use crate::server::model::{Deletion, Model, Observer};
+use crate::server::model::{Deletion, Model, Observer, Pace};
 
 const S: Duration = Duration::from_secs(1);
 const EXPIRED: i32 = 1000;
@@ -47,7 +47,12 @@ impl Case {
 
     /// Lets so many percent of the cache be dirty.
     fn dirty(&self, percent: i64) {
-        let cache = doc! { "maximum bytes configured": 1000_i64, "tracked dirty bytes in the cache": percent * 10 };
+        self.cache("tracked dirty bytes in the cache", percent);
+    }
+
+    /// Sets a figure in percent of the cache, and takes away the others.
+    fn cache(&self, figure: &str, percent: i64) {
+        let cache = doc! { "maximum bytes configured": 1000_i64, figure: percent * 10 };
         self.model.set_status(doc! { "wiredTiger": { "cache": cache } });
     }
 
@@ -123,6 +128,26 @@ async fn a_gate_that_nobody_asked_for_lets_a_small_batch_pass_now_and_then() {
     let rule = case.sweep("", &limited).await;
     assert_eq!((rule.status, rule.deleted_count, rule.batches), (Status::Partial, 300, 3));
     assert_eq!(case.left(), EXPIRED as usize + LIVE - 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_commands_go_one_after_another_while_others_use_a_full_cache() {
+    let mut ended = Vec::new();
+    for (percent, keys) in [(74, ""), (76, ""), (76, ", maxDirty: 100")] {
+        let case = Case::new();
+        case.cache("bytes currently in the cache", percent);
+        // A millisecond for each document, that is 200 ms for a batch.
+        case.model.set_pace(Pace { latency: 0..=0, yields: 1.0, pause: 1..=1, replication: 0..=0 });
+        let begun = Instant::now();
+        let rule = case.sweep(keys, &args()).await;
+        assert_eq!((rule.status, rule.deleted_count, case.left()), (Status::Complete, EXPIRED as u64, LIVE));
+        ended.push((rule.batches, begun.elapsed()));
+    }
+    let [usual, spared, unwatched] = ended.try_into().unwrap();
+    assert_eq!(usual, unwatched);
+    assert!(spared.0 > usual.0, "{usual:?}, {spared:?}");
+    // Half as many at a time, and rests as long as the commands.
+    assert!(spared.1 > usual.1 * 3, "{usual:?}, {spared:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -346,6 +346,7 @@ impl<'a> Engine<'a> {
         if !self.sweep.is_of_children() {
             self.run.progress.deleted(deleted);
         }
+        self.pace.set_gentle(self.is_cramped());
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused.throttle += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());

@@ -62,6 +62,11 @@ impl PressureGate {
         Pressure::of(seen.looks.as_ref()?, self.max_dirty)
     }
 
+    /// Whether others use a cache that is full.
+    pub(super) fn is_cramped(&self) -> bool {
+        self.view.seen.borrow().looks.as_ref().is_some_and(|looks| looks.is_cramped(self.max_dirty))
+    }
+
     /// Returns the number of documents that a batch may have where the pace allows `size`.
     pub(super) fn batch_limit(&self, size: u32) -> u32 {
         let size = self.pressure().map_or(size, |pressure| pressure.batch_limit(size));

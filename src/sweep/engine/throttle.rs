@@ -173,7 +173,12 @@ impl Engine<'_> {
 
     /// Returns the number of batches that may be in flight at the moment.
     fn concurrency_now(&self) -> usize {
-        if self.pressure().is_some() { 1 } else { self.concurrency }
+        if self.pressure().is_some() || self.is_cramped() { 1 } else { self.concurrency }
+    }
+
+    /// Whether others use a cache that is full.
+    pub(super) fn is_cramped(&self) -> bool {
+        self.sweep.pressure.as_ref().is_some_and(PressureGate::is_cramped)
     }
 
     /// Waits for a time, and adds it to the pauses of the outcome and, with the reason, to the progress shown. The caller removes
