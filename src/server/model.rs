@@ -103,7 +103,7 @@ impl<'a> View<'a> {
 
     /// Whether a majority has such a document in a collection.
     pub(crate) fn has_majority(&self, namespace: &str, is_such: impl Fn(&Document) -> bool) -> bool {
-        self.0.by_majority(namespace).get(namespace).is_some_and(|collection| collection.documents().any(is_such))
+        self.0.documents_of_majority(namespace).any(is_such)
     }
 }
 

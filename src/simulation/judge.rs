@@ -159,7 +159,7 @@ impl Judge {
             family.took_back(write);
         }
         if let Some(holds) = &mut facts.holds {
-            holds.took_back(write, self.time(Instant::now()));
+            holds.took_back(write);
         }
         let Facts { gone, children, touched, written, time, .. } = &mut *facts;
         for gone in gone.iter_mut().chain(children).filter(|gone| gone.write == write) {
@@ -230,7 +230,7 @@ impl Judge {
                 .violated(|| format!("{run} deletes {document}, which has not expired at {}", DateTime::from_millis(latest)));
         }
         let begun = self.time(deletion.begun);
-        if let Some(hold) = facts.holds.as_ref().and_then(|holds| holds.forbids(document, begun)) {
+        if let Some(hold) = facts.holds.as_ref().and_then(|holds| holds.forbids(document, begun, &deletion.server)) {
             self.trace.violated(|| format!("{run} deletes {document} in spite of {hold}"));
         }
         if self.scenario.family_of(namespace).is_some()

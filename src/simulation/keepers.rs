@@ -33,14 +33,15 @@ pub(super) fn tidy(world: &Arc<World>) {
 fn act(world: &Arc<World>, holds: &Holds, random: &mut fastrand::Rng) {
     let id = random.i32(1..=MOST);
     match random.u8(..12) {
-        0..4 => {
+        0..5 => {
             let hold = Kin(random).hold(id);
             place(world, &id.into(), Some(hold));
         }
-        4 => place(world, &id.into(), None),
-        5 | 6 => {
+        5 => place(world, &id.into(), None),
+        6 => {
             if let Some(mut hold) = world.model.document(HOLDS, &id.into()) {
                 hold.insert("active", !hold.get_bool("active").unwrap_or(false));
+                hold.insert("v", random.i32(0..));
                 place(world, &id.into(), Some(hold));
             }
         }

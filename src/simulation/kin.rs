@@ -91,17 +91,17 @@ impl Kin<'_> {
         document.insert(outer, value);
     }
 
-    /// Returns a hold.
+    /// Returns a hold, which no other one is equal to.
     pub(super) fn hold(&mut self, id: i32) -> Document {
-        doc! { "_id": id, HELD_KEY: self.tenant(), "active": true }
+        doc! { "_id": id, HELD_KEY: self.tenant(), "active": true, "v": self.0.i32(0..) }
     }
 
     /// Returns a hold whose key is none.
     pub(super) fn malformed(&mut self, id: i32) -> Document {
         match self.0.u8(..3) {
-            0 => doc! { "_id": id, "active": true },
-            1 => doc! { "_id": id, HELD_KEY: Bson::Null, "active": true },
-            _ => doc! { "_id": id, HELD_KEY: ["a"], "active": true },
+            0 => doc! { "_id": id, "active": true, "v": self.0.i32(0..) },
+            1 => doc! { "_id": id, HELD_KEY: Bson::Null, "active": true, "v": self.0.i32(0..) },
+            _ => doc! { "_id": id, HELD_KEY: ["a"], "active": true, "v": self.0.i32(0..) },
         }
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Holds {
     pub writes_every: u64,
     /// Documents per second of each rule, so that runs last; `None` if it stays as it is.
     pub rate: Option<u32>,
+    /// Chance that a command is late, and for how many milliseconds at most; `None` if the troubles stay as they are.
+    pub late: Option<(f64, u64)>,
 }
 
 /// Chooses the children and the holds of a seed.
@@ -129,6 +131,7 @@ impl Holds {
             writes: if random.u8(..6) == 0 { 0 } else { random.u32(1..25) },
             writes_every: if random.bool() { random.u64(1..1000) } else { random.u64(1..10_000) },
             rate: (random.u8(..3) > 0).then(|| random.u32(1..5)),
+            late: (random.u8(..3) == 0).then(|| (0.05 + random.f64() * 0.2, random.u64(10_000..60_000))),
         }
     }
 

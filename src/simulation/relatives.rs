@@ -7,10 +7,10 @@ use bson::{Bson, Document};
 use tokio::time::sleep;
 
 use super::World;
-use super::documents::{Documents, object_id};
+use super::documents::{Documents, in_format, object_id};
 use super::kin::Kin;
 use super::oracle::Rule;
-use super::relations::{ChildCollection, Family, is_same};
+use super::relations::{ChildCollection, Family, JOURNAL, is_same};
 
 /// Writes parents and children now and then.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
@@ -44,11 +44,17 @@ impl Relatives {
             }
         }
         let children = self.world.model.documents(child.namespace);
-        match random.u8(..12) {
+        match random.u8(..14) {
             0 | 1 => self.upload(child, random, None, number).await,
             2 | 3 if !gone.is_empty() => {
+                let under_way: Vec<Bson> = gone.iter().filter(|id| self.is_in_journal(id)).cloned().collect();
+                let gone = if under_way.is_empty() { &gone } else { &under_way };
                 let again = gone[random.usize(..gone.len())].clone();
-                self.upload(child, random, Some(again), number).await;
+                self.upload(child, random, Some(again.clone()), number).await;
+                if random.bool() {
+                    self.write_parent(again.clone(), random);
+                    self.add(child, again, 0, random);
+                }
             }
             4..7 if !there.is_empty() => {
                 // What is deleted by others leaves its children; the `_id` may be used again.
@@ -69,7 +75,8 @@ impl Relatives {
                 child.name(&mut moved, there[random.usize(..there.len())].clone());
                 self.world.put(child.namespace, &moved["_id"].clone(), Some(moved));
             }
-            9 if !gone.is_empty() => self.write_parent(gone[random.usize(..gone.len())].clone(), random),
+            9 | 10 if self.rule.field != "_id" => self.use_for_a_while(random).await,
+            11 if !gone.is_empty() => self.write_parent(gone[random.usize(..gone.len())].clone(), random),
             _ if !there.is_empty() => {
                 let id = there[random.usize(..there.len())].clone();
                 self.add(child, id, 0, random);
@@ -85,6 +92,26 @@ impl Relatives {
         all.retain(|document| self.rule.is_expired(document, now));
         let found = random.usize(..all.len().max(1));
         all.get(found).filter(|_| random.u8(..4) > 0).and_then(|document| document.get("_id").cloned())
+    }
+
+    /// Uses a parent that has expired for a while: a delete that was on its way may find it again as it was.
+    async fn use_for_a_while(&self, random: &mut fastrand::Rng) {
+        let Some(id) = self.expired(random) else { return };
+        let Some(before) = self.world.model.document(&self.rule.namespace, &id) else { return };
+        let mut used = before.clone();
+        used.insert(self.rule.field, in_format(self.rule.format, self.world.now(), random.u8(..)));
+        self.world.put(&self.rule.namespace, &id, Some(used));
+        sleep(Duration::from_millis(random.u64(..self.pause * 4))).await;
+        if self.world.model.document(&self.rule.namespace, &id).is_some() {
+            self.world.put(&self.rule.namespace, &id, Some(before));
+        }
+    }
+
+    /// Whether a run is about to delete the children of a parent.
+    fn is_in_journal(&self, id: &Bson) -> bool {
+        let names =
+            |entry: &Document| entry.get_array("parents").is_ok_and(|parents| parents.iter().any(|named| is_same(named, id)));
+        self.world.model.documents(JOURNAL).iter().any(names)
     }
 
     fn ids(&self, namespace: &str) -> Vec<Bson> {

@@ -164,10 +164,15 @@ impl Scenario {
         }
         let rate = self.holds.as_ref().and_then(|holds| holds.rate).or(self.family.as_ref().and_then(|family| family.rate));
         for swept in self.rules.iter_mut().filter(|_| rate.is_some()) {
-            swept.documents = swept.documents.min(60);
+            swept.documents = swept.documents.min(40);
             swept.rate = swept.rate.or(rate);
         }
-        if self.holds.is_some() {
+        if let Some(holds) = &self.holds {
+            // A run is sure to notice that the leases are gone only as long as it can ask the server.
+            if let Some((late, most)) = holds.late.filter(|_| self.locks_dropped.is_none()) {
+                self.troubles.faults.late = late;
+                self.troubles.faults.max_late = Duration::from_millis(most);
+            }
             // What is promised of holds assumes that the clocks of any two servers differ by less than two seconds.
             self.max_skew = MAX_SKEW / 2 - 1;
         }

@@ -61,6 +61,11 @@ impl Collection {
         self.documents.values().map(|document| document.as_document().expect("a document"))
     }
 
+    /// Returns the places of all documents, with what is in them.
+    pub(super) fn records(&self) -> impl Iterator<Item = (&RecordId, &Arc<Bson>)> {
+        self.documents.iter()
+    }
+
     pub(super) fn get(&self, record: RecordId) -> Option<&Arc<Bson>> {
         self.documents.get(&record)
     }

@@ -173,17 +173,36 @@ impl State {
 
     /// Returns the data of which a majority has all, as far as they concern a collection.
     pub(super) fn by_majority(&self, namespace: &str) -> Cow<'_, Collections> {
-        let now = Instant::now();
-        let open = self.log.iter().rev().take_while(|write| write.committed_at > now);
-        let mut open = open.filter(|write| write.namespace == namespace).peekable();
-        let Some(collection) = self.collections.get(namespace).filter(|_| open.peek().is_some()) else {
+        let Some(collection) = self.collections.get(namespace) else { return Cow::Borrowed(&self.collections) };
+        let mut open = self.open_writes(namespace, collection.number).peekable();
+        if open.peek().is_none() {
             return Cow::Borrowed(&self.collections);
-        };
+        }
         let mut collection = collection.clone();
-        for write in open.filter(|write| write.collection == self.collections[namespace].number) {
+        for write in open {
             collection.put(write.record, write.before.clone());
         }
         Cow::Owned(Collections::from([(namespace.to_owned(), collection)]))
+    }
+
+    /// Returns the documents of a collection as a majority has them, in any order.
+    pub(super) fn documents_of_majority(&self, namespace: &str) -> impl Iterator<Item = &Document> {
+        let collection = self.collections.get(namespace);
+        let open = collection.map(|collection| self.open_writes(namespace, collection.number));
+        // The oldest of them comes last, and has what was there before all of them.
+        let before: BTreeMap<RecordId, Option<&Arc<Bson>>> =
+            open.into_iter().flatten().map(|write| (write.record, write.before.as_ref())).collect();
+        let back: Vec<&Arc<Bson>> = before.values().flatten().copied().collect();
+        let records = collection.into_iter().flat_map(Collection::records);
+        let unchanged = records.filter(move |(record, _)| !before.contains_key(record)).map(|(_, document)| document);
+        unchanged.chain(back).filter_map(|document| document.as_document())
+    }
+
+    /// Returns the writes to a collection that a majority does not have, the newest first.
+    fn open_writes(&self, namespace: &str, number: u64) -> impl Iterator<Item = &Write> {
+        let now = Instant::now();
+        let open = self.log.iter().rev().take_while(move |write| write.committed_at > now);
+        open.filter(move |write| write.collection == number && write.namespace == namespace)
     }
 
     /// Keeps all writes from now on from reaching a majority for a while, and those that have not.

@@ -2,7 +2,8 @@
 
 use bson::{Bson, Document};
 
-use crate::simulation::relations::{HELD_KEY, Holds};
+use crate::server::model::View;
+use crate::simulation::relations::{HELD_KEY, HOLDS, Holds};
 
 /// Time after which a hold that a majority knows of is respected, in milliseconds.
 const PROMISED: i64 = 20_000;
@@ -17,6 +18,8 @@ pub(super) struct HoldsJudge {
 struct State {
     write: u64,
     id: Bson,
+    /// The document, which no other state has.
+    hold: Document,
     key: Option<Bson>,
     /// The time from which on a majority was sure to know it.
     known: Option<i64>,
@@ -46,7 +49,14 @@ impl HoldsJudge {
             state.ended = Some((write, now));
         }
         if let Some(hold) = hold.filter(|hold| self.holds.counts(hold)) {
-            self.states.push(State { write, id: id.clone(), key: hold.get(HELD_KEY).cloned(), known: None, ended: None });
+            self.states.push(State {
+                write,
+                id: id.clone(),
+                hold: hold.clone(),
+                key: hold.get(HELD_KEY).cloned(),
+                known: None,
+                ended: None,
+            });
         }
     }
 
@@ -57,21 +67,22 @@ impl HoldsJudge {
         }
     }
 
-    /// Notes that a fail-over took back a write.
-    pub(super) fn took_back(&mut self, write: u64, now: i64) {
+    /// Notes that a fail-over took back a write: no majority ever knew of it.
+    pub(super) fn took_back(&mut self, write: u64) {
         self.states.retain(|state| state.write != write);
         for state in self.states.iter_mut().filter(|state| state.ended.is_some_and(|(ended, _)| ended == write)) {
             state.ended = None;
-            // A majority never knew otherwise; whoever asked meanwhile may have seen anything.
-            state.known = state.known.map(|known| known.max(now));
         }
     }
 
-    /// Returns the hold that forbids that a delete takes a document; `None` if none does. `begun` is the time at which the delete began.
-    pub(super) fn forbids(&self, document: &Document, begun: i64) -> Option<String> {
-        let is_promised = |state: &&State| {
-            state.known.is_some_and(|known| known <= begun - PROMISED) && state.ended.is_none_or(|(_, ended)| ended > begun)
+    /// Returns the hold that forbids that a delete takes a document; `None` if none does. `begun` is the time at which the delete began; one that is
+    /// gone from the primary is in force as long as a majority has it.
+    pub(super) fn forbids(&self, document: &Document, begun: i64, server: &View<'_>) -> Option<String> {
+        let is_in_force = |state: &State| match state.ended {
+            Some((_, ended)) if ended <= begun => server.has_majority(HOLDS, |hold| *hold == state.hold),
+            _ => true,
         };
+        let is_promised = |state: &&State| state.known.is_some_and(|known| known <= begun - PROMISED) && is_in_force(state);
         let forbids = |state: &&State| match &state.key {
             Some(key) if state.has_proper_key() => self.holds.has(document, key),
             // What is not a key may mean any document.
