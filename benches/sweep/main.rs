@@ -27,6 +27,7 @@ mod layout;
 mod layouts;
 mod load;
 mod nice;
+mod oplog;
 mod peer;
 mod pressure;
 mod process;
@@ -51,7 +52,7 @@ struct Args {
     /// Documents in a collection of the sections layouts, count, beyond-cache and forecast; in most layouts about half of them have expired
     #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(i64).range(1..))]
     documents: i64,
-    /// Rounds of which the median is taken
+    /// Rounds of which the median is taken; sweeps in the section oplog
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Documents in the largest of the four collections of the section scale; each of them is a quarter of the next
@@ -129,6 +130,8 @@ enum Section {
     Pressure,
     /// Estimates of dry runs compared with the sweeps after them
     Forecast,
+    /// The window of the oplog beside a writer, with `minOplogWindow`
+    Oplog,
     /// Deletes with a fixed latency, and the latency of the oldest document for others
     Latency,
 }
@@ -159,6 +162,7 @@ async fn main() {
             Section::BeyondCache => beyond::run(&args).await,
             Section::Pressure => pressure::run(&args).await,
             Section::Forecast => forecast::run(&args).await,
+            Section::Oplog => oplog::run(&args).await,
             Section::Latency => {
                 latency::run(&args).await;
                 head::run(&args).await;
