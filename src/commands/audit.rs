@@ -13,7 +13,7 @@ use super::orders;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
-use super::sweep::{not_swept, show};
+use super::sweep::not_swept;
 use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble};
 use crate::audit::{doubts, sample_rate, troubles};
 use crate::cli::{AuditArgs, Common, ReadFrom};
@@ -54,7 +54,7 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     };
     let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
-    let looking = AuditProgress::new(show(&session.options), plan.rules.len());
+    let looking = AuditProgress::new(session.show(), plan.rules.len());
     let RunLimits { rate, max_duration, .. } = session.policy.run;
     let caps = RunCaps { max_deletes: None, rate, max_duration };
     // A server that does not answer is found out by the first rule.

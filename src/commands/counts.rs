@@ -43,7 +43,13 @@ pub(super) struct CountScope<'a> {
 }
 
 /// Counts the documents of the rules, in the order of the plan, and chooses the order of their deletes.
-pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Plan, scope: CountScope<'_>) -> Vec<Counts> {
+pub(super) async fn before(
+    session: &Session,
+    deployment: &Deployment,
+    plan: &Plan,
+    scope: CountScope<'_>,
+    holds: &RunHolds<'_>,
+) -> Vec<Counts> {
     let gone: RefCell<Option<String>> = RefCell::new(None);
     let estimates = &tokio::select! {
         biased;
@@ -60,7 +66,6 @@ pub(super) async fn before(session: &Session, deployment: &Deployment, plan: &Pl
         false => fields::look(session, deployment, plan, scope.count_all, |planned| counted_rule(planned, scope.count_all)).await,
     };
     let gone = &gone;
-    let holds = &RunHolds::new(deployment, plan);
     stream::iter(plan.rules.iter().zip(looked))
         .map(|(planned, looked)| async move {
             let Some(rule) = counted_rule(planned, scope.count_all) else { return looked };

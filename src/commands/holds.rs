@@ -8,6 +8,7 @@ use crate::plan::holds::{HeldBack, KeyList};
 use crate::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
 use crate::policy::paths;
 use crate::report::counts::Counts;
+use crate::server::holds::ReadHolds;
 use crate::server::{Deployment, holds};
 
 /// The holds of all rules of a plan; rules with the same holds share one read.
@@ -21,7 +22,7 @@ struct SharedRead<'a> {
     holds: &'a HeldBack,
     /// The first of the rules.
     planned: &'a PlannedRule,
-    keys: OnceCell<Result<Arc<KeyList>, Refusal>>,
+    outcome: OnceCell<Result<ReadHolds, Refusal>>,
 }
 
 impl<'a> RunHolds<'a> {
@@ -30,7 +31,7 @@ impl<'a> RunHolds<'a> {
         for planned in &plan.rules {
             let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
             if let Some(holds) = holds.filter(|holds| !reads.iter().any(|read| read.holds.is_same_read(holds))) {
-                reads.push(SharedRead { holds, planned, keys: OnceCell::new() });
+                reads.push(SharedRead { holds, planned, outcome: OnceCell::new() });
             }
         }
         Self { deployment, reads }
@@ -40,8 +41,8 @@ impl<'a> RunHolds<'a> {
     pub(super) async fn enter(&self, rule: &SweepRule, counts: &mut Counts) -> Option<SweepRule> {
         let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
         let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;
-        match read.keys.get_or_init(|| self.read(read)).await {
-            Ok(keys) => {
+        match read.outcome.get_or_init(|| self.read(read)).await {
+            Ok(ReadHolds { keys, .. }) => {
                 counts.held_keys = Some(keys.clone());
                 Some(with(rule, keys))
             }
@@ -52,19 +53,25 @@ impl<'a> RunHolds<'a> {
         }
     }
 
-    async fn read(&self, shared: &SharedRead<'_>) -> Result<Arc<KeyList>, Refusal> {
+    /// Returns the holds that were read so far.
+    pub(super) fn read_so_far(&self) -> Vec<(HeldBack, ReadHolds)> {
+        let read = |shared: &SharedRead| Some((shared.holds.clone(), shared.outcome.get()?.as_ref().ok()?.clone()));
+        self.reads.iter().filter_map(read).collect()
+    }
+
+    async fn read(&self, shared: &SharedRead<'_>) -> Result<ReadHolds, Refusal> {
         let SharedRead { holds, planned, .. } = shared;
         let read =
             holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
         if read.keys.count() > 0 {
-            return Ok(read.keys);
+            return Ok(read);
         }
         // A filter with a wrong name selects none, and nothing would be held.
         let allowed = &planned.rule.allow_unknown_fields;
         let paths = holds.filter.iter().flat_map(|filter| paths::of_filter(filter, &planned.rule.variables));
         let paths: Vec<String> = paths.map(|found| found.path).filter(|path| path != "_id" && !allowed.contains(path)).collect();
         match holds::unknown_path(self.deployment, &holds.collection, &paths).await {
-            Ok(None) => Ok(read.keys),
+            Ok(None) => Ok(read),
             Ok(Some(path)) => Err(Refusal::new(
                 Guard::UnknownField,
                 format!(

@@ -13,14 +13,15 @@ use super::events;
 use super::session::Session;
 use crate::instant::millis;
 use crate::pace::pressure::UNWATCHED;
-use crate::plan::holds::KeyList;
+use crate::plan::holds::{HeldBack, KeyList};
 use crate::plan::order;
 use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
-use crate::progress::{LINE_EVERY, Progress, Show};
+use crate::progress::{LINE_EVERY, Progress};
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
 use crate::report::{RuleReport, Verdict};
 use crate::server::grant::DeleteGrant;
+use crate::server::holds::ReadHolds;
 use crate::server::lag::LagSource;
 use crate::server::load::LoadSource;
 use crate::server::watches::Watches;
@@ -41,15 +42,15 @@ struct Sweeping<'a> {
     archives: Archives,
 }
 
-/// Sweeps every rule that is ready. Returns the outcomes in the order of the plan.
+/// Sweeps every rule that is ready; `held` are the holds that were read for the counts. Returns the outcomes in the order of the plan.
 pub(super) async fn sweep(
     session: &Session,
     deployment: &Deployment,
     grant: DeleteGrant,
     mut limits: Limits,
-    show: Show,
     plan: &Plan,
     counts: &[Counts],
+    held: Vec<(HeldBack, ReadHolds)>,
 ) -> Vec<RuleOutcome> {
     let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();
     let ready: Vec<_> = ready(plan, counts).collect();
@@ -57,7 +58,7 @@ pub(super) async fn sweep(
     limits.concurrency = limits.concurrency.or(most);
     let watches = tokio::select! {
         biased;
-        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits)) => watches,
+        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits), held) => watches,
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => Watches::none(),
     };
@@ -69,7 +70,7 @@ pub(super) async fn sweep(
         grant: Arc::new(grant),
         budget: RunBudget::new(session.begun, &limits),
         watches,
-        progress: Progress::new(show, ready.len(), expected),
+        progress: Progress::new(session.show(), ready.len(), expected),
         gone: RefCell::new(None),
         archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
     };

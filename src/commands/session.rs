@@ -11,20 +11,22 @@ use super::load;
 use super::outputs::{self, Output, SingleOutput};
 use super::so_far::SoFar;
 use crate::archive::disk::{Disk, RealDisk};
-use crate::cli::Common;
+use crate::cli::{Common, When};
 use crate::facts::LAST_CHANGE;
 use crate::failure::Failure;
 use crate::instant::millis;
-use crate::log;
+use crate::log::{self, LogFormat};
 use crate::machine::wall_clock;
 use crate::pause_file::PauseFile;
 use crate::plan::estimate::RunCaps;
 use crate::policy::Policy;
+use crate::progress::Show;
 use crate::report::{ReportCommand, RunRecord};
 #[cfg(test)]
 use crate::server::transport::Transport;
 use crate::server::{Deployment, connect};
 use crate::stop::Stop;
+use crate::terminal;
 
 /// One run of a command that follows a policy.
 pub(super) struct Session {
@@ -125,6 +127,18 @@ impl Session {
         }
         let uri = self.uri.with_password(&self.stop).await?;
         connect::connect(&uri, self.policy.connection.flavor, &self.id).await
+    }
+
+    /// Returns the form of progress that the options ask for.
+    pub(super) fn show(&self) -> Show {
+        let Common { progress, quiet, log_format, .. } = &self.options;
+        match progress {
+            When::Never => Show::Nothing,
+            When::Auto if *quiet => Show::Nothing,
+            // Bars would break a log of JSON objects.
+            When::Auto | When::Always if terminal::can_redraw() && *log_format == LogFormat::Text => Show::Bars,
+            When::Auto | When::Always => Show::Lines,
+        }
     }
 
     /// Returns the values that the report needs of a run that contacted no server; commands that contact one add to them.

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use super::counts::CountScope;
+use super::holds::RunHolds;
 use super::leases::HeldLeases;
 use super::locks::{self, LockWait};
 use super::outputs::{self, Output};
@@ -12,22 +13,20 @@ use super::record::Record;
 use super::session::Session;
 use super::{confirm, counts, cut_short, events, record, rules};
 use crate::approval::Approval;
-use crate::cli::{Common, SweepArgs, When};
+use crate::cli::{Common, SweepArgs};
 use crate::failure::Failure;
 use crate::lock::lease::Leases;
-use crate::log::LogFormat;
 use crate::machine::wall_clock;
 use crate::pause_file::PauseFile;
 use crate::plan::estimate::RunCaps;
 use crate::plan::{Plan, PlannedRule, StopReason};
-use crate::progress::Show;
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::{RuleOutcome, Stopped};
 use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord, Status};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
-use crate::{exit, stop, terminal};
+use crate::{exit, stop};
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -186,7 +185,8 @@ async fn sweep_plan(
     let run = caps(session, args);
     let run_limit = run.max_deletes.map(|_| "--max-deletes").or(run.rate.map(|_| "rate"));
     let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
-    let counts = counts::before(session, deployment, plan, scope).await;
+    let holds = RunHolds::new(deployment, plan);
+    let counts = counts::before(session, deployment, plan, scope, &holds).await;
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
@@ -218,7 +218,7 @@ async fn sweep_plan(
         return Ok((counts, outcomes));
     };
     let limits = Limits { max_deletes: run.max_deletes, rate: run.rate, concurrency: session.policy.run.concurrency, leases };
-    let outcomes = rules::sweep(session, deployment, grant, limits, show(&session.options), plan, &counts).await;
+    let outcomes = rules::sweep(session, deployment, grant, limits, plan, &counts, holds.read_so_far()).await;
     Ok((counts, outcomes))
 }
 
@@ -247,15 +247,4 @@ fn not_begun(outcome: RuleOutcome, counts: &Counts) -> RuleOutcome {
 pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
     let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()));
     plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
-}
-
-/// Returns the form of progress that the options ask for.
-pub(super) fn show(common: &Common) -> Show {
-    match common.progress {
-        When::Never => Show::Nothing,
-        When::Auto if common.quiet => Show::Nothing,
-        // Bars would break a log of JSON objects.
-        When::Auto | When::Always if terminal::can_redraw() && common.log_format == LogFormat::Text => Show::Bars,
-        When::Auto | When::Always => Show::Lines,
-    }
 }

@@ -229,8 +229,8 @@ pub(crate) async fn unknown_path(deployment: &Deployment, collection: &Namespace
 /// The state of a watch.
 #[derive(Debug, Clone)]
 enum HoldsState {
-    /// The first read is not done. There may be keys that were read before the watch began.
-    Reading(Option<Arc<KeyList>>),
+    /// The first read is not done.
+    Reading,
     Read(ReadHolds),
     /// The reason why nothing may be deleted any more.
     Failed(String),
@@ -241,8 +241,7 @@ impl HoldsState {
     fn enter(&mut self, read: std::result::Result<ReadHolds, String>) {
         let keys = match self {
             Self::Read(before) => Some(before.keys.clone()),
-            Self::Reading(before) => before.take(),
-            Self::Failed(_) => None,
+            Self::Reading | Self::Failed(_) => None,
         };
         *self = match read {
             Ok(read) => match keys.filter(|keys| *keys == read.keys) {
@@ -268,10 +267,13 @@ impl Drop for HoldsWatch {
 }
 
 impl HoldsWatch {
-    fn open(deployment: &Deployment, holds: &HeldBack) -> Self {
-        let (sender, states) = watch::channel(HoldsState::Reading(holds.keys.clone()));
+    /// Begins a watch; `first` is a read that was done before.
+    fn open(deployment: &Deployment, holds: &HeldBack, first: Option<ReadHolds>) -> Self {
+        let until_next = first.as_ref().map_or(Duration::ZERO, |first| INTERVAL.saturating_sub(first.time.asked.elapsed()));
+        let (sender, states) = watch::channel(first.map_or(HoldsState::Reading, HoldsState::Read));
         let (deployment, watched) = (deployment.clone(), holds.clone());
         let task = tokio::spawn(machine::here(async move {
+            tokio::time::sleep(until_next).await;
             let mut slow = 0;
             while !matches!(*sender.borrow(), HoldsState::Failed(_)) {
                 let begun = Instant::now();
@@ -297,12 +299,14 @@ impl HoldsWatch {
 pub(crate) struct HoldsWatches {
     /// `None` if nothing is watched.
     deployment: Option<Deployment>,
+    /// Holds that were read before anything was watched.
+    first: Vec<(HeldBack, ReadHolds)>,
     open: Mutex<Vec<Weak<HoldsWatch>>>,
 }
 
 impl HoldsWatches {
-    pub(crate) fn new(deployment: &Deployment) -> Self {
-        Self { deployment: Some(deployment.clone()), open: Mutex::default() }
+    pub(crate) fn new(deployment: &Deployment, first: Vec<(HeldBack, ReadHolds)>) -> Self {
+        Self { deployment: Some(deployment.clone()), first, open: Mutex::default() }
     }
 
     /// Returns the view of the holds of a rule. They are watched as long as a view of them exists.
@@ -313,7 +317,8 @@ impl HoldsWatches {
         if let Some(watch) = open.iter().filter_map(Weak::upgrade).find(|watch| watch.holds.is_same_read(holds)) {
             return HoldsView(Some(watch));
         }
-        let watch = Arc::new(HoldsWatch::open(deployment, holds));
+        let first = self.first.iter().find(|(read, _)| read.is_same_read(holds)).map(|(_, read)| read.clone());
+        let watch = Arc::new(HoldsWatch::open(deployment, holds, first));
         open.push(Arc::downgrade(&watch));
         HoldsView(Some(watch))
     }
@@ -334,7 +339,7 @@ impl HoldsView {
             match &*states.borrow_and_update() {
                 HoldsState::Failed(why) => return Err(why.clone()),
                 HoldsState::Read(read) if read.time.asked.elapsed() < *MAX_AGE => return Ok(read.clone()),
-                HoldsState::Read(_) | HoldsState::Reading(_) => {}
+                HoldsState::Read(_) | HoldsState::Reading => {}
             }
             states.changed().await.map_err(|_| not_read())?;
         }
@@ -344,7 +349,7 @@ impl HoldsView {
     pub(crate) fn last(&self) -> Option<Arc<KeyList>> {
         match &*self.0.as_ref()?.states.borrow() {
             HoldsState::Read(read) => Some(read.keys.clone()),
-            HoldsState::Reading(_) | HoldsState::Failed(_) => None,
+            HoldsState::Reading | HoldsState::Failed(_) => None,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The watches over a deployment while a run deletes.
 
 use super::Deployment;
-use super::holds::HoldsWatches;
+use super::holds::{HoldsWatches, ReadHolds};
 use super::lag::LagSource;
 use super::load::LoadSource;
 use super::oplog::OplogWatch;
 use crate::pace::pressure::UNWATCHED;
 use crate::plan::RuleLimits;
+use crate::plan::holds::HeldBack;
 
 /// The watches of a run, which all of its rules share.
 pub(crate) struct Watches {
@@ -24,9 +25,13 @@ impl Watches {
         Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None), holds: HoldsWatches::default() }
     }
 
-    /// Begins to watch what the limits of any rule ask for.
-    pub(crate) async fn open<'a>(deployment: &Deployment, limits: impl Iterator<Item = &'a RuleLimits> + Clone) -> Self {
-        let mut watches = Self { holds: HoldsWatches::new(deployment), ..Self::none() };
+    /// Begins to watch what the limits of any rule ask for; `held` are the holds that were read before.
+    pub(crate) async fn open<'a>(
+        deployment: &Deployment,
+        limits: impl Iterator<Item = &'a RuleLimits> + Clone,
+        held: Vec<(HeldBack, ReadHolds)>,
+    ) -> Self {
+        let mut watches = Self { holds: HoldsWatches::new(deployment, held), ..Self::none() };
         if limits.clone().any(|limits| limits.max_lag.is_some()) {
             watches.lag = LagSource::open(deployment).await;
         }

@@ -72,7 +72,7 @@ async fn holds_are_read_again_in_time_and_a_delete_that_finds_them_old_waits_for
         ScriptedReply::Silence,
     ]);
     let begun = Instant::now();
-    let view = HoldsWatches::new(&deployment(&script, Topology::Standalone)).of(&held_back());
+    let view = HoldsWatches::new(&deployment(&script, Topology::Standalone), Vec::new()).of(&held_back());
     assert_eq!(*view.fresh().await.unwrap().keys, list(&["a"]));
     tokio::time::sleep(14 * S).await;
     assert_eq!(*view.fresh().await.unwrap().keys, list(&["a"]));
@@ -84,13 +84,45 @@ async fn holds_are_read_again_in_time_and_a_delete_that_finds_them_old_waits_for
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_begins_with_holds_that_were_read_before_and_reads_them_again_in_time() {
+    // After how long the watch begins, when it reads, and when a delete after 10 s has its keys, in seconds since the read before.
+    for (begins, reads, deletes) in [(0, 8, 10), (5, 8, 10), (12, 12, 12), (60, 60, 60)] {
+        let script = Script::new([
+            ScriptedReply::Reply(hello()),
+            page(&["a"]),
+            ScriptedReply::End,
+            ScriptedReply::Reply(hello()),
+            page(&["b"]),
+            ScriptedReply::End,
+            ScriptedReply::Silence,
+        ]);
+        let deployment = deployment(&script, Topology::Standalone);
+        let begun = Instant::now();
+        let first = read(&deployment, &held_back()).await.unwrap();
+        tokio::time::sleep(begins * S).await;
+        let view = HoldsWatches::new(&deployment, vec![(held_back(), first)]).of(&held_back());
+        if begins < 8 {
+            assert_eq!(*view.fresh().await.unwrap().keys, list(&["a"]));
+            assert_eq!(script.sent().len(), 2);
+        }
+        tokio::time::sleep_until(begun + reads * S + S / 10).await;
+        assert_eq!(script.sent().len(), 4, "{begins}");
+        tokio::time::sleep_until(begun + 10 * S).await;
+        assert_eq!(*view.fresh().await.unwrap().keys, list(&["b"]));
+        assert_eq!(begun.elapsed().as_secs(), deletes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_that_are_read_again_share_their_memory_and_others_replace_them() {
     let read_of = |keys: &[&str]| {
         let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
         Ok(ReadHolds { keys: Arc::new(list(keys)), time })
     };
-    let before = Arc::new(list(&["a", "b"]));
-    let mut state = HoldsState::Reading(Some(before.clone()));
+    let first = read_of(&["a", "b"]);
+    let before = first.as_ref().map(|read| read.keys.clone()).unwrap();
+    let mut state = HoldsState::Reading;
+    state.enter(first);
     let is_shared = |state: &HoldsState| matches!(state, HoldsState::Read(read) if Arc::ptr_eq(&read.keys, &before));
     for _ in 0..2 {
         state.enter(read_of(&["b", "a"]));
