@@ -110,6 +110,14 @@ impl Query {
         self.option("projection", projection)
     }
 
+    /// Sets a projection with which the server reads only an index on a path: the `_id` is left out unless the path is in it.
+    pub(crate) fn covered(self, path: &str) -> Self {
+        self.projection(match path.split('.').next() {
+            Some("_id") => doc! { "_id": 1 },
+            _ => doc! { "_id": 0, path: 1 },
+        })
+    }
+
     pub(crate) fn sort(self, sort: Document) -> Self {
         self.option("sort", sort)
     }
@@ -404,6 +412,16 @@ mod tests {
 
     fn namespace() -> Namespace {
         Namespace { database: "app".into(), collection: "c".into() }
+    }
+
+    #[test]
+    fn an_index_on_a_path_covers_a_query_without_the_id_unless_the_path_is_in_it() {
+        let covered = |path: &str| {
+            Query::find(&namespace(), Document::new()).covered(path).options.get_document("projection").unwrap().clone()
+        };
+        assert_eq!(covered("a.at"), doc! { "_id": 0, "a.at": 1 });
+        // A projection that leaves the `_id` out and has a part of it is refused by the server.
+        assert_eq!([covered("_id"), covered("_id.at")], [doc! { "_id": 1 }, doc! { "_id": 1 }]);
     }
 
     fn stepped_down() -> ScriptedReply {

@@ -69,13 +69,7 @@ async fn neighbours(
     index: &str,
     close: i64,
 ) -> Result<Neighbours> {
-    // Without the `_id` the server reads only the index.
-    let projection = match field.split('.').next() {
-        Some("_id") => doc! { "_id": 1 },
-        _ => doc! { "_id": 0, field: 1 },
-    };
-    let query =
-        Query::find(&rule.selection.namespace, doc! { field: from }).projection(projection).hint(Some(index)).limit(AROUND);
+    let query = Query::find(&rule.selection.namespace, doc! { field: from }).covered(field).hint(Some(index)).limit(AROUND);
     let found = query.record_ids().max_time(Some(MAX_TIME)).first_batch(deployment).await?;
     let places: Vec<i64> = found.iter().filter_map(record_id).collect();
     let pairs = places.windows(2);

@@ -65,7 +65,7 @@ impl Stretches {
     /// Opens stretches of the dates that an index holds, up to the last that can have expired; `None` if they have no distances, or the service
     /// does not sort by them.
     async fn of_dates(deployment: &Deployment, selection: &Selection, field: &str, last: Bson) -> Result<Option<Self>> {
-        let oldest = Query::find(&selection.namespace, doc! { field: { "$lte": &last } }).projection(doc! { "_id": 0, field: 1 });
+        let oldest = Query::find(&selection.namespace, doc! { field: { "$lte": &last } }).covered(field);
         let found = match oldest.sort(doc! { field: 1 }).limit(1).first_batch(deployment).await {
             Ok(found) => found,
             Err(cause) if is_refused_sort(&cause) => return Ok(None),

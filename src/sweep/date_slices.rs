@@ -110,14 +110,7 @@ impl<'a> DateSlices<'a> {
         let field = &self.sweep.rule.expiry.field;
         let mut bounds = done.map(|done| doc! { "$gt": done }).unwrap_or_default();
         bounds.extend(end);
-        // Without the `_id` the server reads only the index.
-        let in_id = field.split('.').next() == Some("_id");
-        let projection = if in_id {
-            doc! { "_id": 1 }
-        } else {
-            doc! { "_id": 0, field: 1 }
-        };
-        self.sweep.query(doc! { field: bounds }).projection(projection).sort(doc! { field: 1 }).hint(Some(self.index))
+        self.sweep.query(doc! { field: bounds }).covered(field).sort(doc! { field: 1 }).hint(Some(self.index))
     }
 }
 
