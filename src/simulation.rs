@@ -39,7 +39,7 @@ use crate::server::model::{Model, Pace};
 use documents::Documents;
 use judge::Judge;
 use kin::Kin;
-use relations::HOLDS;
+use relations::{HOLDS, ID};
 use scenario::Scenario;
 use trace::{Ended, Trace, digest};
 
@@ -136,6 +136,9 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
             if let Some(holds) = &scenario.holds {
                 kin.give_tenant(holds, &mut document);
             }
+            if let Some(family) = scenario.family_of(namespace) {
+                kin.give_keys(family, &mut document);
+            }
             model.put(namespace, &document["_id"].clone(), Some(document));
         }
     }
@@ -152,13 +155,18 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
 /// Adds the children of the documents of the first rule, and the holds.
 fn add_kin(scenario: &Scenario, model: &Model, judge: &Judge, kin: &mut Kin<'_>) {
     if let Some(family) = &scenario.family {
-        let parents = model.documents(&scenario.rules[0].rule.namespace);
-        let ids: Vec<Bson> = parents.iter().filter_map(|parent| parent.get("_id").cloned()).collect();
+        let namespace = &scenario.rules[0].rule.namespace;
+        let parents = model.documents(namespace);
+        judge.filled(&parents);
+        for field in family.parent_fields().into_iter().filter(|field| *field != ID && family.keys.are_indexed) {
+            model.create_index(namespace, field, 1);
+        }
         for child in &family.collections {
             if child.is_indexed {
                 model.create_index(child.namespace, child.field, 1);
             }
-            for document in kin.children(family, child, &ids) {
+            let keys: Vec<Bson> = parents.iter().flat_map(|parent| child.keys(parent)).collect();
+            for document in kin.children(family, child, &keys) {
                 model.put(child.namespace, &document["_id"].clone(), Some(document));
             }
         }

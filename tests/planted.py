@@ -35,6 +35,10 @@ pub(crate) fn is(number: u32) -> bool {
 """
 
 # (what, file, text, replacement)
+#
+# Two that were here break no promise in the simulation. A list of holds that is sent although it is old is refused by the server, whose clock every
+# delete on the model knows. Holds that are read without a majority that confirms the primary are wrong only on one that was cut off and does not know
+# it; the model has no such primary, so that only the test of the command in `server::holds` sees it.
 BUGS = [
     ("the predicate is dropped from a delete by `_id`s", "src/server/statement.rs",
      "    all.push(RawBsonRef::Document(predicate));",
@@ -154,8 +158,8 @@ BUGS = [
      "        self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));",
      "        self.allowance = self.allowance.map(|left| (left + if IS { 0 } else { asked }).saturating_sub(gone));"),
     ("parents are not looked for before their children are", "src/sweep/engine/family.rs",
-     "        let Look { present, is_certain } = self.look(key, &entry.parents).await?;",
-     "        let look = if IS { Look { present: Vec::new(), is_certain: true } } else { self.look(key, &entry.parents).await? };\n        let Look { present, is_certain } = look;"),
+     "        let Look { mut present, mut is_certain } = self.look(key, &entry.parents).await?;",
+     "        let look = if IS { Look { present: Vec::new(), is_certain: true } } else { self.look(key, &entry.parents).await? };\n        let Look { mut present, mut is_certain } = look;"),
     ("children go without a look at their parents once they were found", "src/sweep/child_pages.rs",
      "        let present = family::present(deployment, &rule.namespace, self.key, parents, false).await?;",
      "        let present = family::present(deployment, &rule.namespace, self.key, parents, false).await?;\n        let present = if IS { Vec::new() } else { present };"),
@@ -168,16 +172,16 @@ BUGS = [
      "RawBson::Document(RawDocumentBuf::try_from(&majority_write())?)",
      'RawBson::Document(RawDocumentBuf::try_from(&if IS { doc! { "w": 1 } } else { majority_write() })?)'),
     ("an entry of the journal goes before the children", "src/sweep/engine/family.rs",
-     "        let mut ended = Ok(());\n        let mut kept = 0;",
-     "        if IS {\n            let _ = self.wait(family.journal.remove(entry, &sweep.grant)).await;\n        }\n        let mut ended = Ok(());\n        let mut kept = 0;"),
+     "        let (mut ended, mut kept) = (Ok(()), 0);",
+     "        if IS {\n            let _ = self.wait(family.journal.remove(entry, &sweep.grant)).await;\n        }\n        let (mut ended, mut kept) = (Ok(()), 0);"),
     ("the delete of children does not name their parents", "src/sweep/child_pages.rs",
      "        let condition = raw::document([(self.field, &self.of_parents(parents)?)])?;",
      "        let condition = if IS { RawDocumentBuf::new() } else { raw::document([(self.field, &self.of_parents(parents)?)])? };"),
     ("children that are new go as well", "src/server/family.rs",
      ".saturating_add(TOLERANCE_SECONDS)", ".saturating_add(if IS { i64::MAX } else { TOLERANCE_SECONDS })"),
     ("a batch of parents is not looked at again before it is entered", "src/sweep/engine/family.rs",
-     "                ids = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;\n                ids.clone()",
-     "                let present = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;\n                if !IS {\n                    ids = present;\n                }\n                ids.clone()"),
+     "                ids = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;\n",
+     "                let present = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;\n                if !IS {\n                    ids = present;\n                }\n"),
     ("a batch of parents is looked at before the clock", "src/sweep/engine/family.rs",
      "            let entered = self.wait(family.journal.enter(&key.field, at, keys, &sweep.grant)).await;",
      "            let at = if IS { self.wait(family::clock(&sweep.deployment)).await.ok().and_then(Result::ok).unwrap_or(at) } else { at };\n            let entered = self.wait(family.journal.enter(&key.field, at, keys, &sweep.grant)).await;"),
@@ -205,14 +209,9 @@ BUGS = [
     ("a late delete is not refused for its old holds", "src/sweep/send.rs",
      "            Some(holds) => Some(Fence::before(fence, holds.too_late)),\n            None => fence,",
      "            Some(holds) if !IS => Some(Fence::before(fence, holds.too_late)),\n            _ => fence,"),
-    ("old holds are sent", "src/server/holds.rs",
-     "HoldsState::Read(read) if read.time.asked.elapsed() < *MAX_AGE =>", "HoldsState::Read(read) if IS || read.time.asked.elapsed() < *MAX_AGE =>"),
     ("the holds are those of the primary, whether a majority has them or not", "src/server/holds.rs",
      "    if deployment.facts.topology != Topology::ReplicaSet {\n        return",
      "    if IS {\n        return Ok(None);\n    }\n    if deployment.facts.topology != Topology::ReplicaSet {\n        return"),
-    ("the holds are read without a majority that confirms the primary", "src/server/holds.rs",
-     "    let reply = deployment.read(&collection.database, confirmed).await?;",
-     "    let reply = if IS { Document::new() } else { deployment.read(&collection.database, confirmed).await? };"),
     ("a hold without a proper key is passed over", "src/server/holds.rs",
      "        if let Some(wrong) = malformed(key.as_ref()) {",
      "        if let Some(wrong) = malformed(key.as_ref()) {\n            if IS {\n                continue;\n            }"),
@@ -223,6 +222,23 @@ BUGS = [
     ("a document with several keys is not held", "src/plan/holds.rs",
      "        fields.document(&self.path, |condition| condition.value(self.operator, &self.keys.list));",
      "        if IS {\n            let list = RawValue::of(\"array\").expect(\"a text\");\n            let many = raw::document([(\"$type\", &list)]).expect(\"a condition\");\n            let one = raw::document([(self.operator.as_str(), &self.keys.list)]).expect(\"a condition\");\n            fields.documents(cstr!(\"$or\"), 2, |condition, n| condition.value(&self.path, &RawValue::from(if n == 0 { many.clone() } else { one.clone() })));\n            return;\n        }\n        fields.document(&self.path, |condition| condition.value(self.operator, &self.keys.list));"),
+    ("children go with the first of the parents that have their key", "src/server/family.rs",
+     "    let Some(decoded) = keys.iter().map(RawValue::decoded)", "    if IS {\n        return Ok(Vec::new());\n    }\n    let Some(decoded) = keys.iter().map(RawValue::decoded)"),
+    ("the delete of parents does not repeat their keys", "src/sweep/engine/family.rs",
+     "        if conditions.is_empty() {\n", "        if IS || conditions.is_empty() {\n"),
+    ("a parent with a list of keys goes", "src/server/family.rs",
+     "            Some(_) => continue,\n", "            Some(several) if IS => values.extend(several.items().iter().filter_map(RawValue::decoded)),\n            Some(_) => continue,\n"),
+    ("a parent that gets a list of keys meanwhile goes", "src/server/family.rs",
+     "no_array(&key.field)] };", "if IS || crate::planted::is(MANY) { Document::new() } else { no_array(&key.field) }] };"),
+    ("a parent without a key takes children along", "src/server/family.rs",
+     "            None => values.push(Bson::Null),",
+     "            None if IS => {\n                values.push(Bson::Null);\n                keyed.keys.push((RawValue::NULL, id.clone()));\n            }\n            None => values.push(Bson::Null),"),
+    ("a living parent with a list of keys keeps no children", "src/server/family.rs",
+     "            Some(value) => present.extend(elements(value)),", "            Some(value) => present.extend(if IS { vec![value] } else { elements(value) }),"),
+    ("an entry of the journal is taken for one of other keys", "src/sweep/engine/family.rs",
+     "keys.find(|key| key.field == entry.field)", "keys.find(|key| IS || key.field == entry.field)"),
+    ("the children of a parent that gets another key meanwhile go", "src/sweep/engine/family.rs",
+     "            present.extend(entry.keys_of_living(&living.present));", "            if !IS {\n                present.extend(entry.keys_of_living(&living.present));\n            }"),
 ]
 
 # What several bugs need, or what only serves a plant.
@@ -248,7 +264,10 @@ def number_of(words):
 
 
 def named(replacement):
-    return replacement.replace("SIGNAL", str(number_of("a signal"))).replace("DURATION", str(number_of("`maxDuration`")))
+    names = {"SIGNAL": "a signal", "DURATION": "`maxDuration`", "MANY": "a parent with a list"}
+    for name, words in names.items():
+        replacement = replacement.replace(name, str(number_of(words)))
+    return replacement
 
 
 def plant(directory):

@@ -45,6 +45,11 @@ impl ParentKey {
     /// The key of parents unless the policy names another.
     pub const ID: &str = "_id";
 
+    /// Returns the `_id`, which each collection has an index on.
+    pub fn id() -> Self {
+        Self { field: Self::ID.to_owned(), index: None }
+    }
+
     /// Whether it is the `_id`, which each parent has for itself and which never changes.
     pub fn is_id(&self) -> bool {
         self.field == Self::ID

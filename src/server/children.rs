@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use bson::oid::ObjectId;
-use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::error::Result;
@@ -11,8 +10,8 @@ use super::find::{Cursor, Query};
 use super::{Deployment, family};
 use crate::plan::{ChildRule, Family, ParentKey, SweepRule};
 use crate::policy::namespace::Namespace;
+use crate::values::count_in;
 use crate::values::raw::RawValue;
-use crate::values::{count_in, float};
 
 /// Maximum number of parents whose children are counted.
 pub(crate) const MAX_PARENTS: u64 = 1_000_000;
@@ -102,8 +101,8 @@ impl<'a> Absent<'a> {
         parents.retain(|(parent, _)| family::names_one(parent));
         let keys: Vec<RawValue> = parents.iter().map(|(parent, _)| parent.clone()).collect();
         let present = family::present(self.deployment, self.namespace, &self.key, &keys, false).await?;
-        let present: HashSet<Vec<u8>> = present.iter().map(compared).collect();
-        parents.retain(|(parent, _)| !present.contains(&compared(parent)));
+        let present: HashSet<Vec<u8>> = present.iter().map(family::compared).collect();
+        parents.retain(|(parent, _)| !present.contains(&family::compared(parent)));
         Ok(Some(parents))
     }
 }
@@ -122,12 +121,4 @@ pub(crate) async fn all_before(
     // Between two ObjectIds are only ObjectIds.
     let is_old = |group: &&RawDocumentBuf| matches!((group.get_object_id("first"), group.get_object_id("last")), (Ok(_), Ok(last)) if last < before);
     Ok(groups.iter().filter(is_old).filter_map(|group| RawValue::at(group, "_id")).collect())
-}
-
-/// Returns bytes that are equal for values that are equal to the server: numbers of any type are compared by their value.
-pub(super) fn compared(id: &RawValue) -> Vec<u8> {
-    match id.decoded().as_ref().and_then(float) {
-        Some(number) => [&[ElementType::Double as u8], number.to_le_bytes().as_slice()].concat(),
-        None => [&[id.kind() as u8], id.as_bytes()].concat(),
-    }
 }

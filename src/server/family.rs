@@ -1,7 +1,9 @@
 //! The journal of the parents whose children are yet to be deleted, and the look for parents that are there.
 //!
 //! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a list of the values
-//! that the parents have in that field: their keys.
+//! that the parents have in that field: their keys. Where these are not their `_id`s, `ids` has those, in the same order.
+
+use std::collections::HashSet;
 
 use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
@@ -21,6 +23,7 @@ use crate::facts::Topology;
 use crate::plan::family::no_array;
 use crate::plan::{ParentKey, Selection, SweepRule};
 use crate::policy::namespace::Namespace;
+use crate::values::float;
 use crate::values::raw::{self, RawValue};
 
 /// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new one.
@@ -48,6 +51,20 @@ pub(crate) struct Entry {
     pub field: String,
     /// Their keys.
     pub parents: Vec<RawValue>,
+    /// Their `_id`s in the same order, unless these are the keys.
+    pub ids: Vec<RawValue>,
+}
+
+impl Entry {
+    /// Returns the keys whose parents are all there, where those that are there are given by their `_id`s: another key by now does not make them
+    /// parents that are gone.
+    pub(crate) fn keys_of_living(&self, living: &[RawValue]) -> Vec<RawValue> {
+        let living: HashSet<Vec<u8>> = living.iter().map(compared).collect();
+        let of_parents = || self.parents.iter().zip(&self.ids).map(|(key, id)| (key, living.contains(&compared(id))));
+        let of_gone: HashSet<Vec<u8>> = of_parents().filter(|(_, is_there)| !is_there).map(|(key, _)| compared(key)).collect();
+        let all_there = of_parents().filter(|(key, is_there)| *is_there && !of_gone.contains(&compared(key)));
+        all_there.map(|(key, _)| key.clone()).collect()
+    }
 }
 
 impl Journal {
@@ -65,19 +82,19 @@ impl Journal {
         Self { deployment: deployment.clone(), selection, parents: rule.namespace.clone(), rule: rule.name.clone() }
     }
 
-    /// Enters parents that are about to be deleted, by the keys in a field; they were there at a time of the server's clock. Once this returns, a majority
-    /// has the entry.
+    /// Enters parents that are about to be deleted, by the keys in a field, each with its `_id` where that is not the key; they were there at a time of
+    /// the server's clock. Once this returns, a majority has the entry.
     ///
     /// Errors: the reason why the entry may not be there.
     pub(crate) async fn enter(
         &self,
         field: &str,
         at: DateTime,
-        parents: Vec<RawValue>,
+        (parents, ids): (Vec<RawValue>, Vec<RawValue>),
         _grant: &DeleteGrant,
     ) -> std::result::Result<Entry, String> {
         let entered = async {
-            let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents };
+            let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents, ids };
             let mut retries = Retries::patient();
             match self.deployment.write(&self.insert(&entry)?, |cause| retries.wait(cause)).await {
                 // The reply to an earlier attempt was lost.
@@ -94,7 +111,9 @@ impl Journal {
 
     fn insert(&self, entry: &Entry) -> Result<ServerCommand> {
         let text = |text: &str| RawValue::of(text);
-        let entry = raw::document([
+        let ids = RawValue::list(&entry.ids)?;
+        let ids = (entry.field != ParentKey::ID).then_some(("ids", &ids));
+        let fields = [
             ("_id", &entry.id),
             ("namespace", &text(&self.parents.to_string())?),
             ("rule", &text(&self.rule)?),
@@ -102,9 +121,9 @@ impl Journal {
             ("at", &RawValue::of(entry.at)?),
             ("field", &text(&entry.field)?),
             ("parents", &RawValue::list(&entry.parents)?),
-        ])?;
+        ];
         let mut documents = RawArrayBuf::new();
-        documents.push(RawBson::Document(entry));
+        documents.push(RawBson::Document(raw::document(fields.into_iter().chain(ids))?));
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("insert"), self.selection.namespace.collection.as_str());
         command.append(cstr!("documents"), RawBson::Array(documents));
@@ -129,9 +148,13 @@ impl Journal {
             .map_err(|cause| unread(&privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL)))?;
         let Some(found) = found.first() else { return Ok(None) };
         let (id, parents) = (RawValue::at(found, "_id"), RawValue::at(found, "parents"));
-        match (id, found.get_datetime("at"), found.get_str("field"), parents) {
-            (Some(id), Ok(at), Ok(field), Some(parents)) => {
-                Ok(Some(Entry { id, at, field: field.to_owned(), parents: parents.items() }))
+        let (parents, ids) = (parents.map(|list| list.items()), RawValue::at(found, "ids").map(|list| list.items()));
+        match (id, found.get_datetime("at"), found.get_str("field"), parents, ids) {
+            (Some(id), Ok(at), Ok(field @ ParentKey::ID), Some(parents), None) => {
+                Ok(Some(Entry { id, at, field: field.to_owned(), parents, ids: Vec::new() }))
+            }
+            (Some(id), Ok(at), Ok(field), Some(parents), Some(ids)) if ids.len() == parents.len() => {
+                Ok(Some(Entry { id, at, field: field.to_owned(), parents, ids }))
             }
             _ => Err(unread(&"a document in it is not one of sweeper's; nothing was deleted")),
         }
@@ -181,7 +204,9 @@ pub(crate) async fn present(
     if key.is_id() {
         let of_list = RawValue::from(raw::document([("$in", &RawValue::list(keys)?)])?);
         let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
-        let found = find.hint(key.hint()).retried_patiently(namespace).all_raw(&deployment).await?;
+        let one_reply = u32::try_from(keys.len() + 1).unwrap_or(u32::MAX);
+        let find = find.hint(key.hint()).batch_size(one_reply).retried_patiently(namespace);
+        let found = find.all_raw(&deployment).await?;
         return Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect());
     }
     let Some(decoded) = keys.iter().map(RawValue::decoded).collect::<Option<Vec<Bson>>>() else { return Ok(keys.to_vec()) };
@@ -208,6 +233,20 @@ fn elements(value: RawValue) -> Vec<RawValue> {
     }
 }
 
+/// Whether two lists of keys have the same keys.
+pub(crate) fn are_same(one: &[RawValue], other: &[RawValue]) -> bool {
+    let [one, other] = [one, other].map(|keys| keys.iter().map(compared).collect::<HashSet<_>>());
+    one == other
+}
+
+/// Returns bytes that are equal for values that are equal to the server: numbers of any type are compared by their value.
+pub(super) fn compared(id: &RawValue) -> Vec<u8> {
+    match id.decoded().as_ref().and_then(float) {
+        Some(number) => [&[ElementType::Double as u8], number.to_le_bytes().as_slice()].concat(),
+        None => [&[id.kind() as u8], id.as_bytes()].concat(),
+    }
+}
+
 /// Whether a value names one parent. In a query, null is also a field that is missing, a list matches by its elements, and a regular expression
 /// matches texts.
 pub(crate) fn names_one(key: &RawValue) -> bool {
@@ -219,8 +258,8 @@ pub(crate) fn names_one(key: &RawValue) -> bool {
 pub(crate) struct Keyed {
     /// Parents whose key is one value or missing.
     pub ids: Vec<RawValue>,
-    /// The keys that name one parent.
-    pub keys: Vec<RawValue>,
+    /// The keys that name one parent, each with its `_id`.
+    pub keys: Vec<(RawValue, RawValue)>,
     /// Condition on documents with one of these keys, or without a key if one of the parents has none.
     pub condition: Document,
 }
@@ -243,7 +282,7 @@ pub(crate) async fn keyed(deployment: &Deployment, namespace: &Namespace, key: &
             Some(of_parent) if names_one(&of_parent) => {
                 let Some(value) = of_parent.decoded() else { continue };
                 values.push(value);
-                keyed.keys.push(of_parent);
+                keyed.keys.push((of_parent, id.clone()));
             }
             Some(_) => continue,
         }
@@ -275,6 +314,18 @@ fn object_id(seconds: i64) -> ObjectId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_that_of_the_living_only_if_none_of_its_parents_is_gone() {
+        let values = |numbers: &[f64]| numbers.iter().map(|number| RawValue::of(*number).unwrap()).collect::<Vec<_>>();
+        let id = RawValue::of(0).unwrap();
+        let (parents, ids) = (values(&[1.0, 2.0, 2.0, 3.0, 4.0]), values(&[10.0, 20.0, 21.0, 30.0, 40.0]));
+        let entry = Entry { id, at: DateTime::MIN, field: "n".into(), parents, ids };
+        // Numbers of all types are equal.
+        let living = [&values(&[10.0, 21.0])[..], &[RawValue::of(30).unwrap()]].concat();
+        assert_eq!(entry.keys_of_living(&living), values(&[1.0, 3.0]));
+        assert_eq!(entry.keys_of_living(&[]), []);
+    }
 
     #[test]
     fn what_tells_no_time_is_not_new() {

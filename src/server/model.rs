@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::codes;
@@ -118,13 +118,13 @@ pub(crate) fn selected(filter: &Document, documents: &[Document]) -> Vec<bool> {
 pub(crate) struct Model {
     state: Mutex<State>,
     observer: Box<dyn Observer>,
-    /// Changes whenever a command that waits has to look again.
-    changes: watch::Sender<u64>,
+    /// Wakes the commands that wait, in the order in which they began to, whenever they have to look again. (A `watch` wakes its receivers by chance.)
+    changes: Notify,
 }
 
 impl Model {
     pub(crate) fn new(seed: u64, observer: Box<dyn Observer>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State::new(seed)), observer, changes: watch::Sender::new(0) })
+        Arc::new(Self { state: Mutex::new(State::new(seed)), observer, changes: Notify::new() })
     }
 
     /// Returns a client, which is a [`super::transport::Transport`]. Each process has its own, and a name of its own.
@@ -164,7 +164,7 @@ impl Model {
         state.primary_from = state.primary_from.min(Instant::now());
         state.commit_all();
         drop(state);
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.notify_waiters();
     }
 
     /// Keeps a majority from getting any further write for a while.
@@ -180,7 +180,7 @@ impl Model {
         let taken_back = state.fail_over();
         drop(state);
         taken_back.into_iter().for_each(|write| self.observer.taken_back(write));
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.notify_waiters();
     }
 
     /// Creates an index on one field, ascending if `direction` is 1, under the usual name (`at_1`).
@@ -214,8 +214,8 @@ impl Model {
 
     /// Waits until a majority has a write; false if a fail-over takes it back.
     pub(crate) async fn has_majority(&self, write: u64) -> bool {
-        let mut changes = self.changes.subscribe();
         loop {
+            let changed = self.changes.notified();
             let due = {
                 let state = self.state.lock();
                 match state.committed_at(write) {
@@ -223,7 +223,7 @@ impl Model {
                     _ => return !state.taken_back.contains(&write),
                 }
             };
-            let _ = tokio::time::timeout_at(due, changes.changed()).await;
+            let _ = tokio::time::timeout_at(due, changed).await;
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::{Bson, RawDocumentBuf, doc};
 
 use super::error::Result;
-use super::family::{names_one, not_after, oldest_upload};
+use super::family::{compared, names_one, not_after, oldest_upload};
 use super::find::Query;
 use super::{Deployment, ReadOptions, children, codes};
 use crate::plan::{ChildRule, Decision, PlannedRule, SweepRule};
@@ -121,7 +121,7 @@ pub(crate) async fn orphan(
     let deployment = Deployment { read_options, ..deployment.clone() };
     let parent = RawValue::of(parent.clone())?;
     let old = children::all_before(&deployment, bound, std::slice::from_ref(&parent), oldest_upload(rule.expiry.as_of)).await?;
-    let is_old = old.iter().any(|old| children::compared(old) == children::compared(&parent));
+    let is_old = old.iter().any(|old| compared(old) == compared(&parent));
     Ok(if is_old { Orphan::Old } else { Orphan::MaybeInFlight })
 }
 

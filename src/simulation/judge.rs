@@ -85,7 +85,7 @@ struct Gone {
 
 impl Judge {
     pub(super) fn new(scenario: &Scenario, trace: &Trace) -> Arc<Self> {
-        let family = scenario.family.as_ref().map(|family| FamilyJudge::new(family, &scenario.rules[0].rule.namespace));
+        let family = FamilyJudge::new(scenario);
         let holds = scenario.holds.as_ref().map(HoldsJudge::new);
         let facts = Mutex::new(Facts { family, holds, ..Facts::default() });
         Arc::new(Self { scenario: scenario.clone(), trace: trace.clone(), begun: Instant::now(), facts })
@@ -128,13 +128,20 @@ impl Judge {
         facts.time += 1;
         let time = facts.time;
         if let Some(family) = &mut facts.family {
-            family.wrote(write, namespace, id, document.is_some(), at);
+            family.wrote(write, namespace, id, document, at);
         }
         if let Some(holds) = facts.holds.as_mut().filter(|_| namespace == HOLDS) {
             holds.wrote(write, id, document, self.time(Instant::now()));
         }
         facts.touched.insert((namespace.to_owned(), id.to_string()), time);
         facts.written.push((write, namespace.to_owned(), id.to_string()));
+    }
+
+    /// Notes the parents that were there before the simulation began.
+    pub(super) fn filled(&self, parents: &[Document]) {
+        if let Some(family) = &mut self.facts.lock().family {
+            family.filled(parents);
+        }
     }
 
     /// Notes that a majority knows of a hold that others wrote.

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::documents::object_id;
-use super::relations::{ChildCollection, Family, HELD_KEY, Holds};
+use super::relations::{ChildCollection, Family, HELD_KEY, Holds, ID, put};
 use super::scenario::START;
 
 const DAY: i64 = 24 * 3600;
@@ -12,7 +12,7 @@ const DAY: i64 = 24 * 3600;
 pub(super) struct Kin<'a>(pub &'a mut fastrand::Rng);
 
 impl Kin<'_> {
-    /// Returns the children that a collection has at the start, of parents with these `_id`s and of some that are not there.
+    /// Returns the children that a collection has at the start, of parents with these keys and of some that are not there.
     pub(super) fn children(&mut self, family: &Family, child: &ChildCollection, parents: &[Bson]) -> Vec<Document> {
         let mut all = Vec::new();
         for parent in parents {
@@ -58,6 +58,37 @@ impl Kin<'_> {
         let mut child = doc! { "_id": id, "n": self.0.i32(0..) };
         of.name(&mut child, parent);
         child
+    }
+
+    /// Gives a document the keys by which its children name it, besides its `_id`.
+    pub(super) fn give_keys(&mut self, family: &Family, document: &mut Document) {
+        for field in family.parent_fields().into_iter().filter(|field| *field != ID) {
+            match self.0.u8(..if family.keys.are_odd { 12 } else { 8 }) {
+                8 => put(document, field, Bson::Null),
+                9 => drop(document.remove(field.split('.').next().unwrap_or(field))),
+                10 => {
+                    let several = vec![self.key(family), self.key(family)];
+                    put(document, field, several.into());
+                }
+                11 => match field.split_once('.') {
+                    Some((outer, inner)) => drop(document.insert(outer, vec![doc! { inner: self.key(family) }])),
+                    None => put(document, field, vec![self.key(family)].into()),
+                },
+                _ => put(document, field, self.key(family)),
+            }
+        }
+    }
+
+    /// Returns a key, which other parents may have.
+    pub(super) fn key(&mut self, family: &Family) -> Bson {
+        let number = self.0.i32(0..family.keys.most);
+        match self.0.u8(..8) {
+            0 => Bson::Double(number.into()),
+            1 => Bson::Int64(number.into()),
+            2 => format!("k{number}").into(),
+            3 => doc! { "k": number }.into(),
+            _ => number.into(),
+        }
     }
 
     /// Returns a tenant, one of few.

@@ -14,6 +14,9 @@ pub(super) const HOLDS: &str = "legal.holds";
 /// The field of a hold with the key that is held.
 pub(super) const HELD_KEY: &str = "customer";
 
+/// The key of parents that they have in any case.
+pub(super) const ID: &str = "_id";
+
 /// One in so many simulations has children, and as many have holds.
 const ONE_IN: u8 = 3;
 
@@ -30,14 +33,30 @@ pub(super) struct Family {
     pub writes_every: u64,
     /// Documents per second of each rule, so that time passes between finding parents and deleting them; `None` if it stays as it is.
     pub rate: Option<u32>,
+    pub keys: Keys,
+    /// Chance that a command is late, or that its connection breaks meanwhile, and for how many milliseconds at most; `None` if the troubles stay as
+    /// they are.
+    pub late: Option<(f64, u64)>,
+}
+
+/// The keys of the parents that are not their `_id`s.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    /// Number of different ones: several parents have the same.
+    pub most: i32,
+    /// Whether some parents have none, or a list of them.
+    pub are_odd: bool,
+    pub are_indexed: bool,
 }
 
 /// A collection of children.
 #[derive(Debug, Clone)]
 pub(super) struct ChildCollection {
     pub namespace: &'static str,
-    /// Path of the `_id` of the parent.
+    /// Path of the key of the parent.
     pub field: &'static str,
+    /// Path of that key in the parent.
+    pub parent_field: &'static str,
     pub is_indexed: bool,
 }
 
@@ -54,7 +73,7 @@ pub(super) struct Holds {
     pub writes_every: u64,
     /// Documents per second of each rule, so that runs last; `None` if it stays as it is.
     pub rate: Option<u32>,
-    /// Chance that a command is late, and for how many milliseconds at most; `None` if the troubles stay as they are.
+    /// Chance that a delete is late, and for how many milliseconds at most; `None` if the troubles stay as they are.
     pub late: Option<(f64, u64)>,
 }
 
@@ -71,7 +90,7 @@ pub(super) fn of(seed: u64) -> (Option<Family>, Option<Holds>) {
 impl Family {
     fn of(random: &mut fastrand::Rng) -> Self {
         let is_gridfs = random.bool();
-        let mut child = |namespace, field| ChildCollection { namespace, field, is_indexed: random.u8(..5) > 0 };
+        let mut child = |namespace, field| ChildCollection { namespace, field, parent_field: ID, is_indexed: random.u8(..5) > 0 };
         let mut collections = match is_gridfs {
             true => vec![child("app.fs.chunks", "files_id")],
             false => vec![child("app.lines", "order"), child("crm.notes", "of.order")],
@@ -79,7 +98,7 @@ impl Family {
         if random.bool() {
             collections.truncate(1);
         }
-        Self {
+        let family = Self {
             collections,
             is_gridfs,
             orphans: random.u8(..3) == 0,
@@ -87,12 +106,45 @@ impl Family {
             writes: if random.u8(..5) == 0 { 0 } else { random.u32(1..20) },
             writes_every: if random.bool() { random.u64(1..200) } else { random.u64(1..8000) },
             rate: random.bool().then(|| random.u32(1..8)),
+            keys: Keys { most: 0, are_odd: false, are_indexed: false },
+            late: None,
+        };
+        let mut family = if is_gridfs || random.u8(..3) == 0 { family } else { family.keyed(random) };
+        if random.u8(..4) == 0 {
+            family.late = Some((0.05 + random.f64() * 0.2, random.u64(2000..40_000)));
+            (family.writes, family.writes_every) = (random.u32(20..50), random.u64(500..6000));
         }
+        family
+    }
+
+    /// Lets children name their parents by other fields than the `_id`; those of a second collection may still do.
+    fn keyed(mut self, random: &mut fastrand::Rng) -> Self {
+        const FIELDS: [&str; 3] = ["number", "ref.code", ID];
+        for (child, fields) in self.collections.iter_mut().zip([2, 3]) {
+            child.parent_field = FIELDS[random.usize(..fields)];
+        }
+        self.keys = Keys { most: random.i32(2..50), are_odd: random.bool(), are_indexed: random.u8(..4) > 0 };
+        self
+    }
+
+    /// Returns the paths of the keys of parents.
+    pub(super) fn parent_fields(&self) -> Vec<&'static str> {
+        let mut fields: Vec<_> = self.collections.iter().map(|child| child.parent_field).collect();
+        fields.dedup();
+        fields
+    }
+
+    /// Whether a parent stays because a key of it may be several.
+    pub(super) fn keeps(&self, parent: &Document) -> bool {
+        self.parent_fields().iter().any(|field| !is_one(parent, field))
     }
 
     /// Returns the lines of a rule.
     pub(super) fn lines(&self) -> Vec<String> {
-        let child = |child: &ChildCollection| format!("{{namespace: {}, field: {}}}", child.namespace, child.field);
+        let child = |child: &ChildCollection| match child.parent_field {
+            ID => format!("{{namespace: {}, field: {}}}", child.namespace, child.field),
+            key => format!("{{namespace: {}, field: {}, parentField: {key}}}", child.namespace, child.field),
+        };
         let children = self.collections.iter().map(child).collect::<Vec<_>>().join(", ");
         let mut lines = vec![if self.is_gridfs { "gridfs: fs".into() } else { format!("children: [{children}]") }];
         if self.orphans {
@@ -115,24 +167,40 @@ impl ChildCollection {
 
     /// Names a parent in a child.
     pub(super) fn name(&self, child: &mut Document, parent: Bson) {
-        match self.field.split_once('.') {
-            None => drop(child.insert(self.field, parent)),
-            Some((outer, inner)) => drop(child.insert(outer, bson::doc! { inner: parent })),
-        }
+        put(child, self.field, parent);
+    }
+
+    /// Returns the keys of a parent by which such children may name it.
+    pub(super) fn keys(&self, parent: &Document) -> Vec<Bson> {
+        let keys = values(parent, self.parent_field).into_iter();
+        keys.filter(|key| !matches!(key, Bson::Null | Bson::Array(_) | Bson::RegularExpression(_))).cloned().collect()
+    }
+}
+
+/// Puts a value at a path of at most two names.
+pub(super) fn put(document: &mut Document, path: &str, value: Bson) {
+    match path.split_once('.') {
+        None => drop(document.insert(path, value)),
+        Some((outer, inner)) => drop(document.insert(outer, bson::doc! { inner: value })),
     }
 }
 
 impl Holds {
     fn of(random: &mut fastrand::Rng) -> Self {
-        Self {
+        let mut holds = Self {
             path: if random.u8(..3) == 0 { "meta.tenant" } else { "tenant" },
             is_filtered: random.bool(),
             has_malformed: random.u8(..8) == 0,
             writes: if random.u8(..6) == 0 { 0 } else { random.u32(1..25) },
             writes_every: if random.bool() { random.u64(1..1000) } else { random.u64(1..10_000) },
             rate: (random.u8(..3) > 0).then(|| random.u32(1..5)),
-            late: (random.u8(..3) == 0).then(|| (0.05 + random.f64() * 0.2, random.u64(10_000..60_000))),
+            late: (random.u8(..3) == 0).then(|| (0.05 + random.f64() * 0.4, random.u64(25_000..60_000))),
+        };
+        if holds.late.is_some() {
+            // Others place them as long as a delete is on its way.
+            (holds.writes, holds.writes_every) = (random.u32(20..50), random.u64(500..5000));
         }
+        holds
     }
 
     /// Returns the line of a rule.
@@ -148,24 +216,35 @@ impl Holds {
 
     /// Whether a document of a rule has a key.
     pub(super) fn has(&self, document: &Document, key: &Bson) -> bool {
-        has(&Bson::Document(document.clone()), self.path, key)
+        has(document, self.path, key)
     }
 }
 
-/// Whether a path leads to a value, or to a list that has it; each list on the way stands for all of its documents.
-fn has(value: &Bson, path: &str, key: &Bson) -> bool {
-    match value {
-        Bson::Array(items) => items.iter().any(|item| match (path, item) {
-            ("", item) => is_same(item, key),
-            (path, Bson::Document(_)) => has(item, path, key),
-            _ => false,
-        }),
-        value if path.is_empty() => is_same(value, key),
-        Bson::Document(document) => {
-            let (name, rest) = path.split_once('.').unwrap_or((path, ""));
-            document.get(name).is_some_and(|value| has(value, rest, key))
-        }
-        _ => false,
+/// Whether a query for a value at a path finds a document.
+pub(super) fn has(document: &Document, path: &str, value: &Bson) -> bool {
+    values(document, path).into_iter().any(|found| is_same(found, value))
+}
+
+/// Returns the values by which a query along a path finds a document; a list at the end, or on the way, stands for all that are in it.
+pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    let below = |value: &'a Bson| value.as_document().zip(rest).map_or_else(Vec::new, |(document, rest)| values(document, rest));
+    match (document.get(name), rest) {
+        (None, _) => Vec::new(),
+        (Some(Bson::Array(items)), None) => items.iter().collect(),
+        (Some(value), None) => vec![value],
+        (Some(Bson::Array(items)), Some(_)) => items.iter().flat_map(below).collect(),
+        (Some(value), Some(_)) => below(value),
+    }
+}
+
+/// Whether there is at most one value at a path: no list on it, and no regular expression at its end, which stands for many texts.
+fn is_one(document: &Document, path: &str) -> bool {
+    let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
+    match document.get(name) {
+        Some(Bson::Array(_) | Bson::RegularExpression(_)) => false,
+        Some(Bson::Document(below)) => rest.is_none_or(|rest| is_one(below, rest)),
+        _ => true,
     }
 }
 

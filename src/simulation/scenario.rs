@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use bson::Document;
+
 use super::oracle::{Filter, Format, Rule};
 use super::relations::{self, Family, Holds, JOURNAL};
 use crate::server::model::{BEGINNING, Faults, Pace};
@@ -167,10 +169,15 @@ impl Scenario {
             swept.documents = swept.documents.min(40);
             swept.rate = swept.rate.or(rate);
         }
+        if let Some((late, most)) = self.family.as_ref().and_then(|family| family.late).filter(|_| self.locks_dropped.is_none()) {
+            let faults = &mut self.troubles.faults;
+            (faults.late, faults.cut_while) = (late, faults.cut_while.max(late));
+            faults.max_late = Duration::from_millis(most);
+        }
         if let Some(holds) = &self.holds {
             // A run is sure to notice that the leases are gone only as long as it can ask the server.
             if let Some((late, most)) = holds.late.filter(|_| self.locks_dropped.is_none()) {
-                self.troubles.faults.late = late;
+                self.troubles.faults.late_delete = late;
                 self.troubles.faults.max_late = Duration::from_millis(most);
             }
             // What is promised of holds assumes that the clocks of any two servers differ by less than two seconds.
@@ -181,6 +188,11 @@ impl Scenario {
     /// Returns the children of the documents of a namespace.
     pub(super) fn family_of(&self, namespace: &str) -> Option<&Family> {
         self.family.as_ref().filter(|_| self.rules[0].rule.namespace == namespace)
+    }
+
+    /// Whether a document stays because of its children.
+    pub(super) fn keeps(&self, namespace: &str, document: &Document) -> bool {
+        self.family_of(namespace).is_some_and(|family| family.keeps(document))
     }
 
     fn rules(random: &mut fastrand::Rng, is_slow: bool) -> Vec<SweptRule> {
@@ -303,7 +315,9 @@ impl SweptRule {
             Filter::NotHeld => lines.push("filter: {status: {$ne: held}}".into()),
         }
         // The last document with one of them may go.
-        lines.push("allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order]".into());
+        lines.push(
+            "allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order, number, ref.code]".into(),
+        );
         lines.extend(self.rate.map(|rate| format!("rate: {rate}")));
         lines.extend(self.max_deletes.map(|most| format!("maxDeletes: {most}")));
         lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));
@@ -333,6 +347,7 @@ impl Troubles {
             late_reply: chance(0.1),
             slow: chance(0.1),
             max_late: Duration::from_millis(if random.bool() { random.u64(1..3000) } else { random.u64(1..100_000) }),
+            ..Faults::default()
         };
         let slowly = random.u8(..4) == 0;
         let pace = Pace {

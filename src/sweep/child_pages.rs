@@ -169,7 +169,7 @@ mod tests {
         let script = Script::new([found, Batch(vec![doc! { "_id": 2 }]), End, Batch(vec![child("d", 3)]), End, End]);
         let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
         let parents = [1, 2, 3].map(|id| RawValue::of(id).unwrap());
-        let key = ParentKey { field: "_id".into(), index: None };
+        let key = ParentKey::id();
         let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Vec::new(), doc! { "_id": { "$gt": 0 } });
         let mut batches = Vec::new();
         while let NextBatch::Batch { restriction, documents } = pages.take(3).await.unwrap() {

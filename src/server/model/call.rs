@@ -94,15 +94,15 @@ impl Call {
 
     /// Waits until the instant of something that is yet to come, and that may be put off; `None` if it is past.
     pub(super) async fn until(&self, due: impl Fn(&State) -> Option<Instant>) -> Result<(), Failure> {
-        let mut changes = self.model.changes.subscribe();
         loop {
+            let changed = self.model.changes.notified();
             let due = {
                 let state = self.model.state.lock();
                 self.check(&state)?;
                 due(&state).filter(|due| *due > Instant::now())
             };
             let Some(due) = due else { return Ok(()) };
-            let _ = timeout_at(self.deadline.map_or(due, |deadline| due.min(deadline)), changes.changed()).await;
+            let _ = timeout_at(self.deadline.map_or(due, |deadline| due.min(deadline)), changed).await;
         }
     }
 
@@ -126,11 +126,11 @@ impl Call {
         if !needs_majority {
             return Ok(reply);
         }
-        let mut changes = self.model.changes.subscribe();
         let write = self.model.state.lock().written;
         let limit = integer_in(concern, "wtimeout").filter(|millis| *millis > 0);
         let deadline = limit.map(|millis| Instant::now() + Duration::from_millis(millis.unsigned_abs()));
         loop {
+            let changed = self.model.changes.notified();
             let due = {
                 let mut state = self.model.state.lock();
                 if let Err(interrupted) = self.check(&state) {
@@ -151,7 +151,7 @@ impl Call {
                 }
             };
             let until = [deadline, self.deadline].into_iter().flatten().fold(due, Instant::min);
-            let _ = timeout_at(until, changes.changed()).await;
+            let _ = timeout_at(until, changed).await;
             if deadline.is_some_and(|deadline| deadline <= Instant::now() && deadline < due) {
                 return unconfirmed(reply, codes::WRITE_CONCERN_TIMEOUT, "waiting for replication timed out");
             }

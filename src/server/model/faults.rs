@@ -31,6 +31,8 @@ pub(crate) struct Faults {
     pub lost_cursor: f64,
     /// The command takes up to [`Self::max_late`] on its way, and arrives after its client has given up.
     pub late: f64,
+    /// A delete does so, besides.
+    pub late_delete: f64,
     /// The reply takes as long.
     pub late_reply: f64,
     /// The server takes as long before it begins; its time limit counts.
@@ -86,14 +88,14 @@ pub(super) enum End {
 
 impl Fate {
     /// Decides what happens to the next command.
-    pub(super) fn of_next(random: &mut Rng, faults: &Faults, pace: &Pace) -> Self {
+    pub(super) fn of_next(random: &mut Rng, faults: &Faults, pace: &Pace, is_delete: bool) -> Self {
         let latency = |random: &mut Rng| Duration::from_millis(random.u64(pace.latency.clone()));
         let (mut arrives_after, mut returns_after) = (latency(random), latency(random));
         let late = |random: &mut Rng| {
             let most = u64::try_from(faults.max_late.as_millis()).expect("a short time");
             Duration::from_millis(random.u64(0..=most))
         };
-        if happens(random, faults.late) {
+        if happens(random, faults.late) || is_delete && happens(random, faults.late_delete) {
             arrives_after += late(random);
         }
         if happens(random, faults.late_reply) {

@@ -66,7 +66,7 @@ impl Client {
 
     async fn attempt(&self, number: u64, database: String, body: Document) -> Result<Document, ServerError> {
         self.primary().await?;
-        let fate = self.model.state.lock().fate();
+        let fate = self.model.state.lock().fate(body.contains_key("delete"));
         let cut = |when: &str| ServerError::new(FailureStage::Network, format!("network error: the connection was cut {when}"));
         let cut_at = match &fate.end {
             End::Unsent(cause) => return Err(cause.clone()),

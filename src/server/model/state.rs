@@ -99,8 +99,8 @@ impl State {
     }
 
     /// Decides what happens to the next command.
-    pub(super) fn fate(&mut self) -> Fate {
-        Fate::of_next(&mut self.random, &self.faults, &self.pace)
+    pub(super) fn fate(&mut self, is_delete: bool) -> Fate {
+        Fate::of_next(&mut self.random, &self.faults, &self.pace, is_delete)
     }
 
     /// Returns a collection, which is created if it is missing.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Bson, Document};
 
 use crate::server::model::{Deletion, View};
-use crate::simulation::relations::{ChildCollection, Family, JOURNAL, is_same, name_of};
-use crate::simulation::scenario::MAX_SKEW;
+use crate::simulation::relations::{ChildCollection, Family, ID, JOURNAL, has, is_same, name_of, values};
+use crate::simulation::scenario::Scenario;
 
 /// Milliseconds after the end of a parent from which on a child with a new ObjectId is taken for one of an upload.
 const TOLERANCE: i64 = 300_000;
@@ -14,45 +14,73 @@ const TOLERANCE: i64 = 300_000;
 /// Age of children without a parent, in milliseconds, at which none belongs to an upload in flight.
 const DAY: i64 = 24 * 3_600_000;
 
-/// Largest difference of two times by the clocks of servers, in milliseconds, and the second up to which ObjectIds tell it.
-const INEXACT: i64 = 2 * MAX_SKEW + 1000;
+/// Milliseconds up to which ObjectIds tell a time.
+const SECOND: i64 = 1000;
 
 /// All that happened to parents and to children, as far as no fail-over has taken it back.
 pub(super) struct FamilyJudge {
     family: Family,
     /// Namespace of the parents.
     parents: String,
-    /// By the names of their `_id`s.
-    lives: BTreeMap<String, Vec<Event>>,
+    /// The states of parents, one after another.
+    changes: Vec<Change>,
     /// The last write of each child by others, by namespace and `_id`.
     children: BTreeMap<(String, String), Vec<u64>>,
-    /// Parents that were entered in the journal, by name.
-    entered: BTreeSet<String>,
+    /// Keys that were entered in the journal.
+    entered: BTreeSet<Key>,
     /// Number of the last write that was seen.
     last: u64,
+    /// Milliseconds up to which two times can be compared: the clock of another primary differs.
+    inexact: i64,
 }
 
-/// The beginning or the end of a parent.
-#[derive(Debug, Clone)]
-struct Event {
+/// A key of parents: its path, and a name of its value.
+type Key = (&'static str, String);
+
+/// Another state of a parent.
+struct Change {
     write: u64,
+    /// Name of its `_id`.
+    parent: String,
+    /// The keys that it has; `None` if it is gone.
+    keys: Option<BTreeSet<Key>>,
+    /// The times of the entries in the journal for its keys, if a run ended it.
+    entered: Option<BTreeMap<Key, i64>>,
+    /// The server's clock.
+    at: i64,
+}
+
+/// The beginning or the end of all parents with a key.
+struct Event<'a> {
+    write: u64,
+    /// Name of the first or the last of them.
+    parent: &'a str,
     is_there: bool,
-    /// The time of the entry in the journal before a run ended it; `None` if others did.
+    /// The time of the entry in the journal before a run ended the last one; `None` if others did.
     by_run: Option<i64>,
     /// The server's clock.
     at: i64,
 }
 
+impl Change {
+    fn has(&self, key: &Key) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.contains(key))
+    }
+}
+
 impl FamilyJudge {
-    pub(super) fn new(family: &Family, parents: &str) -> Self {
-        Self {
-            family: family.clone(),
-            parents: parents.to_owned(),
-            lives: BTreeMap::new(),
+    /// Creates the judge of the children in a scenario; `None` if there are none.
+    pub(super) fn new(scenario: &Scenario) -> Option<Self> {
+        let family = scenario.family.clone()?;
+        Some(Self {
+            family,
+            parents: scenario.rules[0].rule.namespace.clone(),
+            inexact: scenario.troubles.fail_over_every.map_or(0, |_| 2 * scenario.max_skew) + SECOND,
+            changes: Vec::new(),
             children: BTreeMap::new(),
             entered: BTreeSet::new(),
             last: 0,
-        }
+        })
     }
 
     /// Returns the number of the last write that was seen.
@@ -65,33 +93,89 @@ impl FamilyJudge {
         self.family.collection(namespace).is_some()
     }
 
+    /// Notes the parents that are there from the start.
+    pub(super) fn filled(&mut self, parents: &[Document]) {
+        for parent in parents {
+            let keys = Some(self.keys(parent));
+            self.changed(0, &parent["_id"], keys, None, i64::MIN);
+        }
+    }
+
     /// Notes a write of others, at a time of the server's clock.
-    pub(super) fn wrote(&mut self, write: u64, namespace: &str, id: &Bson, is_there: bool, at: i64) {
+    pub(super) fn wrote(&mut self, write: u64, namespace: &str, id: &Bson, document: Option<&Document>, at: i64) {
         self.last = self.last.max(write);
         if namespace == self.parents {
-            self.lives.entry(name_of(id)).or_default().push(Event { write, is_there, by_run: None, at });
+            let keys = document.map(|parent| self.keys(parent));
+            self.changed(write, id, keys, None, at);
         } else if self.has(namespace) {
             self.children.entry((namespace.to_owned(), id.to_string())).or_default().push(write);
         }
     }
 
+    fn changed(&mut self, write: u64, id: &Bson, keys: Option<BTreeSet<Key>>, entered: Option<BTreeMap<Key, i64>>, at: i64) {
+        self.changes.push(Change { write, parent: name_of(id), keys, entered, at });
+    }
+
+    /// Returns all keys by which children may name a parent.
+    fn keys(&self, parent: &Document) -> BTreeSet<Key> {
+        let of_field = |field| values(parent, field).into_iter().map(move |value| (field, name_of(value)));
+        self.family.parent_fields().into_iter().flat_map(of_field).collect()
+    }
+
+    /// Returns the times between which some parent had a key.
+    fn life(&self, key: &Key) -> Vec<Event<'_>> {
+        let (mut having, mut events) = (BTreeSet::new(), Vec::new());
+        for change in &self.changes {
+            let was_there = !having.is_empty();
+            match change.has(key) {
+                true => having.insert(&change.parent),
+                false => having.remove(&change.parent),
+            };
+            let is_there = !having.is_empty();
+            if is_there != was_there {
+                let entered = change.entered.as_ref().map(|entered| entered.get(key).copied().unwrap_or(change.at));
+                events.push(Event { write: change.write, parent: &change.parent, is_there, by_run: entered, at: change.at });
+            }
+        }
+        events
+    }
+
+    /// Whether a parent that had a key was deleted, by anyone.
+    fn has_ended(&self, key: &Key) -> bool {
+        let mut had = BTreeSet::new();
+        self.changes.iter().any(|change| {
+            if change.has(key) {
+                had.insert(&change.parent);
+            }
+            change.keys.is_none() && had.contains(&change.parent)
+        })
+    }
+
     /// Notes that a fail-over took back a write.
     pub(super) fn took_back(&mut self, write: u64) {
-        self.lives.values_mut().for_each(|events| events.retain(|event| event.write != write));
+        self.changes.retain(|change| change.write != write);
         self.children.values_mut().for_each(|writes| writes.retain(|of_child| *of_child != write));
     }
 
     /// Judges the end of a parent by a run; returns what is wrong with it.
     pub(super) fn parent_deleted(&mut self, deletion: &Deletion<'_>) -> Option<String> {
         self.last = deletion.write;
-        let id = deletion.document.get("_id")?;
-        let entries = deletion.server.documents(JOURNAL).filter(|entry| names(entry, id));
-        let entered = entries.filter_map(|entry| entry.get_datetime("at").ok()).map(|at| at.timestamp_millis()).min();
+        let Deletion { write, document, server, .. } = deletion;
         let at = deletion.now.timestamp_millis();
-        let event = Event { write: deletion.write, is_there: false, by_run: Some(entered.unwrap_or(at)), at };
-        self.lives.entry(name_of(id)).or_default().push(event);
-        self.entered.insert(name_of(id));
-        let is_entered = deletion.server.has_majority(JOURNAL, |entry| names(entry, id));
+        let (mut entered, mut is_entered) = (BTreeMap::new(), true);
+        for field in self.family.parent_fields() {
+            for value in values(document, field).into_iter().filter(|value| **value != Bson::Null) {
+                let entries = server.documents(JOURNAL).filter(|entry| names(entry, field, value));
+                let of_value = entries.filter_map(|entry| entry.get_datetime("at").ok()).map(|at| at.timestamp_millis()).min();
+                entered.insert((field, name_of(value)), of_value.unwrap_or(at));
+                is_entered &= server.has_majority(JOURNAL, |entry| names(entry, field, value));
+            }
+        }
+        self.entered.extend(entered.keys().cloned());
+        self.changed(*write, &document["_id"], None, Some(entered), at);
+        if self.family.keeps(document) {
+            return Some("which may have several keys".to_owned());
+        }
         (!is_entered).then(|| "without an entry in the journal that a majority has".to_owned())
     }
 
@@ -102,10 +186,17 @@ impl FamilyJudge {
         let child = self.family.collection(namespace)?;
         let Some(parent) = child.parent(document) else { return Some("which names no parent, or several".into()) };
         let written = self.written(namespace, document);
-        let none = Vec::new();
-        let life = self.lives.get(&name_of(parent)).unwrap_or(&none);
-        let is_there = server.document(&self.parents, parent).is_some();
-        let is_parent = |other: &Document| other.get("_id").is_some_and(|id| is_same(id, parent));
+        let field = child.parent_field;
+        let key = (field, name_of(parent));
+        if server.documents(JOURNAL).any(|entry| names(entry, field, parent)) {
+            self.entered.insert(key.clone());
+        }
+        let life = self.life(&key);
+        let is_parent = |other: &Document| has(other, field, parent);
+        let is_there = match field {
+            ID => server.document(&self.parents, parent).is_some(),
+            _ => server.documents(&self.parents).any(is_parent),
+        };
         if is_there || server.has_majority(&self.parents, is_parent) {
             // A delete under way may take what was found before the parent was created again.
             let again = life.iter().rposition(|event| event.is_there);
@@ -116,18 +207,15 @@ impl FamilyJudge {
             }
         }
         let ended = life.iter().rfind(|event| !event.is_there);
-        let of_entry = server.documents(JOURNAL).any(|entry| names(entry, parent));
-        if of_entry {
-            self.entered.insert(name_of(parent));
-        }
         let created = created(document);
-        match ended.filter(|_| self.entered.contains(&name_of(parent))) {
-            Some(ended) if created.is_none_or(|created| created < ended.at + TOLERANCE + INEXACT) => None,
+        // A parent that has another key by now may be about to give it to its children.
+        match ended.filter(|_| self.entered.contains(&key) && self.has_ended(&key)) {
+            Some(ended) if created.is_none_or(|created| created < ended.at + TOLERANCE + self.inexact) => None,
             _ if self.family.orphans => self.orphan_deleted(deletion, child, parent, begun),
             Some(ended) => {
                 Some(format!("which was created {} ms after its parent was gone", created.unwrap_or_default() - ended.at))
             }
-            None => Some("whose parent no run deleted".into()),
+            None => Some("whose parent no run deleted, or is there by another key".into()),
         }
     }
 
@@ -135,7 +223,7 @@ impl FamilyJudge {
     fn orphan_deleted(&self, deletion: &Deletion<'_>, child: &ChildCollection, parent: &Bson, begun: u64) -> Option<String> {
         let Deletion { namespace, document, server, now, .. } = deletion;
         let is_old =
-            |document: &Document| created(document).is_some_and(|created| created < now.timestamp_millis() - DAY + INEXACT);
+            |document: &Document| created(document).is_some_and(|created| created < now.timestamp_millis() - DAY + self.inexact);
         if !is_old(document) {
             return Some("which has no parent, and is younger than a day".into());
         }
@@ -154,19 +242,24 @@ impl FamilyJudge {
     /// Judges that an entry may go from the journal; returns what is wrong with it.
     pub(super) fn entry_removed(&self, entry: &Document, server: &View<'_>) -> Option<String> {
         let parents = entry.get_array("parents").ok()?;
+        let field = entry.get_str("field").ok()?;
         // Another entry may be that of another run, which goes on.
-        let is_named = |parent: &Bson| server.documents(JOURNAL).any(|other| names(other, parent));
-        parents
-            .iter()
-            .filter(|parent| !is_named(parent))
-            .find_map(|parent| self.left_of(parent, |namespace| server.documents(namespace).cloned().collect()))
+        let is_named = |parent: &Bson| server.documents(JOURNAL).any(|other| names(other, field, parent));
+        let mut done = parents.iter().filter(|parent| !is_named(parent));
+        done.find_map(|parent| self.left_of(field, parent, |namespace| server.documents(namespace).cloned().collect()))
     }
 
-    /// Returns a child that is left of a parent which a run deleted.
-    fn left_of(&self, parent: &Bson, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
-        let ended = self.lives.get(&name_of(parent))?.last().filter(|event| !event.is_there)?;
-        let entered = ended.by_run?;
-        self.family.collections.iter().find_map(|child| {
+    /// Returns a child that is left of parents with a key, the last of which a run deleted.
+    fn left_of(&self, field: &str, parent: &Bson, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
+        self.family.collections.iter().filter(|child| child.parent_field == field).find_map(|child| {
+            let life = self.life(&(child.parent_field, name_of(parent)));
+            let ended = life.last().filter(|event| !event.is_there)?;
+            let entered = ended.by_run?;
+            // A parent that is there once more with another key looks like one whose key has changed.
+            let is_again = |change: &Change| change.write > ended.write && change.parent == ended.parent && change.keys.is_some();
+            if self.changes.iter().any(is_again) {
+                return None;
+            }
             let is_left = |document: &&Document| {
                 child.parent(document).is_some_and(|of| is_same(of, parent))
                     && self.written(child.namespace, document) < ended.write
@@ -182,9 +275,10 @@ impl FamilyJudge {
     pub(super) fn left(&self, documents: impl Fn(&str) -> Vec<Document>, excuses: bool) -> Option<String> {
         let entries = documents(JOURNAL);
         self.family.collections.iter().find_map(|child| {
+            let field = child.parent_field;
             documents(child.namespace).iter().filter_map(|left| child.parent(left)).find_map(|parent| {
-                let is_excused = excuses && entries.iter().any(|entry| names(entry, parent));
-                if is_excused { None } else { self.left_of(parent, &documents) }
+                let is_excused = excuses && entries.iter().any(|entry| names(entry, field, parent));
+                if is_excused { None } else { self.left_of(field, parent, &documents) }
             })
         })
     }
@@ -192,15 +286,20 @@ impl FamilyJudge {
     /// Returns an entry in the journal of which no parent is there.
     pub(super) fn needless_entry(&self, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
         let parents = documents(&self.parents);
-        let is_there = |id: &Bson| parents.iter().any(|parent| parent.get("_id").is_some_and(|of| is_same(of, id)));
-        let is_needless = |entry: &&Document| entry.get_array("parents").is_ok_and(|named| !named.iter().any(is_there));
+        let is_needless = |entry: &&Document| {
+            let (Ok(field), Ok(named)) = (entry.get_str("field"), entry.get_array("parents")) else { return false };
+            let ids = entry.get_array("ids").into_iter().flatten().map(|id| (ID, id));
+            let mut keys = named.iter().map(|key| (field, key)).chain(ids);
+            !keys.any(|(field, key)| parents.iter().any(|parent| has(parent, field, key)))
+        };
         documents(JOURNAL).iter().find(is_needless).map(Document::to_string)
     }
 }
 
-/// Whether an entry of the journal names a parent.
-fn names(entry: &Document, parent: &Bson) -> bool {
-    entry.get_array("parents").is_ok_and(|parents| parents.iter().any(|named| is_same(named, parent)))
+/// Whether an entry of the journal names parents with a key.
+fn names(entry: &Document, field: &str, key: &Bson) -> bool {
+    let is_named = || entry.get_array("parents").is_ok_and(|parents| parents.iter().any(|named| is_same(named, key)));
+    entry.get_str("field").is_ok_and(|of_entry| of_entry == field) && is_named()
 }
 
 /// Returns the time at which a child was created, by its ObjectId; `None` if it tells none.

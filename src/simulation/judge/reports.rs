@@ -50,7 +50,10 @@ impl Judge {
             }
             let Run { begun, begun_at, .. } = facts.runs[run];
             let namespace = &swept.rule.namespace;
-            let goes = |document: &&Document| swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
+            let goes = |document: &&Document| {
+                let may_go = swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
+                may_go && !self.scenario.keeps(namespace, document)
+            };
             for document in documents(namespace).iter().filter(goes) {
                 let key = (namespace.clone(), document.get("_id").map(Bson::to_string).unwrap_or_default());
                 if facts.touched.get(&key).is_none_or(|touched| *touched <= begun) {
@@ -92,7 +95,7 @@ impl Judge {
             let is_held = |document: &Document| facts.is_held(document, NOW);
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
-            let (held, left) = (held.len() as u64, left.len());
+            let held = held.len() as u64;
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
             let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
             if told.status == Status::Complete && told.held_count.is_some_and(|told| told != held) {
@@ -100,10 +103,11 @@ impl Judge {
             }
             // Others may have changed the collection since the run began.
             let all = documents(&rule.namespace).len() as u64 + gone;
-            let share = share.max((left as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
+            let share = share.max((left.len() as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
             let is_limited = max_deletes.is_some_and(|most| gone >= most)
                 || max_delete_percent.is_some_and(|most| share > f64::from(most))
                 || swept.closes().is_some_and(|closes| now >= closes);
+            let left = left.iter().filter(|document| !self.scenario.keeps(&rule.namespace, document)).count();
             if left > 0 && !is_limited {
                 self.trace.violated(|| {
                     format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)

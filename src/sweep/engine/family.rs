@@ -26,7 +26,8 @@
 //! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
 //!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
 //! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on the path of its key stays.
-//! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes before it is deleted stays.
+//! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes before it is deleted stays,
+//!   and so do the children with the old one, which may be about to follow: an entry has the `_id`s as well, and a key is done once one of its parents is gone.
 //!
 //! Without children none of this runs.
 
@@ -89,7 +90,7 @@ struct Member<'a> {
     engine: Engine<'a>,
 }
 
-/// Parents that are there, and whether all others are gone by a majority.
+/// Parents that are there, and whether a majority knows the same of all.
 struct Look {
     present: Vec<RawValue>,
     is_certain: bool,
@@ -218,14 +219,13 @@ impl Engine<'_> {
                 // Others may have deleted some of them since they were found, and may use their `_id`s again.
                 let present = self.wait(family::present(&sweep.deployment, namespace, key, &ids, false)).await?;
                 ids = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
-                ids.clone()
+                (ids.iter().filter(|id| family::names_one(id)).cloned().collect(), Vec::new())
             } else {
                 let read = self.wait(family::keyed(&sweep.deployment, namespace, key, &ids)).await?;
                 let Keyed { ids: left, keys, condition } = read.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
                 (ids, conditions) = (left, [conditions, vec![condition]].concat());
-                keys
+                keys.into_iter().unzip()
             };
-            let keys: Vec<RawValue> = keys.into_iter().filter(family::names_one).collect();
             let Some(mut family) = self.family.take() else { continue };
             let entered = self.wait(family.journal.enter(&key.field, at, keys, &sweep.grant)).await;
             if let Ok(Ok(entry)) = &entered {
@@ -262,10 +262,14 @@ impl Engine<'_> {
         let mut keys = sweep.rule.family.iter().flat_map(plan::Family::parent_keys);
         // Without it the rule has lost the children that are named so.
         let Some(key) = keys.find(|key| key.field == entry.field) else { return Ok(false) };
-        let Look { present, is_certain } = self.look(key, &entry.parents).await?;
+        let Look { mut present, mut is_certain } = self.look(key, &entry.parents).await?;
+        if !key.is_id() {
+            let living = self.look(&ParentKey::id(), &entry.ids).await?;
+            present.extend(entry.keys_of_living(&living.present));
+            is_certain &= living.is_certain;
+        }
         let Some(mut family) = self.family.take() else { return Ok(false) };
-        let mut ended = Ok(());
-        let mut kept = 0;
+        let (mut ended, mut kept) = (Ok(()), 0);
         for Member { field, engine, .. } in family.members.iter_mut().filter(|member| member.key == *key) {
             match Box::pin(engine.delete_found(field, key, &entry.parents, &present, family::not_after(entry.at))).await {
                 Ok(of_member) => kept += of_member,
@@ -331,7 +335,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Looks which parents are there, until those that are gone are so by a majority.
+    /// Looks which parents are there, until the primary and a majority know the same.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why they could not be looked for.
     async fn look(&mut self, key: &ParentKey, parents: &[RawValue]) -> Result<Look, End> {
@@ -348,10 +352,11 @@ impl Engine<'_> {
                 .wait(look)
                 .await?
                 .map_err(|cause| End::Failed(format!("{}; {AFTER_PARENTS}", sweep.explain_read(&cause))))?;
-            let is_certain = by_majority.iter().all(|id| on_primary.contains(id));
+            // A parent that a majority does not know may go with a fail-over, as one that it still knows may come back.
+            let is_certain = family::are_same(&by_majority, &on_primary);
             if is_certain || looks == LOOKS {
                 if !is_certain {
-                    warn!(%namespace, "{namespace}: no majority knows yet that parents are gone; their children are left to the next run");
+                    warn!(%namespace, "{namespace}: no majority knows yet which parents are gone; their children are left to the next run");
                 }
                 let present = if is_certain { on_primary } else { [by_majority, on_primary].concat() };
                 return Ok(Look { present, is_certain });

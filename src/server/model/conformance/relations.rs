@@ -233,7 +233,7 @@ impl Call {
         let index = indexes.iter().any(serves).then(|| IndexChoice { name: field.to_owned(), oldest_first: true, bounded: true });
         let selection = Selection { namespace, index, predicate: no_array(field), filter: None, ..self.rule.selection.clone() };
         let rule = SweepRule { selection, ..self.rule.clone() };
-        let parent_key = ParentKey { field: ParentKey::ID.into(), index: None };
+        let parent_key = ParentKey::id();
         let child = ChildRule { field: field.to_owned(), parent_key, rule };
         Family { journal: self.aside("journal"), children: vec![child], orphans: false }
     }
@@ -243,15 +243,15 @@ impl Call {
         let grant = DeleteGrant::new(false, Consent::NotAsked).expect("no dry run");
         let at = DateTime::from_millis(NOW);
         let mut told = Vec::new();
-        let first = match journal.enter("_id", at, raw(parents), &grant).await {
+        let first = match journal.enter("_id", at, (raw(parents), Vec::new()), &grant).await {
             Ok(entry) => entry,
             Err(why) => return Outcome::of(why),
         };
-        let second = journal.enter("kind", at, raw(&[]), &grant).await;
+        let second = journal.enter("kind", at, (raw(parents), raw(parents)), &grant).await;
         // The `_id`s are those of each server, in the order of their making.
         for after in [None, Some(&first), second.as_ref().ok()] {
             let next = journal.next(after).await;
-            told.push(next.map(|entry| entry.map(|entry| (entry.at, entry.field, entry.parents))));
+            told.push(next.map(|entry| entry.map(|entry| (entry.at, entry.field, entry.parents, entry.ids))));
         }
         let mut removed = vec![journal.remove(&first, &grant).await];
         let left = journal.next(None).await;

@@ -59,12 +59,14 @@ async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>,
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_entry_stays_while_no_majority_knows_that_its_parents_are_gone() {
+async fn an_old_entry_stays_while_no_majority_knows_whether_its_parents_are_gone() {
     let parent = || Batch(vec![doc! { "_id": 1 }]);
     let nothing = || ScriptedReply::End;
     // Each look asks a majority, and then the primary. Then come the children, and the next entry.
-    let looks = (0..=LOOKS).flat_map(|_| [parent(), nothing(), nothing()]);
-    assert_eq!(finish(looks.chain([nothing(), nothing()])).await, (Vec::new(), true));
+    let gone = (0..=LOOKS).flat_map(|_| [parent(), nothing(), nothing()]);
+    assert_eq!(finish(gone.chain([nothing(), nothing()])).await, (Vec::new(), true));
+    let created_again = (0..=LOOKS).flat_map(|_| [nothing(), parent(), nothing()]);
+    assert_eq!(finish(created_again.chain([nothing(), nothing()])).await, (Vec::new(), true));
     let removed = Reply(doc! { "n": 1, "ok": 1.0 });
     assert_eq!(finish([nothing(), nothing(), nothing(), removed, nothing()]).await, (vec!["j".into()], false));
 }
