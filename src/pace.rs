@@ -1,5 +1,6 @@
 //! Sizes batches and spaces them out in time. Arithmetic only: time comes in as values.
 
+pub(crate) mod head;
 mod latency;
 pub(crate) mod pressure;
 pub(crate) mod rate;

@@ -146,6 +146,8 @@ pub struct RuleLimits {
     pub min_oplog_window: Option<Duration>,
     /// The share of the server's cache in percent that may wait to be written, above which the sweep pauses.
     pub max_dirty: Option<f64>,
+    /// The time that a query for the oldest document may take; `None` as well where no index serves that query.
+    pub max_head: Option<MaxHead>,
     /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
     pub max_deletes: Option<u64>,
     /// The share of the collection in percent above which the rule is refused.
@@ -167,11 +169,20 @@ impl RuleLimits {
             max_lag: rule.max_lag,
             min_oplog_window: rule.min_oplog_window,
             max_dirty: rule.max_dirty,
+            max_head: None,
             max_deletes: rule.max_deletes,
             max_delete_percent: rule.max_delete_percent,
             window: rule.window.clone(),
         }
     }
+}
+
+/// The limit of a query for the oldest document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaxHead {
+    pub time: Duration,
+    /// The index that the query walks.
+    pub index: String,
 }
 
 /// The documents of a rule, and how to find them.
@@ -347,11 +358,11 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     });
     let held = (rule.holds.is_some() && !is_empty && native::deletes(field, collection, run.server))
         .then(|| "`holds` keeps documents only from sweeper: the server's own TTL deletes what is held as well".to_owned());
-    unused(rule, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
+    unused(rule, sweep, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
 }
 
 /// Returns warnings about keys of a rule that have no effect on this deployment.
-fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
+fn unused(rule: &Rule, sweep: &SweepRule, capabilities: &Capabilities) -> Vec<String> {
     let mut unused = Vec::new();
     if rule.max_request_units.is_some() && !capabilities.request_charge {
         unused.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
@@ -364,6 +375,16 @@ fn unused(rule: &Rule, capabilities: &Capabilities) -> Vec<String> {
     }
     if rule.max_dirty.is_some() && !capabilities.server_load {
         unused.push("`maxDirty` is for MongoDB and has no effect here: the service does not show the load of its storage".into());
+    }
+    if rule.max_head.is_some() && sweep.limits.max_head.is_none() {
+        unused.push(if !capabilities.sorts {
+            "`maxHeadMs` is for MongoDB and has no effect here: the service does not sort by an index".into()
+        } else if sweep.selection.is_buckets() {
+            "`maxHeadMs` has no effect here: a time-series collection is swept by its buckets".into()
+        } else {
+            let field = &sweep.expiry.field;
+            format!("`maxHeadMs` has no effect here: no index begins with `{field}` and holds every document")
+        });
     }
     if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
         unused.push(

@@ -139,6 +139,8 @@ pub struct Rule {
     pub min_oplog_window: Option<Duration>,
     /// Share of the server's cache, in percent, that may wait to be written; above it the sweep pauses.
     pub max_dirty: Option<f64>,
+    /// Time that a query for the oldest document may take; the sweep pauses while it takes longer.
+    pub max_head: Option<Duration>,
     /// Hours of the day in which the rule may delete.
     pub window: Option<Window>,
     pub allow_collection_scan: bool,

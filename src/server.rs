@@ -16,6 +16,7 @@ pub(crate) mod fields;
 pub(crate) mod figures;
 pub(crate) mod find;
 pub(crate) mod grant;
+pub(crate) mod head;
 mod heard;
 pub(crate) mod history;
 pub(crate) mod holds;

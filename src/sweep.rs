@@ -3,7 +3,7 @@
 //! ```text
 //! open a source, which finds the documents                                           source
 //! until the source is exhausted, or a limit or a person ends the sweep:
-//!     wait for the pause file, lag, oplog, pressure, latency, rate and request units, and for a permit of the run     throttle
+//!     wait for the pause file, lag, oplog, oldest document, pressure, latency, rate and request units, and for a permit of the run     throttle
 //!     reserve n documents: the least of pace, rates and limits                       pace, budget
 //!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
@@ -38,6 +38,7 @@ mod child_pages;
 mod date_slices;
 mod date_stretches;
 mod engine;
+mod head_gate;
 mod id_pages;
 mod id_slices;
 mod lag_gate;
@@ -59,6 +60,7 @@ use tokio::sync::watch;
 pub(crate) use archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
 use engine::{Engine, Family, confirm_by_majority};
+use head_gate::HeadGate;
 use lag_gate::LagGate;
 use oplog_gate::OplogGate;
 pub(crate) use oplog_gate::oplog_in_flight;
@@ -91,6 +93,8 @@ pub(crate) struct RuleSweep {
     lag: Option<LagGate>,
     /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
     oplog: Option<OplogGate>,
+    /// `None` if the rule has no `maxHeadMs`, or no index serves it.
+    head: Option<HeadGate>,
     /// `None` if the load of the server is not watched.
     pressure: Option<PressureGate>,
     /// `None` if the run takes no leases.
@@ -145,6 +149,7 @@ impl RuleSweep {
             write_concern,
             lag,
             oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(&deployment, &rule, bytes_per_document, watch)),
+            head: rule.limits.max_head.clone().map(HeadGate::new),
             pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
             deployment,
             ids_follow: storage.and_then(|choice| choice.ids_follow),

@@ -30,11 +30,12 @@ const BEFORE: Duration = Duration::from_secs(5);
 /// Spans of time that are shown, in seconds after the end of the deletes.
 const AFTER: [Range<u64>; 3] = [0..30, 30..60, 60..90];
 
-const PEERS: [(&str, Peer); 4] = [
+const PEERS: [(&str, Peer); 5] = [
     ("deleteMany", Peer::DeleteMany),
     ("TTL monitor", Peer::TtlMonitor),
     ("niceDeleteMany", Peer::NiceDeleteMany),
     ("sweeper", Peer::Sweeper),
+    ("sweeper, maxHeadMs: 20", Peer::SweeperWith("maxHeadMs: 20")),
 ];
 
 /// Latencies of one span of time, in milliseconds.
@@ -48,7 +49,7 @@ pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.ample_cache()).await;
     let mut spans: [Vec<[Span; 5]>; PEERS.len()] = Default::default();
     for round in 0..args.rounds {
-        for n in rotated(&[0, 1, 2, 3], round) {
+        for n in rotated(&[0, 1, 2, 3, 4], round) {
             spans[n].push(measure(&server, PEERS[n].1, args.latency_documents * 2).await);
         }
     }

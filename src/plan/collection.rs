@@ -2,7 +2,7 @@
 
 use super::holds::HeldBack;
 use super::index::{self, IndexChoice};
-use super::{Guard, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
+use super::{Guard, MaxHead, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::expiry::Expiry;
 use crate::facts::{Collection, CollectionKind, Figures};
 use crate::policy::{DateFormat, Rule};
@@ -28,7 +28,16 @@ pub(super) fn bind(
         },
     };
     let selection = selection(rule, collection, figures, &expiry, index);
-    Ok((SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities), refusal))
+    let max_head = max_head(run, rule, collection, &expiry.field);
+    let mut sweep = SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities);
+    sweep.limits.max_head = max_head;
+    Ok((sweep, refusal))
+}
+
+/// Returns the limit of a query for the oldest document; `None` as well where no index serves it.
+fn max_head(run: &RunFacts, rule: &Rule, collection: &Collection, field: &str) -> Option<MaxHead> {
+    let time = rule.max_head.filter(|_| run.server.capabilities.sorts)?;
+    Some(MaxHead { time, index: index::of_all(field, collection)? })
 }
 
 /// Returns the expiry of a rule in a collection.

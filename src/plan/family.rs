@@ -202,8 +202,8 @@ fn rule_of(
         // A child goes only once its parent is gone, which a hold keeps.
         holds: None,
     };
-    // The limits of the count are those of the parents.
-    let limits = RuleLimits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };
+    // The limits of the count are those of the parents, whose dates the children do not have.
+    let limits = RuleLimits { max_deletes: None, max_delete_percent: None, max_head: None, ..sweep.limits.clone() };
     SweepRule { selection, limits, approved: None, family: None, ..sweep.clone() }
 }
 

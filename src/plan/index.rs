@@ -71,6 +71,19 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
         .map(|(choice, _)| choice))
 }
 
+/// Returns the name of an index along which a query for the oldest document of all goes: it begins with the field, and holds every document.
+pub fn of_all(field: &str, collection: &Collection) -> Option<String> {
+    let serves = |index: &&IndexFacts| {
+        index.key.first().is_some_and(|(name, _)| name == field)
+            && index.key.iter().all(|(_, direction)| is_number(direction))
+            && !(index.hidden || index.sparse)
+            && index.partial.is_none()
+            && is_same_collation(index.collation.as_ref(), collection.collation.as_ref())
+    };
+    let shortest = collection.indexes.iter().filter(serves).min_by_key(|index| index.key.len());
+    shortest.map(|index| index.name.clone())
+}
+
 fn choice(index: &IndexFacts, rule: &Rule, field: &str) -> IndexChoice {
     let first = index.key.first();
     let ascending = |(name, direction): &(String, Bson)| *name == field && float(direction).is_some_and(|n| n >= 0.0);
@@ -166,6 +179,29 @@ mod tests {
         let indexes = specs.iter().cloned().map(index).collect();
         let collection = Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) };
         choose(&rule(keys), "at", &collection).map(|choice| choice.map(|choice| choice.name))
+    }
+
+    #[test]
+    fn the_oldest_document_of_all_is_found_by_an_index_that_holds_all() {
+        let found = |specs: &[Document]| {
+            let namespace = Namespace { database: "a".into(), collection: "b".into() };
+            let indexes = specs.iter().cloned().map(index).collect();
+            of_all("at", &Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) })
+        };
+        let long = doc! {"key": {"at": -1, "x": 1}};
+        for other in [
+            doc! {"key": {"x": 1, "at": 1}},
+            doc! {"key": {"at": "hashed"}},
+            doc! {"key": {"at": 1, "place": "2dsphere"}},
+            doc! {"key": {"at": 1}, "hidden": true},
+            doc! {"key": {"at": 1}, "sparse": true},
+            doc! {"key": {"at": 1}, "partial": {"x": 1}},
+            doc! {"key": {"at": 1}, "collation": {"locale": "en"}},
+        ] {
+            assert_eq!(found(std::slice::from_ref(&other)), None, "{other}");
+            assert_eq!(found(&[other, long.clone()]).as_deref(), Some("at_-1_x_1"));
+        }
+        assert_eq!(found(&[long, doc! {"key": {"at": 1}}]).as_deref(), Some("at_1"));
     }
 
     #[test]

@@ -229,3 +229,28 @@ fn one_million_documents_may_be_gone_through_without_an_index_and_not_one_more()
         assert_eq!(found.as_deref(), expected, "{shown}");
     }
 }
+
+#[test]
+fn the_limit_of_the_oldest_document_goes_with_an_index_that_serves_its_query() {
+    let head = |server: &ServerFacts, keys: &str, kind, indexes| {
+        let planned = planned(server, &format!(", maxHeadMs: 20{keys}"), seen(kind, indexes, 1));
+        let Decision::Sweep(rule) = planned.decision else { panic!("{:?}", planned.decision) };
+        (rule.limits.max_head.map(|max| (max.time.as_millis(), max.index)), planned.warnings)
+    };
+    let mongodb = server(0);
+    let by_date = Some((20, "at_1".to_owned()));
+    for keys in [", field: at", ", field: at, hint: x_1", ", field: at, dateFormat: iso8601", ", field: at, order: storage"] {
+        let indexes = vec![index("x"), index("at")];
+        assert_eq!(head(&mongodb, keys, CollectionKind::Plain, indexes), (by_date.clone(), vec![]), "{keys}");
+    }
+    let other = ServerFacts { capabilities: Flavor::DocumentDb.capabilities(17), ..server(0) };
+    for (server, keys, kind, indexes, why) in [
+        (&mongodb, ", field: at", CollectionKind::Plain, vec![index("x")], "no index begins with `at`"),
+        (&mongodb, "", CollectionKind::TimeSeries(series()), vec![index("t")], "a time-series collection"),
+        (&other, ", field: at", CollectionKind::Plain, vec![index("at")], "is for MongoDB"),
+    ] {
+        let (limit, warnings) = head(server, keys, kind, indexes);
+        assert_eq!((limit, warnings.len()), (None, 1));
+        assert!(warnings[0].starts_with("`maxHeadMs` ") && warnings[0].contains(why), "{warnings:?}");
+    }
+}

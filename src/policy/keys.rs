@@ -275,6 +275,9 @@ keys! {
          goes every ten seconds all the same. 100: the load of the server is not watched.")
         .examples(&["15", "5"]);
 
+    MAX_HEAD_MS: Key<Whole<u64>> = Key::new("maxHeadMs", Whole::new(1, 60_000),
+        "Pause while a query for the oldest document, by the index on field, takes more than this many milliseconds.").examples(&["20"]);
+
     ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
         "true: go through more than 1,000,000 documents without an index.").default(false);
 

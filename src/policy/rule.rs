@@ -61,6 +61,7 @@ pub(super) fn read_rule<'a>(
         max_lag: map.optional(&keys::MAX_LAG),
         min_oplog_window: map.optional(&keys::MIN_OPLOG_WINDOW),
         max_dirty: map.optional(&keys::MAX_DIRTY),
+        max_head: map.optional(&keys::MAX_HEAD_MS).map(Duration::from_millis),
         window: map.optional(&keys::WINDOW),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),

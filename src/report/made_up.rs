@@ -33,6 +33,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         max_lag: None,
         min_oplog_window: rule.min_oplog_window,
         max_dirty: None,
+        max_head: None,
         max_deletes: rule.max_deletes,
         max_delete_percent: rule.max_delete_percent,
         window: rule.window.clone(),
@@ -92,7 +93,7 @@ pub fn with_children() -> SweepRule {
     let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
     let mut of_children = rule.clone();
     of_children.selection.namespace = namespace("d");
-    let parent_key = ParentKey { field: "_id".into(), index: None };
+    let parent_key = ParentKey::id();
     let children = vec![ChildRule { field: "p".into(), parent_key, rule: of_children }];
     let family = Family { journal: namespace("j"), children, orphans: false };
     SweepRule { family: Some(family), ..rule }

@@ -148,6 +148,8 @@ pub struct Paused {
     pub lag: Duration,
     /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
     pub oplog: Duration,
+    /// The oldest document took longer to find than `maxHeadMs`.
+    pub head: Duration,
     /// The server was slower than `targetBatchMs`.
     pub latency: Duration,
     /// The server was under pressure, by its own figures.
@@ -171,9 +173,10 @@ pub struct Archived {
 
 impl Paused {
     pub fn add(&mut self, other: &Self) {
-        let Self { lag, oplog, latency, pressure, rate, throttle, pause_file } = other;
+        let Self { lag, oplog, head, latency, pressure, rate, throttle, pause_file } = other;
         self.lag += *lag;
         self.oplog += *oplog;
+        self.head += *head;
         self.latency += *latency;
         self.pressure += *pressure;
         self.rate += *rate;

@@ -128,8 +128,8 @@ impl<'a> Engine<'a> {
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
     fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
-        let Paused { lag, oplog, pressure, rate, pause_file, throttle, latency: _ } = self.outcome.paused;
-        let others = lag + oplog + pressure + rate + pause_file + throttle;
+        let Paused { lag, oplog, head, pressure, rate, pause_file, throttle, latency: _ } = self.outcome.paused;
+        let others = lag + oplog + head + pressure + rate + pause_file + throttle;
         let latency = self.pace.decisive_fixed_latency().filter(|_| others.is_zero())?;
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }

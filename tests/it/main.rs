@@ -170,6 +170,7 @@ mod sweep {
     mod bad_input;
     mod batches;
     mod collated_ids;
+    mod head;
     mod limits;
     mod moving;
     mod oplog;

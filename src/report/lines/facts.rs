@@ -141,6 +141,7 @@ pub(in crate::report) fn pauses(paused: PausedMs) -> Vec<String> {
     let word = |reason| match reason {
         "throttle" => "throttling",
         "pauseFile" => "the pause file",
+        "head" => "the oldest document",
         reason => reason,
     };
     let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);

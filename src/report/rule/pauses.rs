@@ -18,6 +18,9 @@ pub struct PausedMs {
     /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
     #[serde(default)]
     pub oplog: u64,
+    /// A query for the oldest document took longer than `maxHeadMs`.
+    #[serde(default)]
+    pub head: u64,
     /// A batch took longer than `targetBatchMs`.
     pub latency: u64,
     /// By its own figures the server was under pressure: more of its cache than `maxDirty` waited to be written, its clients had to do its work, or
@@ -34,11 +37,12 @@ pub struct PausedMs {
 
 impl PausedMs {
     /// Returns every reason with the milliseconds of its pauses.
-    pub fn by_reason(self) -> [(&'static str, u64); 7] {
-        let Self { lag, oplog, latency, pressure, rate, pause_file, throttle } = self;
+    pub fn by_reason(self) -> [(&'static str, u64); 8] {
+        let Self { lag, oplog, head, latency, pressure, rate, pause_file, throttle } = self;
         [
             ("lag", lag),
             ("oplog", oplog),
+            ("head", head),
             ("latency", latency),
             ("pressure", pressure),
             ("rate", rate),
@@ -49,9 +53,9 @@ impl PausedMs {
 }
 
 impl From<Paused> for PausedMs {
-    fn from(Paused { lag, oplog, latency, pressure, rate, pause_file, throttle }: Paused) -> Self {
-        let [lag, oplog, latency, pressure, rate, pause_file, throttle] =
-            [lag, oplog, latency, pressure, rate, pause_file, throttle].map(|pause: Duration| millis(pause));
-        Self { lag, oplog, latency, pressure, rate, pause_file, throttle }
+    fn from(Paused { lag, oplog, head, latency, pressure, rate, pause_file, throttle }: Paused) -> Self {
+        let [lag, oplog, head, latency, pressure, rate, pause_file, throttle] =
+            [lag, oplog, head, latency, pressure, rate, pause_file, throttle].map(|pause: Duration| millis(pause));
+        Self { lag, oplog, head, latency, pressure, rate, pause_file, throttle }
     }
 }

@@ -40,7 +40,7 @@ fn a_sweep_has_what_it_did() {
     assert_eq!(report.clone().billed(Some(1.499)).request_units, Some(1.5));
     assert_eq!(
         report.paused_ms,
-        Some(PausedMs { lag: 1000, oplog: 0, latency: 0, pressure: 0, rate: 0, pause_file: 0, throttle: 0 })
+        Some(PausedMs { lag: 1000, oplog: 0, head: 0, latency: 0, pressure: 0, rate: 0, pause_file: 0, throttle: 0 })
     );
     let quiet = of(&planned("", 200), &Counts::default(), sweep(swept(0, End::Complete)));
     assert_eq!((quiet.unconfirmed_count, quiet.warnings.len()), (Some(0), 0));

@@ -1,4 +1,4 @@
-//! Holds a rule back before a batch: for the pause file, the server's latency, its members, its oplog, the rates, and a permit of the run.
+//! Holds a rule back before a batch: for the pause file, the server's latency, its members, its oplog, its oldest document, the rates, and a permit of the run.
 
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ impl Engine<'_> {
         }
         self.wait_while(Self::behind, |paused| &mut paused.lag).await?;
         self.wait_while(Self::too_short, |paused| &mut paused.oplog).await?;
+        self.wait_for_head().await?;
         self.wait_for_pressure().await?;
         let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.run.budget.elapsed()));
         if !wait.is_zero() {
@@ -114,6 +115,21 @@ impl Engine<'_> {
                 said = true;
             }
             self.pause(&why, LAG_CHECK_INTERVAL, of).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits while the oldest document takes too long to find, and logs the first reason.
+    async fn wait_for_head(&mut self) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let Some(gate) = &sweep.head else { return Ok(()) };
+        let mut said = false;
+        while let Some((why, wait)) = self.wait(gate.closed(&sweep)).await?.map_err(End::Failed)? {
+            if !said {
+                self.warn_of_wait(&why);
+                said = true;
+            }
+            self.pause(&why, wait, |paused| &mut paused.head).await?;
         }
         Ok(())
     }

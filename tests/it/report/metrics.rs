@@ -76,7 +76,10 @@ async fn a_sweep_says_what_it_did_and_that_nothing_is_left() {
     let seconds = report.rule(0, "durationMs").as_f64().unwrap() / 1000.0;
     assert_eq!(scrape.rule("rule_duration_seconds", &c), Some(seconds));
     let reasons: BTreeSet<String> = scrape.rules("paused_seconds").into_keys().map(|labels| labels[2].clone()).collect();
-    assert_eq!(reasons, ["lag", "latency", "oplog", "pauseFile", "pressure", "rate", "throttle"].map(str::to_owned).into());
+    assert_eq!(
+        reasons,
+        ["head", "lag", "latency", "oplog", "pauseFile", "pressure", "rate", "throttle"].map(str::to_owned).into()
+    );
     assert_eq!(scrape.rules("rule_status"), BTreeMap::from([(vec![c.clone(), c.clone(), "complete".into()], 1.0)]));
     assert!(scrape.rules("request_units").is_empty(), "mongod bills nothing");
 }

@@ -166,9 +166,11 @@ async fn what_the_engine_cannot_do_is_refused_or_said() {
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, dateFormat: iso8601}\n";
     let report = proxied.case.report(rule, &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"dateFormat".into()), "{report:?}");
-    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxLag: 10s, maxRequestUnits: 400}\n";
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxLag: 10s, maxRequestUnits: 400, maxHeadMs: 1}\n";
     let report = proxied.case.report(rule, &[]).await;
     assert_swept(&proxied, &report).await;
     let warnings = report.rule(0, "warnings").to_string();
-    assert!(warnings.contains("`maxLag` is for replica sets") && warnings.contains("`maxRequestUnits` is for"), "{warnings}");
+    for key in ["`maxLag` is for replica sets", "`maxRequestUnits` is for", "`maxHeadMs` is for MongoDB"] {
+        assert!(warnings.contains(key), "{warnings}");
+    }
 }
