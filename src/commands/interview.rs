@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::init::{DateField, Draft, DraftRule, date_fields};
 use crate::instant::rfc3339;
 use crate::policy::answer::Answer;
+use crate::policy::namespace::NamespacePattern;
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted, Listed};
 use crate::server::{Deployment, connect};
@@ -215,7 +216,7 @@ async fn fitting_format(look: &Look, namespace: &str, field: &str) -> Option<Str
 /// Errors: the connection string is empty or cannot be read, or an option names a view or a capped collection.
 async fn look_for(options: &Common, args: &InitArgs) -> anyhow::Result<Option<Look>> {
     let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
-    let look = look(uri).await;
+    let look = look(uri, &args.namespace).await;
     let judged = args.namespace.iter().try_for_each(|namespace| look.as_ref().map_or(Ok(()), |look| look.judge(namespace)));
     judged.map_err(|why| Failure::usage(format!("--namespace: {why}; nothing was written")))?;
     Ok(look)
@@ -233,12 +234,16 @@ fn format_of(field: &DateField) -> Option<&'static str> {
     }
 }
 
-/// Connects if there is a connection string. A failure is only a warning: the questions can be answered without a deployment.
-async fn look(uri: Option<String>) -> Option<Look> {
+/// Connects if there is a connection string, and lists the collections that the patterns match; all without one. A failure is only a warning: the
+/// questions can be answered without a deployment.
+async fn look(uri: Option<String>, named: &[String]) -> Option<Look> {
     let uri = uri?;
+    let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
+    let named: Vec<_> = named.iter().filter_map(|namespace| NamespacePattern::parse(namespace).ok()).collect();
+    let patterns = if named.is_empty() { vec![everything] } else { named };
     let looked = timeout(MAX_LOOK_TIME, async {
         let deployment = connect::connect(&uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
-        let listed = sample::collections(&deployment).await.map_err(|cause| cause.to_string())?;
+        let listed = sample::collections(&deployment, &patterns).await.map_err(|cause| cause.to_string())?;
         Ok::<_, String>(Look { deployment, listed })
     });
     match looked.await {
@@ -255,9 +260,10 @@ fn ask_namespace(look: Option<&Look>) -> anyhow::Result<String> {
     let width = width(shown.iter().map(|counted| clean(&counted.collection.namespace.to_string())));
     for (index, Counted { collection, documents }) in shown.iter().enumerate() {
         let kind = if matches!(collection.kind, CollectionKind::TimeSeries(_)) { "bucket" } else { "document" };
+        let documents = documents.map_or_else(|| "not counted".to_owned(), |documents| plural(documents, kind));
         let ttl = existing_ttl(collection).map(|(field, _)| format!(", TTL on {field}")).unwrap_or_default();
         let name = clean(&collection.namespace.to_string());
-        say(&format!("{:>3}  {name:<width$}  {}{ttl}", index + 1, plural(*documents, kind)))?;
+        say(&format!("{:>3}  {name:<width$}  {documents}{ttl}", index + 1))?;
     }
     if collections.len() > shown.len() {
         say(&format!("     and {} more", count((collections.len() - shown.len()) as u64)))?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, timeout_at};
 
 use super::error::Result;
 use super::find::Query;
@@ -18,10 +19,14 @@ const MAX_SAMPLE: u64 = 100;
 /// Time after which a sample is given up.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
+/// Time after which the collections that were not counted stay so.
+const MAX_COUNT_TIME: Duration = Duration::from_secs(3);
+
 /// A collection with the number of its documents.
 pub(crate) struct Counted {
     pub collection: Collection,
-    pub documents: u64,
+    /// `None` if they could not be counted in time.
+    pub documents: Option<u64>,
 }
 
 /// The collections that the user may see.
@@ -32,17 +37,18 @@ pub(crate) struct Listed {
     pub unfit: Vec<Collection>,
 }
 
-/// Lists the collections that the user may see, and counts those that can be swept.
+/// Lists the collections that the user may see and a pattern matches, and counts those that can be swept.
 ///
-/// Errors: the databases cannot be listed.
-pub(crate) async fn collections(deployment: &Deployment) -> Result<Listed> {
-    let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
-    let catalog = catalog::catalog(deployment, &[&everything]).await?;
+/// Errors: the databases cannot be listed although a pattern has a `*` in its database.
+pub(crate) async fn collections(deployment: &Deployment, patterns: &[NamespacePattern]) -> Result<Listed> {
+    let catalog = catalog::catalog(deployment, &patterns.iter().collect::<Vec<_>>()).await?;
     let is_unfit = |collection: &Collection| matches!(collection.kind, CollectionKind::View | CollectionKind::Capped);
     let (unfit, fit): (Vec<_>, Vec<_>) = catalog.collections.into_iter().partition(is_unfit);
+    let until = Instant::now() + MAX_COUNT_TIME;
     let counted = stream::iter(fit).map(|collection| async move {
         // A collection that cannot be counted can still be chosen.
-        let documents = figures::count(deployment, &collection.storage()).await.unwrap_or(0);
+        let counted = timeout_at(until, figures::count(deployment, &collection.storage())).await;
+        let documents = counted.ok().and_then(Result::ok);
         Counted { collection, documents }
     });
     let mut counted: Vec<Counted> = counted.buffered(MAX_CONCURRENT_READS).collect().await;

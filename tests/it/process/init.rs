@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::faults::{dated, days};
+use crate::support::faults::{alone, dated, days, fail_commands, slow_down};
 use crate::support::native::{command, index, ttl};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
@@ -163,6 +163,26 @@ async fn a_server_that_does_not_answer_keeps_nobody_from_answering_and_no_secret
     for secret in ["hunter2", "somebody"] {
         assert!(!text.contains(secret) && !shown.contains(secret), "{shown}\n{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collections_that_are_not_counted_in_time_can_be_chosen_and_only_those_that_are_named_are_looked_at() {
+    let (_mongod, case) = alone().await;
+    filled(&case.client).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("p.yaml");
+    slow_down(&case.client, "count", 20_000).await;
+    let (text, shown) = answered(&case.uri, &file, &[], "4\n1\n1d\n\n\n").await;
+    assert!(shown.contains("  4  app.weather   not counted") && !shown.contains("warning"), "{shown}");
+    assert_eq!(policy(&text).rules[0].namespace.to_string(), "app.weather", "{shown}");
+
+    let data =
+        doc! { "failCommands": ["listIndexes"], "namespace": "app.events", "blockConnection": true, "blockTimeMS": 20_000 };
+    fail_commands(&case.client, "alwaysOn", data).await;
+    let options = ["--namespace", "app.sessions", "--expire-after", "1d"];
+    let (text, shown) = answered(&case.uri, &file, &options, "1\n\n").await;
+    assert!(shown.contains("at  in 9 documents: dates") && !shown.contains("warning"), "{shown}");
+    assert_eq!(policy(&text).rules[0].field.as_deref(), Some("at"), "{shown}");
 }
 
 #[tokio::test]
