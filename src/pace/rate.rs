@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use super::ENOUGH;
-
 /// Maximum delay of a batch that the next ones make up for.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// Batches per second under a rate: enough to be smooth, and one batch more or less is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
-/// Maximum batches per second, as long as each of them has [`ENOUGH`] documents: other users of the server wait less for a small
-/// batch to end.
+/// Maximum batches per second, as long as each of them has enough documents: other users of the server wait less for a small batch
+/// to end.
 const MAX_BATCHES_PER_SECOND: u32 = 100;
 
 /// A limit of documents per second, without bursts.
@@ -28,10 +26,10 @@ impl RateLimit {
         Self { rate, free_at: Duration::ZERO }
     }
 
-    /// Returns the number of documents that a batch may take at most.
-    pub(crate) fn batch_limit(&self) -> u32 {
+    /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command itself is negligible.
+    pub(crate) fn batch_limit(&self, enough: u32) -> u32 {
         let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
-        many.max(ENOUGH).min(few).max(1)
+        many.max(enough).min(few).max(1)
     }
 
     /// Returns the wait before the next batch. `now` is the time since the run began; it never goes back.
@@ -59,13 +57,14 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pace::{ENOUGH, ENOUGH_WITH_HOLDS};
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
     fn the_rate_holds_over_any_stretch_and_pauses_are_not_saved_up() {
         let mut limit = RateLimit::new(1000);
-        assert_eq!(limit.batch_limit(), 100);
+        assert_eq!(limit.batch_limit(ENOUGH), 100);
         let mut now = Duration::ZERO;
         for batch in 0..100 {
             now += limit.wait(now);
@@ -78,7 +77,9 @@ mod tests {
         assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
         limit.take(100, now);
         assert_eq!(limit.wait(now), MS(100));
-        assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit()), [1, 1, 3, 100, 500]);
+        for (enough, expected) in [(ENOUGH, [1, 1, 3, 100, 500]), (ENOUGH_WITH_HOLDS, [1, 1, 3, 500, 5000])] {
+            assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit(enough)), expected);
+        }
 
         let mut limit = RateLimit::new(1000);
         limit.take(200, MS(0));

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{Attempts, BatchResult, Step};
 use crate::pace::rate::RateLimit;
-use crate::pace::{BatchTiming, Pace};
+use crate::pace::{BatchTiming, ENOUGH, Pace};
 use crate::server::delete::{self, DeleteError, Reply};
 use crate::server::overload::Overload;
 use crate::server::restriction::Restriction;
@@ -245,7 +245,7 @@ fn sweep(seed: u64) {
     let (mut now, mut asked, mut next) = (Duration::ZERO, 0, 0);
     while next < DOCUMENTS {
         now += limit.wait(now);
-        let size = pace.batch_size().min(limit.batch_limit());
+        let size = pace.batch_size().min(limit.batch_limit(ENOUGH));
         let ids = next..DOCUMENTS.min(next + size as i32);
         let documents = ids.len() as u64;
         limit.take(documents, now);

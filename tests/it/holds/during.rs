@@ -216,3 +216,18 @@ async fn a_rule_without_holds_asks_and_carries_nothing_more() {
         assert!(!text.contains("$nin") && !text.contains("$$NOW"), "{text}");
     }
 }
+
+#[tokio::test]
+async fn under_a_rate_a_rule_with_holds_sends_few_commands() {
+    let case = Case::new().await;
+    case.db.create_collection("holds").await.unwrap();
+    let mut batches = Vec::new();
+    for keys in ["", ", holds: {collection: DB.holds, key: t}"] {
+        case.fill("c", (0..2000).map(|id| document(id, 10))).await;
+        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, rate: 5000{keys}}}\n");
+        let report = case.report(&rule, &[]).await;
+        assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &2000.into()), "{report:?}");
+        batches.push(report.rule(0, "batches").as_u64().unwrap());
+    }
+    assert!(batches[0] >= 20 && batches[1] <= 8, "{batches:?}");
+}
