@@ -132,6 +132,8 @@ impl SweepRule {
 pub struct RuleLimits {
     /// Maximum number of documents per delete command.
     pub batch_size: u32,
+    /// Maximum number of documents that a delete command goes through along the storage, those that stay included.
+    pub range_size: u32,
     /// The target latency of a delete command, to which the size of batches adapts.
     pub target_batch: Duration,
     /// Maximum number of delete commands in flight; `None` for the default of the deployment's flavor.
@@ -158,10 +160,14 @@ pub struct RuleLimits {
 
 impl RuleLimits {
     fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
-        // A batch that carries the keys of all holds costs as much for them as for many documents.
-        let default_batch = capabilities.default_batch * if rule.holds.is_some() { 4 } else { 1 };
+        let at_most = |times: u32| {
+            let size = rule.batch_size.unwrap_or(capabilities.default_batch * times);
+            size.min(capabilities.largest_batch)
+        };
         Self {
-            batch_size: rule.batch_size.unwrap_or(default_batch).min(capabilities.largest_batch),
+            // A batch that carries the keys of all holds costs as much for them as for many documents.
+            batch_size: at_most(if rule.holds.is_some() { 4 } else { 1 }),
+            range_size: at_most(4),
             target_batch: rule.target_batch,
             concurrency: rule.concurrency,
             rate: rule.rate,

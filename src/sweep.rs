@@ -69,7 +69,7 @@ use pressure_gate::PressureGate;
 use crate::lock::lease::{Lease, Leases};
 use crate::machine::wall_clock;
 use crate::pause_file::PauseFile;
-use crate::plan::{ChildRule, StopReason, SweepRule};
+use crate::plan::{ChildRule, StopReason, Storage, SweepRule};
 use crate::policy::Order;
 use crate::progress::RuleProgress;
 use crate::report::counts::Counts;
@@ -125,9 +125,12 @@ impl RuleSweep {
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
         let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
-        if storage.is_some() {
+        if let Some(choice) = storage {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
+            if rule.selection.storage == Storage::Plain && choice.ids_follow != Some(false) {
+                rule.limits.batch_size = rule.limits.range_size;
+            }
         }
         let of_child = |child: &ChildRule| {
             let sweep = Self::new(deployment, &child.rule, &Counts::default(), grant, watches, leases, archive.clone());
@@ -271,4 +274,36 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
 
 fn is_window_closed(rule: &SweepRule) -> bool {
     rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::order::OrderChoice;
+    use crate::report::made_up::planned;
+    use crate::server::grant::Consent;
+    use crate::server::scripted::Script;
+
+    #[test]
+    fn only_ranges_along_the_storage_hold_more_documents() {
+        let size = |storage: Storage, choice: OrderChoice| {
+            let mut rule = planned("", 4).decision.countable().unwrap().clone();
+            rule.selection.storage = storage;
+            let counts = Counts { order: Some(choice), ..Counts::default() };
+            let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+            let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
+            RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.limits.batch_size
+        };
+        for (storage, order, ids_follow, expected) in [
+            (Storage::Plain, Order::Storage, Some(true), 8000),
+            (Storage::Plain, Order::Storage, None, 8000),
+            // The `_id`s of a batch are listed, and each of its documents goes.
+            (Storage::Plain, Order::Storage, Some(false), 2000),
+            (Storage::Plain, Order::OldestFirst, Some(true), 2000),
+            (Storage::Clustered, Order::Storage, None, 2000),
+        ] {
+            let choice = OrderChoice { ids_follow, ..OrderChoice::new(order, "") };
+            assert_eq!(size(storage, choice), expected, "{order:?} {ids_follow:?}");
+        }
+    }
 }

@@ -130,18 +130,21 @@ fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
 
 #[test]
 fn batches_are_as_long_as_the_service_takes_and_only_a_longer_one_that_was_asked_for_is_warned_of() {
-    for (flavor, keys, size, warned) in [
-        (Flavor::MongoDb, "", 2000, false),
-        (Flavor::MongoDb, ", batchSize: 100000", 100_000, false),
-        (Flavor::CosmosRu, "", 1000, false),
-        (Flavor::CosmosRu, ", batchSize: 2000", 1000, true),
-        (Flavor::DocumentDb, "", 25_000, false),
-        (Flavor::DocumentDb, ", batchSize: 2000", 2000, false),
-        (Flavor::DocumentDb, ", batchSize: 25001", 25_000, true),
+    for (flavor, keys, sizes, warned) in [
+        // Of the documents that a command goes through along the storage only a part goes.
+        (Flavor::MongoDb, "", (2000, 8000), false),
+        (Flavor::MongoDb, ", batchSize: 100000", (100_000, 100_000), false),
+        (Flavor::MongoDb, ", batchSize: 50", (50, 50), false),
+        (Flavor::CosmosRu, "", (1000, 1000), false),
+        (Flavor::CosmosRu, ", batchSize: 2000", (1000, 1000), true),
+        (Flavor::DocumentDb, "", (25_000, 25_000), false),
+        (Flavor::DocumentDb, ", batchSize: 2000", (2000, 2000), false),
+        (Flavor::DocumentDb, ", batchSize: 25001", (25_000, 25_000), true),
     ] {
         let server = ServerFacts { flavor, capabilities: flavor.capabilities(21), ..server(0) };
         let planned = planned(&server, &format!(", field: at{keys}"), seen(CollectionKind::Plain, vec![], 1));
-        assert_eq!(planned.decision.countable().unwrap().limits.batch_size, size, "{flavor:?}{keys}");
+        let limits = &planned.decision.countable().unwrap().limits;
+        assert_eq!((limits.batch_size, limits.range_size), sizes, "{flavor:?}{keys}");
         let is_warned = planned.warnings.iter().any(|warning| warning.starts_with("`batchSize`"));
         assert_eq!(is_warned, warned, "{flavor:?}{keys}: {:?}", planned.warnings);
     }

@@ -26,6 +26,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
     let limits = RuleLimits {
         batch_size: 2000,
+        range_size: 8000,
         target_batch: rule.target_batch,
         concurrency: None,
         rate: None,
