@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{FormattedDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
@@ -162,12 +162,13 @@ impl Progress {
         let deleted = state.deleted;
         state.lines.push_back((now, deleted));
         let remaining = state.expected.map(|expected| expected.saturating_sub(state.deleted));
+        let left = remaining.and_then(|remaining| time_left(remaining, deleted - before, now - since));
         let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
         if let Some(remaining) = remaining {
             let _ = write!(line, ", {} remaining", count(remaining));
-            if let Some(left) = time_left(remaining, deleted - before, now - since) {
-                let _ = write!(line, ", eta {:#}", HumanDuration(left));
-            }
+        }
+        if let Some(left) = left {
+            let _ = write!(line, ", eta {}", FormattedDuration(left));
         }
         if state.rules > 1 {
             let _ = write!(line, ", {} of {} done", state.ended, plural(state.rules as u64, "rule"));
@@ -187,6 +188,7 @@ impl Progress {
             deletedCount = state.deleted,
             deletedPerSecond = rate,
             remainingCount = remaining,
+            remainingSeconds = left.map(|left| left.as_secs()),
             rules = state.rules,
             rulesEnded = state.ended,
             "{line}"
@@ -269,7 +271,7 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
     let tail = move |state: &ProgressState, out: &mut dyn Write| {
         let _ = match (waiting(&waits), state.len()) {
             (Some(why), _) => write!(out, "waiting: {}", clean(&why)),
-            (None, Some(_)) => write!(out, "{}/s eta {:#}", count(state.per_sec() as u64), HumanDuration(state.eta())),
+            (None, Some(_)) => write!(out, "{}/s eta {}", count(state.per_sec() as u64), FormattedDuration(state.eta())),
             (None, None) => write!(out, "{}/s", count(state.per_sec() as u64)),
         };
     };

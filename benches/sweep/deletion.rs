@@ -12,6 +12,8 @@ pub(crate) struct Deletion {
     pub usage: Option<Usage>,
     /// Sweeper's report; null for the other peers.
     pub report: Value,
+    /// The lines that sweeper wrote to standard error; none for the other peers.
+    pub log: Vec<String>,
 }
 
 /// Resources that the process of a peer used.
@@ -38,7 +40,7 @@ impl Usage {
 impl Deletion {
     /// Makes what is known of a deletion without a process of its own that ends now.
     pub(crate) fn since(begun: Instant) -> Self {
-        Self { begun, ended: Instant::now(), usage: None, report: Value::Null }
+        Self { begun, ended: Instant::now(), usage: None, report: Value::Null, log: Vec::new() }
     }
 
     pub(crate) fn wall(&self) -> Duration {

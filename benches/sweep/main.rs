@@ -25,6 +25,7 @@ mod holds;
 mod latency;
 mod layout;
 mod layouts;
+mod left;
 mod load;
 mod nice;
 mod oplog;
@@ -128,7 +129,7 @@ enum Section {
     BeyondCache,
     /// The latency of others in a collection that the cache does not hold
     Pressure,
-    /// Estimates of dry runs compared with the sweeps after them
+    /// Estimates of dry runs, and of the time left during a sweep, compared with what came
     Forecast,
     /// The window of the oplog beside a writer, with `minOplogWindow`
     Oplog,
@@ -161,7 +162,10 @@ async fn main() {
             Section::Children => children::run(&args).await,
             Section::BeyondCache => beyond::run(&args).await,
             Section::Pressure => pressure::run(&args).await,
-            Section::Forecast => forecast::run(&args).await,
+            Section::Forecast => {
+                forecast::run(&args).await;
+                left::run(&args).await;
+            }
             Section::Oplog => oplog::run(&args).await,
             Section::Latency => {
                 latency::run(&args).await;

@@ -36,5 +36,6 @@ async fn run(server: &Server, rule: &str, options: &[&str], codes: &[u8]) -> Del
     let expected = output.status.code().is_some_and(|code| codes.iter().any(|allowed| i32::from(*allowed) == code));
     assert!(expected, "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     let report = serde_json::from_slice(&output.stdout).expect("a report in JSON");
-    Deletion { begun: ended.begun, ended: ended.ended, usage: Some(usage), report }
+    let log = String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect();
+    Deletion { begun: ended.begun, ended: ended.ended, usage: Some(usage), report, log }
 }

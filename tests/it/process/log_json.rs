@@ -186,6 +186,8 @@ async fn progress_comes_as_numbers() {
         assert_eq!(number("deletedCount") + number("remainingCount"), 1200);
         assert!(number("deletedCount") > 0 && number("deletedPerSecond") > 0);
         assert_eq!((number("rules"), number("rulesEnded")), (1, 0));
+        let left = number("remainingSeconds");
+        assert!(line["message"].as_str().unwrap().contains(&format!(", eta 00:00:{left:02}; ")), "{line}");
     }
 }
 
