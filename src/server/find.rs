@@ -110,7 +110,7 @@ impl Query {
         self.option("projection", projection)
     }
 
-    /// Sets a projection with which the server reads only an index on a path: the `_id` is left out unless the path is in it.
+    /// Asks for one path only, so that an index on it is all that the server reads: the `_id` is left out unless the path is in it.
     pub(crate) fn covered(self, path: &str) -> Self {
         self.projection(match path.split('.').next() {
             Some("_id") => doc! { "_id": 1 },

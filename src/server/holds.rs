@@ -134,12 +134,8 @@ async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::res
     let time = ServerTime { now: recognise::local_time(&hello)?, asked };
     let concern = read_concern(deployment, collection).await?;
     let is_one_point = concern.as_ref().is_some_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"));
-    let projection = match in_hold.split('.').next() {
-        Some("_id") => doc! { in_hold: 1 },
-        _ => doc! { "_id": 0, in_hold: 1 },
-    };
     let query = Query::find(collection, filter.clone().unwrap_or_default())
-        .projection(projection)
+        .covered(in_hold)
         .batch_size(HOLDS_PER_REPLY)
         .hint((!is_one_point).then(|| doc! { "$natural": 1 }))
         .read_concern(concern);
