@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::Deployment;
 use super::error::Result;
@@ -22,6 +23,9 @@ const PLACES: usize = 32;
 /// Neighbours along an index that are looked at from each place.
 const AROUND: u64 = 5;
 
+/// Places that are looked at at the same time: a server far away is not waited for so often, and the sweep needs as many connections anyway.
+const AT_ONCE: usize = 4;
+
 /// Time after which a read of the sample is given up.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
@@ -38,17 +42,24 @@ pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<
     ];
     let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
     let drawn = drawn.all_raw(deployment).await?;
-    let mut sample = StorageSample { drawn: DRAWN as u64, expired: drawn.len() as u64, ..StorageSample::default() };
     let close = close(cache, selection.average_bytes);
     let (name, ascending) = selection.index.as_ref().map_or(("_id_", true), |index| (&index.name, index.oldest_first));
     let step = if ascending { "$gte" } else { "$lte" };
-    for document in drawn.iter().take(PLACES) {
+    let places = stream::iter(drawn.iter().take(PLACES)).map(|document| async move {
+        let mut found = [Neighbours::default(); 2];
         if let Some(date) = RawValue::at(document, "date").and_then(|date| one(date.decoded()?)) {
-            sample.dates += neighbours(deployment, rule, (field, doc! { step: date }), name, close).await?;
+            found[0] = neighbours(deployment, rule, (field, doc! { step: date }), name, close).await?;
         }
         if let Some(id) = RawValue::at(document, "_id").and_then(|id| id.decoded()) {
-            sample.ids += neighbours(deployment, rule, ("_id", doc! { "$gte": id }), "_id_", close).await?;
+            found[1] = neighbours(deployment, rule, ("_id", doc! { "$gte": id }), "_id_", close).await?;
         }
+        Result::Ok(found)
+    });
+    let found: Vec<_> = places.buffered(AT_ONCE).try_collect().await?;
+    let mut sample = StorageSample { drawn: DRAWN as u64, expired: drawn.len() as u64, ..StorageSample::default() };
+    for [dates, ids] in found {
+        sample.dates += dates;
+        sample.ids += ids;
     }
     Ok(sample)
 }
