@@ -121,6 +121,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     if contention::is_contended(seed) {
         scenario.contend(&mut random);
     }
+    scenario.look_at_heads(seed);
     scenario.relate(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
     let judge = Judge::new(&scenario, trace);

@@ -69,6 +69,7 @@ pub(super) struct SweptRule {
     pub max_deletes: Option<u64>,
     pub max_delete_percent: Option<u32>,
     pub max_lag: bool,
+    pub max_head: bool,
     /// Minutes after the start at which the window of the rule closes.
     pub window: Option<u32>,
 }
@@ -154,6 +155,12 @@ impl Scenario {
             holds: None,
             max_skew: MAX_SKEW,
         }
+    }
+
+    /// Lets rules wait for a query that is slow, if the seed says so. What else the seed draws stays as it is.
+    pub(super) fn look_at_heads(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x0068_6561_6473);
+        self.rules.iter_mut().for_each(|swept| swept.max_head = random.u8(..6) == 0);
     }
 
     /// Adds children and holds, if the seed says so.
@@ -284,6 +291,7 @@ impl SweptRule {
             max_deletes: maybe(random, 5).then(|| random.u64(1..30)),
             max_delete_percent: maybe(random, 4).then(|| random.u32(1..100)),
             max_lag: maybe(random, 6),
+            max_head: false,
             window: maybe(random, 8).then(|| random.u32(1..5)),
         }
     }
@@ -323,6 +331,10 @@ impl SweptRule {
         lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));
         if self.max_lag {
             lines.push("maxLag: 2s".into());
+        }
+        if self.max_head {
+            // Only troubles make a query so slow.
+            lines.push("maxHeadMs: 1000".into());
         }
         // The simulation begins at 8 o'clock.
         lines.extend(self.window.map(|minute| format!("window: {{start: '00:00', end: '08:{minute:02}', timezone: UTC}}")));
