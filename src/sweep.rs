@@ -128,7 +128,9 @@ impl RuleSweep {
         if let Some(choice) = storage {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
-            if rule.selection.storage == Storage::Plain && choice.ids_follow != Some(false) {
+            // Parents are listed by their `_id`s, and so is what the `_id` does not find in this order.
+            let goes_along_ids = rule.family.is_none() && choice.ids_follow != Some(false);
+            if goes_along_ids && rule.selection.storage == Storage::Plain {
                 rule.limits.batch_size = rule.limits.range_size;
             }
         }
@@ -280,30 +282,31 @@ fn is_window_closed(rule: &SweepRule) -> bool {
 mod tests {
     use super::*;
     use crate::plan::order::OrderChoice;
-    use crate::report::made_up::planned;
+    use crate::report::made_up::{planned, with_children};
     use crate::server::grant::Consent;
     use crate::server::scripted::Script;
 
     #[test]
     fn only_ranges_along_the_storage_hold_more_documents() {
-        let size = |storage: Storage, choice: OrderChoice| {
-            let mut rule = planned("", 4).decision.countable().unwrap().clone();
+        let size = |mut rule: SweepRule, storage: Storage, choice: OrderChoice| {
             rule.selection.storage = storage;
             let counts = Counts { order: Some(choice), ..Counts::default() };
             let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
             let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
             RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.limits.batch_size
         };
-        for (storage, order, ids_follow, expected) in [
-            (Storage::Plain, Order::Storage, Some(true), 8000),
-            (Storage::Plain, Order::Storage, None, 8000),
+        let plain = || planned("", 4).decision.countable().unwrap().clone();
+        for (rule, storage, order, ids_follow, expected) in [
+            (plain(), Storage::Plain, Order::Storage, Some(true), 8000),
+            (plain(), Storage::Plain, Order::Storage, None, 8000),
             // The `_id`s of a batch are listed, and each of its documents goes.
-            (Storage::Plain, Order::Storage, Some(false), 2000),
-            (Storage::Plain, Order::OldestFirst, Some(true), 2000),
-            (Storage::Clustered, Order::Storage, None, 2000),
+            (plain(), Storage::Plain, Order::Storage, Some(false), 2000),
+            (with_children(), Storage::Plain, Order::Storage, Some(true), 2000),
+            (plain(), Storage::Plain, Order::OldestFirst, Some(true), 2000),
+            (plain(), Storage::Clustered, Order::Storage, None, 2000),
         ] {
             let choice = OrderChoice { ids_follow, ..OrderChoice::new(order, "") };
-            assert_eq!(size(storage, choice), expected, "{order:?} {ids_follow:?}");
+            assert_eq!(size(rule, storage, choice), expected, "{order:?} {ids_follow:?}");
         }
     }
 }
