@@ -1,5 +1,5 @@
 //! Wall time and written pages in collections that the cache does not hold: each order of the deletes compared with one `deleteMany` along the
-//! index and with the TTL monitor.
+//! index, one in the order of the storage, and the TTL monitor.
 
 use crate::Args;
 use crate::deletion::Deletion;
@@ -12,8 +12,9 @@ use crate::spread::LAYOUTS;
 use crate::storage::Work;
 use crate::table::{Goal, Table, figure, maybe_against};
 
-const PEERS: [(&str, Peer); 5] = [
+const PEERS: [(&str, Peer); 6] = [
     ("deleteMany", Peer::DeleteMany),
+    ("deleteMany $natural", Peer::NaturalDeleteMany),
     ("TTL monitor", Peer::TtlMonitor),
     ("sweeper auto", Peer::SweeperWith("order: auto")),
     ("sweeper oldestFirst", Peer::SweeperWith("order: oldestFirst")),
@@ -22,9 +23,9 @@ const PEERS: [(&str, Peer); 5] = [
 
 /// Positions in [`PEERS`].
 const DELETE_MANY: usize = 0;
-const TTL_MONITOR: usize = 1;
-const AUTO: usize = 2;
-const ORDERS: [usize; 2] = [3, 4];
+const TTL_MONITOR: usize = 2;
+const AUTO: usize = 3;
+const ORDERS: [usize; 2] = [4, 5];
 
 /// Wall time of `auto` divided by that of the better of the two orders.
 const BETTER_ORDER: Goal = Goal::AtMost(1.1);
@@ -122,7 +123,7 @@ async fn measure(server: &mut Server, layout: &Layout, args: &Args) -> [Vec<Run>
     let filled = server.keep().await;
     let mut runs: [Vec<Run>; PEERS.len()] = Default::default();
     for round in 0..args.rounds {
-        for n in rotated(&[0, 1, 2, 3, 4], round) {
+        for n in rotated(&[0, 1, 2, 3, 4, 5], round) {
             server.return_to(&filled).await;
             let c = server.collection();
             let expected = Expected::count(layout, &c).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::TryStreamExt;
 use mongodb::Collection;
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use mongodb::options::WriteConcern;
+use mongodb::options::{Hint, WriteConcern};
 
 use crate::deletion::Deletion;
 use crate::fill::{Expected, fill};
@@ -18,6 +18,8 @@ use crate::sweeper;
 pub(crate) enum Peer {
     /// One `deleteMany`.
     DeleteMany,
+    /// The same in the order of the storage: nothing paces it, and nothing can stop it.
+    NaturalDeleteMany,
     TtlMonitor,
     /// Finds 1000 ids, deletes them by id and date, and repeats.
     Script,
@@ -45,6 +47,10 @@ impl Peer {
         let begun = Instant::now();
         match self {
             Peer::DeleteMany => delete_many(&c, layout.expired()).await,
+            Peer::NaturalDeleteMany => {
+                let natural = c.delete_many(layout.expired()).hint(Hint::Keys(doc! { "$natural": 1 }));
+                natural.write_concern(WriteConcern::majority()).await.expect("a delete");
+            }
             Peer::TtlMonitor => return ttl_monitor(server, expected).await,
             Peer::Script => script(&c, layout).await,
             Peer::Sweeper => return sweep(server, &layout.rule(), expected).await,
