@@ -121,7 +121,9 @@ async fn a_hundred_thousand_documents_of_one_date_are_swept_in_one_pass() {
         }
         let sizes: Vec<u64> = removed(&mongod).iter().filter_map(|entry| entry["ndeleted"].as_u64()).collect();
         assert_eq!(sizes.iter().sum::<u64>(), 100_000);
-        assert!(sizes.iter().all(|size| *size <= 2000), "{sizes:?}");
+        // A range along the storage is larger, because in most collections only a part of it goes.
+        let most = if indexed { 2000 } else { 8000 };
+        assert!(sizes.iter().all(|size| *size <= most), "{sizes:?}");
         assert_eq!(case.ids("c").await, id_set(100_000..100_003));
     }
 }
