@@ -94,10 +94,20 @@ impl Pace {
     }
 
     /// Returns the latency to which the documents of a command are fitted.
-    ///
-    /// That of a gentle pace is short, but not shorter than the fixed part, during which the server is free for others.
     fn target(&self) -> Duration {
-        if self.is_gentle { GENTLE_TARGET.max(self.line.fixed()).min(self.target) } else { self.target }
+        if self.is_gentle { self.gentle_target() } else { self.target }
+    }
+
+    /// Returns a latency that is short, but not shorter than the fixed part, during which the server is free for others.
+    fn gentle_target(&self) -> Duration {
+        GENTLE_TARGET.max(self.line.fixed()).min(self.target)
+    }
+
+    /// Returns the number of documents that the server deletes in a short time; as many as there may be as long as that is unknown.
+    pub(crate) fn gentle_size(&self) -> u32 {
+        let of_one = self.line.caused_by(1).as_secs_f64();
+        // A cast from float saturates.
+        if of_one > 0.0 { (self.gentle_target().as_secs_f64() / of_one) as u32 } else { u32::MAX }
     }
 
     /// Returns the number of documents that the next batch may take at most; at least 1.

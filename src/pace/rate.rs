@@ -5,31 +5,57 @@ use std::time::Duration;
 /// Maximum delay of a batch that the next ones make up for.
 const MAX_DELAY: Duration = Duration::from_millis(100);
 
-/// Batches per second under a rate: enough to be smooth, and one batch more or less is 1 % of ten seconds.
+/// Batches per second under a rate that is reached: enough to be smooth, and one batch more or less is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
 /// Maximum batches per second, as long as each of them has enough documents: other users of the server wait less for a small batch
 /// to end.
-const MAX_BATCHES_PER_SECOND: u32 = 100;
+const MAX_BATCHES_PER_SECOND: u32 = 250;
+
+/// Batches that are watched, at least, before a rate that is not reached makes them larger.
+const MIN_WATCHED: u32 = 8;
+
+/// Share of the time from which on a rate is not reached.
+const LOST_SHARE: f64 = 0.05;
+
+/// Time after which batches of a rate that was reached become smaller again.
+const CALM: Duration = Duration::from_secs(60);
 
 /// A limit of documents per second, without bursts.
+///
+/// Its batches are small. Where so many commands take too long, as with members in another region, they become larger until the rate is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RateLimit {
     rate: u32,
     /// Time since the run began at which the rate allows the next documents.
     free_at: Duration,
+    /// How many times the batches were doubled.
+    doublings: u32,
+    watched: Watched,
+}
+
+/// The batches since the size of batches last changed.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Watched {
+    batches: u32,
+    begun: Duration,
+    /// Time that the rate allowed and that no batch used.
+    lost: Duration,
 }
 
 impl RateLimit {
     /// Creates a limit of `rate` documents per second.
     pub(crate) fn new(rate: u32) -> Self {
-        Self { rate, free_at: Duration::ZERO }
+        Self { rate, free_at: Duration::ZERO, doublings: 0, watched: Watched::default() }
     }
 
-    /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command itself is negligible.
-    pub(crate) fn batch_limit(&self, enough: u32) -> u32 {
+    /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command itself is negligible,
+    /// and `gentle` the number up to which a batch may grow.
+    pub(crate) fn batch_limit(&self, enough: u32, gentle: u32) -> u32 {
         let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
-        many.max(enough).min(few).max(1)
+        let limit = many.max(enough).min(few).max(1);
+        let grown = limit.saturating_mul(1 << self.doublings).min(self.rate);
+        grown.min(gentle).max(limit)
     }
 
     /// Returns the wait before the next batch. `now` is the time since the run began; it never goes back.
@@ -40,7 +66,30 @@ impl RateLimit {
     /// Charges documents to the rate; later batches wait until their time has passed.
     pub(crate) fn take(&mut self, documents: u64, now: Duration) {
         // Unused time is not saved up, except for the delay of a timer: no burst follows a pause.
-        self.free_at = self.free_at.max(now.saturating_sub(MAX_DELAY)) + self.cost(documents);
+        let earliest = now.saturating_sub(MAX_DELAY);
+        self.watch(earliest.saturating_sub(self.free_at), now);
+        self.free_at = self.free_at.max(earliest) + self.cost(documents);
+    }
+
+    /// Takes in a batch before which this much time was lost, and adjusts the size of batches.
+    fn watch(&mut self, lost: Duration, now: Duration) {
+        if self.watched.batches == 0 {
+            self.watched = Watched { batches: 1, begun: now, lost: Duration::ZERO };
+            return;
+        }
+        self.watched.batches += 1;
+        self.watched.lost += lost;
+        let elapsed = now.saturating_sub(self.watched.begun);
+        if self.watched.lost > elapsed.mul_f64(LOST_SHARE) {
+            if self.watched.batches >= MIN_WATCHED {
+                // A second's documents are the most, and no rate has more than 2^32.
+                self.doublings = (self.doublings + 1).min(31);
+                self.watched = Watched::default();
+            }
+        } else if elapsed >= CALM {
+            self.doublings = self.doublings.saturating_sub(1);
+            self.watched = Watched::default();
+        }
     }
 
     /// Corrects an earlier [`Self::take`]: refunds documents that were not deleted, and charges those deleted in excess.
@@ -64,7 +113,7 @@ mod tests {
     #[test]
     fn the_rate_holds_over_any_stretch_and_pauses_are_not_saved_up() {
         let mut limit = RateLimit::new(1000);
-        assert_eq!(limit.batch_limit(ENOUGH), 100);
+        assert_eq!(limit.batch_limit(ENOUGH, u32::MAX), 100);
         let mut now = Duration::ZERO;
         for batch in 0..100 {
             now += limit.wait(now);
@@ -77,8 +126,8 @@ mod tests {
         assert_eq!(limit.wait(now), MS(0), "a timer may have been late");
         limit.take(100, now);
         assert_eq!(limit.wait(now), MS(100));
-        for (enough, expected) in [(ENOUGH, [1, 1, 3, 100, 500]), (ENOUGH_WITH_HOLDS, [1, 1, 3, 500, 5000])] {
-            assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit(enough)), expected);
+        for (enough, expected) in [(ENOUGH, [1, 1, 3, 100, 200]), (ENOUGH_WITH_HOLDS, [1, 1, 3, 500, 5000])] {
+            assert_eq!([1, 9, 30, 5000, 50_000].map(|rate| RateLimit::new(rate).batch_limit(enough, u32::MAX)), expected);
         }
 
         let mut limit = RateLimit::new(1000);

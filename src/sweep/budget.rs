@@ -87,10 +87,9 @@ impl RunBudget {
         [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
     }
 
-    /// Returns the number of documents that one batch may take at most under the run's rate. `enough` is the number for which the cost of the command
-    /// itself is negligible.
-    pub(crate) fn rate_limit(&self, enough: u32) -> Option<u64> {
-        self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit(enough)))
+    /// Returns the number of documents that one batch may take at most under the run's rate ([`RateLimit::batch_limit`]).
+    pub(crate) fn rate_limit(&self, enough: u32, gentle: u32) -> Option<u64> {
+        self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit(enough, gentle)))
     }
 
     /// Returns the time that the next batch has to wait for the run's rate.
@@ -198,7 +197,7 @@ mod tests {
             [None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)),
             [Some(1000), Some(999), Some(1000)]
         );
-        assert_eq!((budget.rate_limit(100), budget.rate_wait()), (Some(100), MS(0)));
+        assert_eq!((budget.rate_limit(100, u32::MAX), budget.rate_wait()), (Some(100), MS(0)));
         budget.take_rate(400);
         budget.settle_rate(400, 300);
         assert_eq!(budget.rate_wait(), MS(300));
@@ -210,6 +209,9 @@ mod tests {
     fn without_limits_everything_is_granted() {
         let budget = budget(Limits::default());
         assert!(!budget.has_delete_limit() && budget.returned().is_none());
-        assert_eq!((budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit(100)), (u64::MAX, Some(5), None));
+        assert_eq!(
+            (budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit(100, u32::MAX)),
+            (u64::MAX, Some(5), None)
+        );
     }
 }

@@ -223,10 +223,11 @@ impl<'a> Engine<'a> {
         let size = self.pace.batch_size();
         let size = self.sweep.pressure.as_ref().map_or(size, |gate| gate.batch_limit(size));
         let enough = if self.sweep.rule.selection.holds.is_some() { ENOUGH_WITH_HOLDS } else { ENOUGH };
-        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit(enough)));
+        let gentle = self.pace.gentle_size();
+        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit(enough, gentle)));
         let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
         let of_units = self.sweep.deployment.account().and_then(Account::batch_limit);
-        let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(enough), self.allowance];
+        let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(enough, gentle), self.allowance];
         limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(size))
     }
 

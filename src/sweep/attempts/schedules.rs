@@ -245,7 +245,7 @@ fn sweep(seed: u64) {
     let (mut now, mut asked, mut next) = (Duration::ZERO, 0, 0);
     while next < DOCUMENTS {
         now += limit.wait(now);
-        let size = pace.batch_size().min(limit.batch_limit(ENOUGH));
+        let size = pace.batch_size().min(limit.batch_limit(ENOUGH, pace.gentle_size()));
         let ids = next..DOCUMENTS.min(next + size as i32);
         let documents = ids.len() as u64;
         limit.take(documents, now);

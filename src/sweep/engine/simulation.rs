@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::pace::{BatchTiming, Pace};
+use crate::pace::rate::RateLimit;
+use crate::pace::{BatchTiming, ENOUGH, Pace};
 use crate::progress::time_left;
 
 const TARGET: Duration = Duration::from_millis(200);
@@ -27,6 +28,7 @@ struct InFlight {
 /// The sweep of a server with two commands in flight.
 struct Sweep {
     pace: Pace,
+    rate: Option<RateLimit>,
     random: fastrand::Rng,
     now: Duration,
     rests_until: Duration,
@@ -42,6 +44,7 @@ impl Sweep {
     fn new(seed: u64) -> Self {
         Self {
             pace: Pace::new(500, 2000, TARGET),
+            rate: None,
             random: fastrand::Rng::with_seed(seed),
             now: Duration::ZERO,
             rests_until: Duration::ZERO,
@@ -58,7 +61,12 @@ impl Sweep {
             if documents > 0 && self.in_flight.len() < 2 {
                 self.rested += self.rests_until.saturating_sub(self.now);
                 self.now = self.now.max(self.rests_until);
-                let size = self.pace.batch_size().min(documents);
+                let mut size = self.pace.batch_size().min(documents);
+                if let Some(rate) = &mut self.rate {
+                    self.now += rate.wait(self.now);
+                    size = size.min(rate.batch_limit(ENOUGH, self.pace.gentle_size()));
+                    rate.take(size.into(), self.now);
+                }
                 documents -= size;
                 let noise = 1.0 + server.noise * (self.random.f64() * 2.0 - 1.0);
                 let millis = (server.fixed + server.per_document * f64::from(size)) * noise;
@@ -181,4 +189,58 @@ fn the_sweep_rests_only_for_what_it_causes() {
     sweep.delete(Server { fixed: 1000.0, per_document: 0.005, noise: 0.0 }, 1_000_000);
     // The fixed part is unknown to the first batches, two of which are in flight.
     assert!(sweep.rested <= Duration::from_secs(2), "{:?}", sweep.rested);
+}
+
+#[test]
+fn a_rate_is_reached_however_long_each_command_takes() {
+    for seed in 0..20 {
+        for (fixed, rate) in [
+            (0.5, 5000),
+            (0.5, 40_000),
+            (20.0, 20_000),
+            (100.0, 1000),
+            (100.0, 5000),
+            (100.0, 20_000),
+            (400.0, 1000),
+            (400.0, 5000),
+        ] {
+            for noise in [0.0, 0.3] {
+                let mut sweep = Sweep::new(seed);
+                sweep.rate = Some(RateLimit::new(rate));
+                sweep.delete(Server { fixed, per_document: 0.012, noise }, rate * 60);
+                let context = format!("{rate} a second at {fixed} ms, noise {noise}, seed {seed}: {:?}", sweep.now);
+                assert!((MINUTE.mul_f64(0.98)..MINUTE.mul_f64(1.1)).contains(&sweep.now), "{context}");
+                let largest = sweep.batches.iter().map(|(size, _)| *size).max().unwrap();
+                assert!(fixed > 1.0 || largest <= (rate / 250).max(100), "{largest} documents: {context}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rate_that_cannot_be_reached_does_not_make_commands_long() {
+    for seed in 0..20 {
+        let mut sweep = Sweep::new(seed);
+        sweep.rate = Some(RateLimit::new(400_000));
+        // The rate allows 1600 documents in a batch from the beginning.
+        sweep.delete(Server { fixed: 1.0, per_document: 0.012, noise: 0.3 }, 4_000_000);
+        let longest = sweep.batches.iter().skip(50).map(|(_, caused)| *caused).max().unwrap();
+        assert!(longest <= Duration::from_millis(20), "{longest:?}, seed {seed}");
+        let mut sweep = Sweep::new(seed);
+        sweep.rate = Some(RateLimit::new(50_000));
+        sweep.delete(Server { fixed: 1.0, per_document: 0.1, noise: 0.3 }, 400_000);
+        let longest = sweep.batches.iter().skip(50).map(|(_, caused)| *caused).max().unwrap();
+        assert!(longest <= Duration::from_millis(25), "{longest:?}, seed {seed}");
+    }
+}
+
+#[test]
+fn batches_become_small_again_once_the_rate_is_reached_with_small_ones() {
+    let mut sweep = Sweep::new(1);
+    sweep.rate = Some(RateLimit::new(5000));
+    let near = Server { fixed: 1.0, per_document: 0.012, noise: 0.1 };
+    sweep.delete(Server { fixed: 100.0, ..near }, 100_000);
+    assert!(sweep.batches.last().unwrap().0 >= 200);
+    sweep.delete(near, 1_000_000);
+    assert_eq!(sweep.batches.last().unwrap().0, 100);
 }
