@@ -136,14 +136,32 @@ impl Deployment {
         command: &ServerCommand,
         next_wait: impl FnMut(&ServerError) -> Option<Duration>,
     ) -> Result<Document, ServerError> {
-        let attempt = || async {
-            let reply = self.send_once(command.clone()).await?;
-            match ServerError::of_write(&reply).or_else(|| ServerError::of_write_concern(&reply)) {
-                Some(cause) => Err(cause),
-                None => Ok(reply),
-            }
-        };
-        retry(next_wait, attempt).await
+        retry(next_wait, || self.write_once(command, |_| true)).await
+    }
+
+    /// Runs a command that creates a document with an `_id` that no other document has, and sends it again as [`Self::write`] does. If the document is
+    /// there already, an attempt without a whole reply has created it.
+    pub(crate) async fn create(
+        &self,
+        command: &ServerCommand,
+        next_wait: impl FnMut(&ServerError) -> Option<Duration>,
+    ) -> Result<(), ServerError> {
+        let is_failure = |cause: &ServerError| !cause.has_code(codes::DUPLICATE_KEY);
+        retry(next_wait, || self.write_once(command, is_failure)).await.map(drop)
+    }
+
+    /// Runs a write command, without a retry. `is_failure` tells which errors of its statement are one. What the members have not confirmed, a fail-over can
+    /// take back, also a document that was there already: the server waits for the members then too (`LastOpFixer` in `write_ops_exec.cpp`).
+    async fn write_once(
+        &self,
+        command: &ServerCommand,
+        is_failure: impl Fn(&ServerError) -> bool,
+    ) -> Result<Document, ServerError> {
+        let reply = self.send_once(command.clone()).await?;
+        match ServerError::of_write(&reply).filter(is_failure).or_else(|| ServerError::of_write_concern(&reply)) {
+            Some(cause) => Err(cause),
+            None => Ok(reply),
+        }
     }
 
     /// Runs a command as it is, without a retry: for callers that decide on each error themselves. The tests in `retry.rs` list them.

@@ -18,7 +18,7 @@ use super::grant::DeleteGrant;
 use super::restriction::Restriction;
 use super::retry::{RETRY_WAITS, Retries};
 use super::transport::{Patience, ServerCommand};
-use super::{Deployment, codes, privileges, recognise};
+use super::{Deployment, privileges, recognise};
 use crate::facts::Topology;
 use crate::plan::family::no_array;
 use crate::plan::{ParentKey, Selection, SweepRule};
@@ -96,11 +96,8 @@ impl Journal {
         let entered = async {
             let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents, ids };
             let mut retries = Retries::patient();
-            match self.deployment.write(&self.insert(&entry)?, |cause| retries.wait(cause)).await {
-                // The reply to an earlier attempt was lost.
-                Err(cause) if !cause.has_code(codes::DUPLICATE_KEY) => Err(cause),
-                _ => Ok(entry),
-            }
+            self.deployment.create(&self.insert(&entry)?, |cause| retries.wait(cause)).await?;
+            Ok(entry)
         };
         let namespace = &self.selection.namespace;
         entered.await.map_err(|cause: ServerError| {

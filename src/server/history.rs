@@ -5,12 +5,12 @@ use std::time::Duration;
 use bson::{Document, doc};
 use tokio::time::Instant;
 
+use super::Deployment;
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::RecordGrant;
 use super::retry::Retries;
 use super::transport::{Patience, ReadPreference, ServerCommand};
-use super::{Deployment, codes};
 use crate::policy::namespace::Namespace;
 
 /// Time limit of one attempt to record a run: enough for a fail-over, while nothing else delays the end of the process.
@@ -86,11 +86,7 @@ async fn write(deployment: &Deployment, namespace: &Namespace, command: Document
         // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
         retries.wait_unless_silent(cause).filter(|_| begun.elapsed() < MAX_ATTEMPTS_TIME)
     };
-    match deployment.write(&command, next_wait).await {
-        // The document is there already: the reply to an earlier attempt was lost.
-        Err(cause) if !cause.has_code(codes::DUPLICATE_KEY) => Err(cause),
-        _ => Ok(()),
-    }
+    deployment.create(&command, next_wait).await
 }
 
 /// Reads the newest documents, the newest first, with their rules only if `with_rules` is set. Also returns whether there are too
@@ -140,6 +136,7 @@ async fn find(deployment: &Deployment, namespace: &Namespace, page: Page, with_r
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::codes;
     use crate::server::scripted::{Script, ScriptedReply};
 
     async fn inserted(answers: Vec<ScriptedReply>) -> (Result<()>, usize) {
@@ -167,12 +164,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_whose_reply_was_lost_is_recorded_once() {
         let stepped_down = || ScriptedReply::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""));
-        let duplicate = || {
-            let error = doc! { "index": 0, "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
-            ScriptedReply::Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
-        };
+        let error = doc! { "index": 0, "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
+        let there = doc! { "n": 0, "ok": 1.0, "writeErrors": [error] };
+        let duplicate = || ScriptedReply::Reply(there.clone());
         assert_eq!(inserted(vec![ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })]).await, (Ok(()), 1));
         assert_eq!(inserted(vec![stepped_down(), duplicate()]).await, (Ok(()), 2));
+        // A fail-over may take back what is there.
+        let mut unconfirmed = there.clone();
+        unconfirmed.insert("writeConcernError", doc! { "code": codes::PRIMARY_STEPPED_DOWN, "errmsg": "stepped down" });
+        let taken_back =
+            vec![stepped_down(), ScriptedReply::Reply(unconfirmed), ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })];
+        assert_eq!(inserted(taken_back).await, (Ok(()), 3));
         let (result, attempts) = inserted((0..4).map(|_| stepped_down()).collect()).await;
         assert!(result.is_err() && attempts == 4);
         let unmet = doc! { "n": 1, "ok": 1.0, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
