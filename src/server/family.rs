@@ -9,14 +9,13 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
-use tokio::time::sleep;
 
 use super::delete::{self, DeleteError};
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::DeleteGrant;
 use super::restriction::Restriction;
-use super::retry::{RETRY_WAITS, Retries};
+use super::retry::Retries;
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, privileges, recognise};
 use crate::facts::Topology;
@@ -130,14 +129,15 @@ impl Journal {
         Ok(ServerCommand::new(&self.selection.namespace.database, command, patience))
     }
 
-    /// Returns the entry that follows another one, or the first.
+    /// Returns the entry that follows another one, or the first, without those of the run's other rules, which are at work on them.
     ///
     /// Errors: the reason why the journal cannot be read.
     pub(crate) async fn next(&self, last: Option<&Entry>) -> std::result::Result<Option<Entry>, String> {
         let namespace = &self.selection.namespace;
         let unread = |cause: &dyn std::fmt::Display| format!("reading the journal `{namespace}`: {cause}");
         let after = last.map_or_else(Document::new, |last| doc! { "_id": { "$gt": last.id.decoded() } });
-        let find = Query::find(namespace, doc! { "$and": [&self.selection.predicate, after] });
+        let of_other_rules = doc! { "run": &self.deployment.comment, "rule": { "$ne": &self.rule } };
+        let find = Query::find(namespace, doc! { "$and": [&self.selection.predicate, after, { "$nor": [of_other_rules] }] });
         let find = find.sort(doc! { "_id": 1 }).limit(1).retried_patiently(&self.parents);
         let found = find
             .first_batch(&self.deployment)
@@ -157,20 +157,17 @@ impl Journal {
         }
     }
 
-    /// Removes an entry.
+    /// Removes an entry, in one attempt: after another one the children have to be looked for again, because a fail-over may have brought some back.
     ///
     /// Errors: the reason why it may still be there.
-    pub(crate) async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), String> {
+    pub(crate) async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), DeleteError> {
         let of_entry = Restriction::Ids(vec![entry.id.clone()]);
-        let mut waits = RETRY_WAITS.iter();
-        loop {
-            let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
-            match (reply.error, waits.next()) {
-                (None, _) => return Ok(()),
-                (Some(DeleteError { retryable: true, .. }), Some(wait)) => sleep(*wait).await,
-                (Some(error), _) => {
-                    return Err(format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message));
-                }
+        let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
+        match reply.error {
+            None => Ok(()),
+            Some(error) => {
+                let message = format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message);
+                Err(DeleteError { message, ..error })
             }
         }
     }
