@@ -9,13 +9,14 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
+use tokio::time::sleep;
 
 use super::delete::{self, DeleteError};
 use super::error::{Result, ServerError};
 use super::find::Query;
 use super::grant::DeleteGrant;
 use super::restriction::Restriction;
-use super::retry::Retries;
+use super::retry::{RETRY_WAITS, Retries};
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, privileges, recognise};
 use crate::facts::Topology;
@@ -157,17 +158,20 @@ impl Journal {
         }
     }
 
-    /// Removes an entry, in one attempt: after another one the children have to be looked for again, because a fail-over may have brought some back.
+    /// Removes an entry.
     ///
     /// Errors: the reason why it may still be there.
-    pub(crate) async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), DeleteError> {
+    pub(crate) async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), String> {
         let of_entry = Restriction::Ids(vec![entry.id.clone()]);
-        let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
-        match reply.error {
-            None => Ok(()),
-            Some(error) => {
-                let message = format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message);
-                Err(DeleteError { message, ..error })
+        let mut waits = RETRY_WAITS.iter();
+        loop {
+            let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
+            match (reply.error, waits.next()) {
+                (None, _) => return Ok(()),
+                (Some(DeleteError { retryable: true, .. }), Some(wait)) => sleep(*wait).await,
+                (Some(error), _) => {
+                    return Err(format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message));
+                }
             }
         }
     }

@@ -48,12 +48,10 @@ use super::Engine;
 use crate::plan::{self, ParentKey};
 use crate::report::outcome::{ChildCollection, Children, End, Outcome};
 use crate::server::children::{self, Absent};
-use crate::server::delete::DeleteError;
 use crate::server::error::ServerError;
 use crate::server::family::{self, Entry, Journal, Keyed};
 use crate::server::privileges;
 use crate::server::restriction::Restriction;
-use crate::server::retry::RETRY_WAITS;
 use crate::text::plural;
 use crate::values::raw::RawValue;
 
@@ -260,36 +258,17 @@ impl Engine<'_> {
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish(&mut self, entry: &Entry, forgets: bool) -> Result<bool, End> {
-        let mut waits = RETRY_WAITS.iter();
-        loop {
-            let error = match self.finish_once(entry, forgets).await? {
-                Ok(is_finished) => return Ok(is_finished),
-                Err(error) => error,
-            };
-            let Some(wait) = waits.next().filter(|_| error.retryable) else {
-                let (namespace, why) = (&self.sweep.rule.namespace, error.message);
-                warn!(%namespace, "{namespace}: {why}; the next run looks at it again");
-                return Ok(false);
-            };
-            self.wait(tokio::time::sleep(*wait)).await?;
-        }
-    }
-
-    /// Does the same, but tries only once to remove the entry.
-    ///
-    /// Errors: the end of the sweep, or else the reason why the entry may still be there.
-    async fn finish_once(&mut self, entry: &Entry, forgets: bool) -> Result<Result<bool, DeleteError>, End> {
         let sweep = self.sweep.clone();
         let mut keys = sweep.rule.family.iter().flat_map(plan::Family::parent_keys);
         // Without it the rule has lost the children that are named so.
-        let Some(key) = keys.find(|key| key.field == entry.field) else { return Ok(Ok(false)) };
+        let Some(key) = keys.find(|key| key.field == entry.field) else { return Ok(false) };
         let Look { mut present, mut is_certain } = self.look(key, &entry.parents).await?;
         if !key.is_id() {
             let living = self.look(&ParentKey::id(), &entry.ids).await?;
             present.extend(entry.keys_of_living(&living.present));
             is_certain &= living.is_certain;
         }
-        let Some(mut family) = self.family.take() else { return Ok(Ok(false)) };
+        let Some(mut family) = self.family.take() else { return Ok(false) };
         let (mut ended, mut kept) = (Ok(()), 0);
         for Member { field, engine, .. } in family.members.iter_mut().filter(|member| member.key == *key) {
             match Box::pin(engine.delete_found(field, key, &entry.parents, &present, family::not_after(entry.at))).await {
@@ -310,7 +289,12 @@ impl Engine<'_> {
             End::Failed(why) => End::Failed(format!("{why}; {AFTER_PARENTS}")),
             end => end,
         })?;
-        Ok(removed?.map(|()| is_finished))
+        if let Err(why) = removed? {
+            let namespace = &sweep.rule.namespace;
+            warn!(%namespace, "{namespace}: {why}; the next run looks at it again");
+            return Ok(false);
+        }
+        Ok(is_finished)
     }
 
     /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
