@@ -3,7 +3,7 @@
 //! ```text
 //! finish what the journal holds of earlier runs
 //! for each batch of parents, whose `_id`s are known beforehand:
-//!     look which of them are still there, after a look at the clock
+//!     look which of them a majority has, and which of these are still there, after a look at the clock
 //!     enter their keys in the journal, confirmed by a majority                 server::family
 //!     delete the parents, by `_id`, key and the whole predicate, confirmed by a majority    engine
 //!     look which of them are there: what a majority has, and what the primary has
@@ -214,6 +214,9 @@ impl Engine<'_> {
         let at = self.wait(family::clock(&sweep.deployment)).await?;
         let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?;
         let namespace = &sweep.rule.namespace;
+        // A fail-over may take back a parent that a majority does not have, and whoever created it may be about to create it again, children first.
+        let known = self.wait(family::present(&sweep.deployment, namespace, &ParentKey::id(), &ids, true)).await?;
+        ids = known.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
         for key in rules.parent_keys() {
             let keys = if key.is_id() {
                 // Others may have deleted some of them since they were found, and may use their `_id`s again.
