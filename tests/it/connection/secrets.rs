@@ -7,7 +7,7 @@ use mongodb::bson::{DateTime, doc};
 async fn an_expression_that_fails_on_a_document_does_not_show_its_value() {
     let case = Case::new().await;
     let old = DateTime::from_millis(1_577_836_800_000);
-    case.fill("c", [doc! { "_id": 1, "at": old, "x": "card-4111" }]).await;
+    case.fill("c", [doc! { "_id": 1, "at": old, "x": "card-hunter2" }]).await;
     for expression in [
         "{$gt: [{$toInt: $x}, 0]}",
         "{$gt: [{$toDate: $x}, 0]}",
@@ -21,7 +21,7 @@ async fn an_expression_that_fails_on_a_document_does_not_show_its_value() {
             let ran = case.run(&rule, args).await;
             assert_eq!(ran.code, Some(3), "{ran:?}");
             assert!(ran.stdout.contains("an expression of the filter failed") || ran.stdout.contains("(code "), "{ran:?}");
-            assert!(!format!("{ran:?}").contains("4111"), "{ran:?}");
+            assert!(!format!("{ran:?}").contains("hunter2"), "{ran:?}");
         }
     }
     assert_eq!(case.ids("c").await.len(), 1);
