@@ -12,6 +12,7 @@ mod archive {
     mod lost_reply;
     mod races;
     mod restore;
+    mod sharded;
     mod written;
 }
 

@@ -1,5 +1,6 @@
 //! A wire-protocol proxy in front of a real mongod. It simulates services that speak MongoDB's protocol without being MongoDB:
-//! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes.
+//! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes. It also plays a
+//! mongos in front of several mongods.
 
 pub(crate) mod cosmos;
 pub(crate) mod document_db;
@@ -7,6 +8,7 @@ pub(crate) mod errors;
 pub(crate) mod fault;
 mod mongos;
 mod partial;
+pub(crate) mod router;
 mod upstream;
 mod wire;
 
@@ -23,6 +25,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use cosmos::{Account, CosmosRu, Statistics, Usage};
 use document_db::DocumentDb;
 use fault::{Fault, Faults};
+use router::Router;
 use upstream::Upstream;
 
 /// The service that the proxy simulates.
@@ -30,6 +33,8 @@ pub(crate) enum Service {
     CosmosRu(CosmosRu),
     DocumentDb(DocumentDb),
     Mongos,
+    /// A mongos in front of several mongods, of which the proxy's is the first.
+    Router(Arc<Router>),
     /// A member of a replica set, as it is. What is simulated is the network.
     Member,
 }
@@ -65,6 +70,7 @@ enum Player {
     CosmosRu(Box<Account>),
     DocumentDb(DocumentDb),
     Mongos,
+    Router(Arc<Router>),
     Member,
 }
 
@@ -99,6 +105,7 @@ impl Proxy {
             Service::CosmosRu(settings) => Player::CosmosRu(Box::new(Account::new(settings))),
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
             Service::Mongos => Player::Mongos,
+            Service::Router(router) => Player::Router(router),
             Service::Member => Player::Member,
         };
         let shared = Shared {
@@ -126,7 +133,7 @@ impl Proxy {
                 format!("mongodb://{host}/?replicaSet=globaldb&retrywrites=false&maxIdleTimeMS=120000&appName=@account@")
             }
             Player::DocumentDb(_) => format!("mongodb://{host}/?retrywrites=false&maxIdleTimeMS=120000"),
-            Player::Mongos => format!("mongodb://{host}/"),
+            Player::Mongos | Player::Router(_) => format!("mongodb://{host}/"),
             Player::Member => format!("mongodb://{host}/?directConnection=true"),
         }
     }
@@ -145,7 +152,7 @@ impl Proxy {
     pub(crate) fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
-            Player::DocumentDb(_) | Player::Mongos | Player::Member => Usage::default(),
+            Player::DocumentDb(_) | Player::Mongos | Player::Router(_) | Player::Member => Usage::default(),
         }
     }
 
@@ -258,6 +265,7 @@ impl Shared {
             Player::CosmosRu(account) => account.answer(&mut call).await?,
             Player::DocumentDb(cluster) => cluster.answer(&mut call).await?,
             Player::Mongos => mongos::answer(&mut call).await?,
+            Player::Router(router) => router.answer(&mut call).await?,
             Player::Member => call.forward().await?,
         };
         Ok(match fault {

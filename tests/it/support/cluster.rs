@@ -1,0 +1,86 @@
+//! A sharded cluster: two mongods, and a router in front of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mongodb::Client;
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+
+use super::mongod::Mongod;
+use super::proxy::router::{Router, Sharded};
+use super::proxy::{Proxy, Service};
+use super::shared::Shared;
+use super::sweeper::Case;
+
+/// A case on a cluster of two shards. The `uri` and the client of the case lead through the router.
+pub(crate) struct Cluster {
+    pub case: Case,
+    pub router: Arc<Router>,
+    pub proxy: Proxy,
+    /// Clients that go straight to the shards.
+    shards: Vec<Client>,
+    _servers: Arc<[Mongod; 2]>,
+}
+
+impl Cluster {
+    pub(crate) async fn new() -> Self {
+        static SERVERS: Shared<[Mongod; 2]> = Shared::new();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let servers = || SERVERS.get(|| [Mongod::start(&[]), Mongod::start(&[])]);
+        let servers = tokio::task::spawn_blocking(servers).await.expect("the servers");
+        let router = Router::new(servers.iter().map(|server| server.port).collect());
+        let proxy = Proxy::start(servers[0].port, Service::Router(Arc::clone(&router))).await;
+        let client = Client::with_uri_str(proxy.uri()).await.expect("a client");
+        let case = Case::at(&proxy.uri(), client, &format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let shards = vec![servers[0].client().await, servers[1].client().await];
+        Self { case, router, proxy, shards, _servers: servers }
+    }
+
+    /// Creates a sharded collection, and its entry in `config`.
+    pub(crate) async fn shard(&self, collection: &str, sharded: Sharded) {
+        let namespace = format!("{}.{collection}", self.case.db.name());
+        let entry = doc! { "_id": &namespace, "key": &sharded.key, "unique": false, "noBalance": false };
+        for (shard, client) in self.shards.iter().enumerate() {
+            let database = client.database(self.case.db.name());
+            database.create_collection(collection).await.expect("a collection");
+            let index = doc! { "key": &sharded.key, "name": "shard_key" };
+            let id_only = sharded.key == doc! { "_id": 1 };
+            if !id_only {
+                database.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
+            }
+            if shard == 0 {
+                client.database("config").collection::<Document>("collections").insert_one(&entry).await.expect("an entry");
+            }
+        }
+        self.router.shard(&namespace, sharded);
+    }
+
+    /// Reads the documents of a collection byte by byte, straight from the shards, with the shard that has each.
+    pub(crate) async fn documents(&self, collection: &str) -> BTreeSet<(usize, Vec<u8>)> {
+        let mut all = BTreeSet::new();
+        for (shard, client) in self.shards.iter().enumerate() {
+            let database = client.database(self.case.db.name());
+            let mut cursor = database.collection::<RawDocumentBuf>(collection).find(doc! {}).await.expect("a cursor");
+            while cursor.advance().await.expect("all documents") {
+                all.insert((shard, cursor.current().as_bytes().to_vec()));
+            }
+        }
+        all
+    }
+
+    /// Inserts documents through the router.
+    pub(crate) async fn fill(&self, collection: &str, documents: &[RawDocumentBuf]) {
+        self.case.db.collection::<RawDocumentBuf>(collection).insert_many(documents).await.expect("an insert");
+    }
+
+    /// Runs a command through the router.
+    pub(crate) async fn run(&self, command: Document) -> Document {
+        self.case.db.run_command(command).await.expect("a reply")
+    }
+}
+
+/// Returns the bounds of a split in a hashed shard key: half of the hashes.
+pub(crate) fn middle() -> [Bson; 1] {
+    [Bson::Int64(0)]
+}

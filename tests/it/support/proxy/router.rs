@@ -1,0 +1,196 @@
+//! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
+//!
+//! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics and explain on sharded and unsharded collections. Not
+//! played: moves of chunks, orphans, stale versions, and the round trips of a cursor: all documents of a query are read at once.
+
+mod chunks;
+mod order;
+mod reads;
+mod stats;
+mod writes;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mongodb::bson::{Bson, Document, doc};
+
+pub(crate) use chunks::Sharded;
+
+use super::upstream::{Upstream, is_ok, whole};
+use super::{Call, errors};
+
+/// The router and what it knows of the cluster. The first shard is the primary shard of every database and has the database `config`.
+pub(crate) struct Router {
+    /// Ports of the shards.
+    shards: Vec<u16>,
+    /// Sharded collections by their namespaces.
+    collections: Mutex<HashMap<String, Arc<Sharded>>>,
+    /// What is yet to be fetched of each cursor.
+    cursors: Mutex<BTreeMap<i64, Vec<Bson>>>,
+    is_config_hidden: AtomicBool,
+}
+
+/// The end of a command: a reply that the client gets, or a broken connection to a shard.
+type Answer = io::Result<Document>;
+
+impl Router {
+    pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
+        let (collections, cursors) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden: AtomicBool::new(false) })
+    }
+
+    /// Shards a collection from now on.
+    pub(crate) fn shard(&self, namespace: &str, sharded: Sharded) {
+        let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        collections.insert(namespace.to_owned(), Arc::new(sharded));
+    }
+
+    /// Refuses the database `config` to every user, as a user without a role there sees it.
+    pub(crate) fn hide_config(&self) {
+        self.is_config_hidden.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) async fn answer(&self, call: &mut Call<'_>) -> Answer {
+        // Sessions and transactions are the router's own affair; a standalone mongod refuses the numbers of retryable writes.
+        for key in ["lsid", "txnNumber", "$clusterTime"] {
+            call.command.remove(key);
+        }
+        let database = call.command.get_str("$db").unwrap_or_default().to_owned();
+        let target = call.command.get_str(&call.name).unwrap_or_default().to_owned();
+        if database == "config" && self.is_config_hidden.load(Ordering::Relaxed) {
+            let why = format!("not authorized on config to execute command {{ {}: \"{target}\" }}", call.name);
+            return Ok(errors::failed(13, "Unauthorized", &why));
+        }
+        let sharded = self.sharded(&database, &target);
+        let asked = Asked { database, collection: target, sharded, command: call.command.clone() };
+        match call.name.as_str() {
+            "insert" => self.insert(&asked).await,
+            "update" => self.update(&asked).await,
+            "delete" => self.delete(&asked).await,
+            "find" => self.find(&asked).await,
+            "aggregate" => self.aggregate(&asked).await,
+            "count" => self.count(&asked).await,
+            "getMore" => Ok(self.get_more(&asked)),
+            "killCursors" => Ok(self.kill_cursors(&asked)),
+            // They go to the primary shard, and to the shard with the lowest chunk (cluster_list_collections_cmd.cpp,
+            // cluster_list_indexes_cmd.cpp).
+            "listCollections" | "listIndexes" => match self.gather(0, &asked.command).await? {
+                Ok(found) => Ok(self.opened(&asked, found, None)),
+                Err(refusal) => Ok(refusal),
+            },
+            "collStats" => self.coll_stats(&asked).await,
+            "explain" => self.explain(&asked).await,
+            "hello" | "isMaster" | "ismaster" => {
+                // Source: MongoDB manual, "hello", "Sharded Instances".
+                let mut reply = call.forward().await?;
+                reply.insert("msg", "isdbgrid");
+                reply.remove("topologyVersion");
+                Ok(reply)
+            }
+            // A mongos has no TTL monitor, and so no parameter of it.
+            "getParameter" => Ok(errors::failed(72, "InvalidOptions", "no option found to get")),
+            _ => call.forward().await,
+        }
+    }
+
+    fn sharded(&self, database: &str, collection: &str) -> Option<Arc<Sharded>> {
+        let collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        collections.get(&format!("{database}.{collection}")).cloned()
+    }
+
+    /// Runs a command on a shard.
+    async fn run(&self, shard: usize, command: &Document) -> Answer {
+        Upstream::connect(self.shards[shard]).await?.run(command).await
+    }
+
+    /// Runs a command that opens a cursor on a shard, and reads it to its end; the inner error is the shard's refusal.
+    async fn gather(&self, shard: usize, command: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
+        let mut upstream = Upstream::connect(self.shards[shard]).await?;
+        let mut reply = upstream.run(command).await?;
+        let mut found = Vec::new();
+        loop {
+            if !is_ok(&reply) {
+                return Ok(Err(reply));
+            }
+            let cursor = reply.get_document("cursor").map_err(io::Error::other)?;
+            let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch")).map_err(io::Error::other)?;
+            found.extend(batch.iter().cloned());
+            let id = whole(cursor, "id");
+            if id == 0 {
+                return Ok(Ok(found));
+            }
+            // Listings have namespaces with a dot of their own.
+            let (database, collection) = cursor.get_str("ns").ok().and_then(|ns| ns.split_once('.')).unwrap_or_default();
+            reply = upstream.run(&doc! { "getMore": id, "collection": collection, "$db": database }).await?;
+        }
+    }
+
+    /// Returns the first part of what a query found; the rest is kept for `getMore`.
+    fn opened(&self, asked: &Asked, found: Vec<Bson>, batch_size: Option<i64>) -> Document {
+        // The first batch has 101 documents unless the client says otherwise.
+        let (batch, id) = self.keep(found, batch_size.unwrap_or(101));
+        let command = asked.command.keys().next().map(String::as_str).unwrap_or_default();
+        // A command about a whole database has no collection.
+        let ns = match asked.collection.as_str() {
+            "" => format!("{}.$cmd.{command}", asked.database),
+            collection => format!("{}.{collection}", asked.database),
+        };
+        doc! { "cursor": { "id": id, "ns": ns, "firstBatch": batch }, "ok": 1.0 }
+    }
+
+    /// Splits the next batch off, and keeps the rest under a new number, which is 0 if there is none.
+    fn keep(&self, mut found: Vec<Bson>, batch_size: i64) -> (Vec<Bson>, i64) {
+        let size = usize::try_from(batch_size).unwrap_or(usize::MAX).min(found.len());
+        let rest = found.split_off(size);
+        if rest.is_empty() {
+            return (found, 0);
+        }
+        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = cursors.keys().next_back().map_or(1 << 40, |last| last + 1);
+        cursors.insert(id, rest);
+        (found, id)
+    }
+
+    fn get_more(&self, asked: &Asked) -> Document {
+        let id = whole(&asked.command, "getMore");
+        let found = self.cursors.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let Some(found) = found else {
+            return errors::failed(43, "CursorNotFound", &format!("cursor id {id} not found"));
+        };
+        let size = asked.command.get("batchSize").map_or(i64::MAX, |_| whole(&asked.command, "batchSize"));
+        let (batch, id) = self.keep(found, size);
+        let collection = asked.command.get_str("collection").unwrap_or_default();
+        doc! { "cursor": { "id": id, "ns": format!("{}.{collection}", asked.database), "nextBatch": batch }, "ok": 1.0 }
+    }
+
+    fn kill_cursors(&self, asked: &Asked) -> Document {
+        let ids = asked.command.get_array("cursors").cloned().unwrap_or_default();
+        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        let (killed, missing): (Vec<Bson>, Vec<Bson>) =
+            ids.into_iter().partition(|id| id.as_i64().is_some_and(|id| cursors.remove(&id).is_some()));
+        doc! { "cursorsKilled": killed, "cursorsNotFound": missing, "cursorsAlive": [], "cursorsUnknown": [], "ok": 1.0 }
+    }
+}
+
+/// A command with its target.
+struct Asked {
+    database: String,
+    collection: String,
+    /// `None` if the collection is not sharded.
+    sharded: Option<Arc<Sharded>>,
+    command: Document,
+}
+
+impl Asked {
+    /// Returns the shards to which a query goes: the primary shard of an unsharded collection.
+    fn shards_of(&self, filter: &Document) -> Vec<usize> {
+        self.sharded.as_ref().map_or_else(|| vec![0], |sharded| sharded.shards_of(filter))
+    }
+}
+
+/// Returns the name of a shard in replies.
+fn shard_name(shard: usize) -> String {
+    format!("shard{shard}")
+}

@@ -1,0 +1,148 @@
+//! Reads of the router: finds, aggregations and counts, merged from the shards.
+
+use std::io;
+
+use mongodb::bson::{Bson, Document, doc};
+
+use super::super::upstream::{documents, is_ok, whole};
+use super::order::compare;
+use super::{Answer, Asked, Router};
+
+/// The field in which each shard sends the sort key of a document. A mongos calls it `$sortKey`, a name that a mongod takes from a mongos only.
+const SORT_KEY: &str = "__sortKey";
+
+impl Router {
+    /// Sends a find to the shards that may own the documents, and merges what they find: in the order of the sort, otherwise shard after shard.
+    ///
+    /// Source: s/query/cluster_find.cpp (each shard gets skip + limit and no skip), s/query/async_results_merger.cpp.
+    pub(super) async fn find(&self, asked: &Asked) -> Answer {
+        let command = &asked.command;
+        let filter = command.get_document("filter").cloned().unwrap_or_default();
+        let (skip, limit) = (whole(command, "skip"), whole(command, "limit"));
+        let mut of_shard = command.clone();
+        for key in ["skip", "batchSize", "singleBatch"] {
+            of_shard.remove(key);
+        }
+        if limit > 0 {
+            of_shard.insert("limit", skip + limit);
+        }
+        let sort = command.get_document("sort").ok().filter(|sort| !sort.is_empty() && !sort.contains_key("$natural"));
+        if sort.is_some() {
+            let mut projection = command.get_document("projection").cloned().unwrap_or_default();
+            projection.insert(SORT_KEY, doc! { "$meta": "sortKey" });
+            of_shard.insert("projection", projection);
+        }
+        let mut found = match self.gather_all(asked, &filter, &of_shard).await? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
+        };
+        if let Some(sort) = sort {
+            let directions: Vec<bool> = sort.values().map(|direction| direction.as_i32() == Some(-1) || direction.as_i64() == Some(-1)).collect();
+            let mut keyed: Vec<(Vec<Bson>, Bson)> = found.into_iter().map(with_sort_key).collect();
+            keyed.sort_by(|(a, _), (b, _)| {
+                let orders = a.iter().zip(b).zip(&directions).map(|((a, b), is_down)| {
+                    let order = compare(a, b);
+                    if *is_down { order.reverse() } else { order }
+                });
+                orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+            });
+            found = keyed.into_iter().map(|(_, document)| document).collect();
+        }
+        found.drain(..usize::try_from(skip).unwrap_or(0).min(found.len()));
+        if limit > 0 {
+            found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        let is_whole = command.get_bool("singleBatch").unwrap_or(false);
+        let batch_size = command.get("batchSize").map(|_| whole(command, "batchSize")).filter(|_| !is_whole);
+        Ok(self.opened(asked, found, if is_whole { Some(i64::MAX) } else { batch_size }))
+    }
+
+    /// Reads all that the shards of a query find, shard after shard.
+    async fn gather_all(&self, asked: &Asked, filter: &Document, of_shard: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
+        let mut found = Vec::new();
+        for shard in asked.shards_of(filter) {
+            match self.gather(shard, of_shard).await? {
+                Ok(of_one) => found.extend(of_one),
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+        }
+        Ok(Ok(found))
+    }
+
+    /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos splits the stages
+    /// between the shards and itself (s/query/cluster_aggregate.cpp); what comes out is the same.
+    pub(super) async fn aggregate(&self, asked: &Asked) -> Answer {
+        let batch_size = asked.command.get_document("cursor").ok().and_then(|cursor| Some(cursor).filter(|cursor| cursor.contains_key("batchSize")));
+        let batch_size = batch_size.map(|cursor| whole(cursor, "batchSize"));
+        let stages: Vec<Document> = documents(&asked.command, "pipeline").cloned().collect();
+        let first = stages.first().and_then(|stage| stage.get_document("$match").ok());
+        let filter = first.cloned().unwrap_or_default();
+        let mut whole_command = asked.command.clone();
+        whole_command.insert("cursor", doc! {});
+        let shards = asked.shards_of(&filter);
+        // Statistics have a document for each shard.
+        let is_of_each = stages.first().is_some_and(|stage| stage.contains_key("$collStats") || stage.contains_key("$indexStats"));
+        if shards.len() == 1 || is_of_each {
+            return Ok(match self.gather_all(asked, &filter, &whole_command).await? {
+                Ok(found) => self.opened(asked, found, batch_size),
+                Err(refusal) => refusal,
+            });
+        }
+        let mut find = doc! { "find": &asked.collection, "filter": filter };
+        let mut merge = doc! { "aggregate": 1 };
+        for key in ["collation", "let", "maxTimeMS", "comment", "readConcern", "hint", "$db"] {
+            if let Some(value) = asked.command.get(key) {
+                find.insert(key, value);
+                if key != "hint" && key != "readConcern" {
+                    merge.insert(key, value);
+                }
+            }
+        }
+        let found = match self.gather_all(asked, &Document::new(), &find).await? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(refusal),
+        };
+        let mut rest = vec![doc! { "$documents": { "$literal": found } }];
+        rest.extend(stages.into_iter().skip(usize::from(first_is_match(&asked.command))));
+        merge.insert("pipeline", rest);
+        merge.insert("cursor", doc! {});
+        Ok(match self.gather(0, &merge).await? {
+            Ok(found) => self.opened(asked, found, batch_size),
+            Err(refusal) => refusal,
+        })
+    }
+
+    /// Adds up the counts of the shards.
+    ///
+    /// Source: s/commands/cluster_count_cmd.h: each shard gets skip + limit, and the sum is cut.
+    pub(super) async fn count(&self, asked: &Asked) -> Answer {
+        let filter = asked.command.get_document("query").cloned().unwrap_or_default();
+        let (skip, limit) = (whole(&asked.command, "skip"), whole(&asked.command, "limit"));
+        let mut of_shard = asked.command.clone();
+        of_shard.remove("skip");
+        if limit > 0 {
+            of_shard.insert("limit", skip + limit);
+        }
+        let mut sum = 0;
+        for shard in asked.shards_of(&filter) {
+            let reply = self.run(shard, &of_shard).await?;
+            if !is_ok(&reply) {
+                return Ok(reply);
+            }
+            sum += whole(&reply, "n");
+        }
+        let left = (sum - skip).max(0);
+        Ok(doc! { "n": if limit > 0 { left.min(limit) } else { left }, "ok": 1.0 })
+    }
+}
+
+fn first_is_match(command: &Document) -> bool {
+    documents(command, "pipeline").next().is_some_and(|stage| stage.contains_key("$match"))
+}
+
+/// Takes the sort key out of a document that a shard has sent.
+fn with_sort_key(found: Bson) -> (Vec<Bson>, Bson) {
+    let Bson::Document(mut document) = found else { return (Vec::new(), found) };
+    let key = document.remove(SORT_KEY).and_then(|key| key.as_array().cloned()).unwrap_or_default();
+    (key, Bson::Document(document))
+}

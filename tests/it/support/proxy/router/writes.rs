@@ -1,0 +1,281 @@
+//! Writes of the router: each statement goes to the shards that it targets, and the replies are added up.
+
+use std::io;
+
+use mongodb::bson::{Bson, Document, doc};
+
+use super::super::errors::write_error;
+use super::super::upstream::{documents, is_ok, whole};
+use super::chunks::demanded;
+use super::{Answer, Asked, Router, Sharded};
+
+/// What the statements of a command have done so far.
+#[derive(Default)]
+struct Written {
+    n: i64,
+    modified: i64,
+    upserted: Vec<Document>,
+    errors: Vec<Document>,
+    concern_error: Option<Bson>,
+}
+
+impl Written {
+    /// Adds the reply of a shard. `places` has the index in the client's command for each index in the shard's. Returns the reply if it is an
+    /// error of the whole command.
+    ///
+    /// Source: s/write_ops/batch_write_op.cpp (`noteBatchResponse`).
+    fn add(&mut self, mut reply: Document, places: &[usize]) -> Option<Document> {
+        if !is_ok(&reply) {
+            return Some(reply);
+        }
+        self.n += whole(&reply, "n");
+        self.modified += whole(&reply, "nModified");
+        let placed = |entry: &Document| {
+            let index = usize::try_from(whole(entry, "index")).unwrap_or(0);
+            let mut entry = entry.clone();
+            entry.insert("index", places.get(index).map_or(0, |place| i32::try_from(*place).unwrap_or(0)));
+            entry
+        };
+        self.upserted.extend(documents(&reply, "upserted").map(placed));
+        self.errors.extend(documents(&reply, "writeErrors").map(placed));
+        self.concern_error = self.concern_error.take().or(reply.remove("writeConcernError"));
+        None
+    }
+
+    /// Adds an error of a statement that was not sent to any shard.
+    fn refuse(&mut self, index: usize, code: i32, why: &str) {
+        let mut error = write_error(code, why);
+        error.insert("index", i32::try_from(index).unwrap_or(0));
+        self.errors.push(error);
+    }
+
+    fn reply(mut self, is_update: bool) -> Document {
+        let mut reply = doc! { "n": i32::try_from(self.n).unwrap_or(i32::MAX), "ok": 1.0 };
+        if is_update {
+            reply.insert("nModified", i32::try_from(self.modified).unwrap_or(i32::MAX));
+        }
+        if !self.upserted.is_empty() {
+            reply.insert("upserted", self.upserted);
+        }
+        if !self.errors.is_empty() {
+            self.errors.sort_by_key(|error| whole(error, "index"));
+            reply.insert("writeErrors", self.errors);
+        }
+        if let Some(error) = self.concern_error {
+            reply.insert("writeConcernError", error);
+        }
+        reply
+    }
+}
+
+/// What a statement of an update is.
+enum Update {
+    Operators,
+    Pipeline,
+    Replacement(Document),
+}
+
+impl Router {
+    /// Sends each document to the shard that owns it; in an ordered command those before the first error only.
+    ///
+    /// Source: `targetInsert` in s/chunk_manager_targeter.cpp, `targetBatch` in s/write_ops/batch_write_op.cpp: consecutive documents of an
+    /// ordered command share a command as long as one shard owns them.
+    pub(super) async fn insert(&self, asked: &Asked) -> Answer {
+        let is_ordered = asked.command.get_bool("ordered").unwrap_or(true);
+        let mut written = Written::default();
+        let mut groups: Vec<(usize, Vec<usize>, Vec<Bson>)> = Vec::new();
+        for (index, document) in documents(&asked.command, "documents").enumerate() {
+            let shard = match &asked.sharded {
+                None => 0,
+                Some(sharded) => match sharded.key_of(document) {
+                    Some(key) => sharded.shard_of(&key),
+                    None => {
+                        written.refuse(index, 61, "Shard key cannot contain array values or array descendants.");
+                        if is_ordered {
+                            break;
+                        }
+                        continue;
+                    }
+                },
+            };
+            let group = match is_ordered {
+                true => groups.last_mut().filter(|(of, ..)| *of == shard),
+                false => groups.iter_mut().find(|(of, ..)| *of == shard),
+            };
+            match group {
+                Some((_, places, documents)) => {
+                    places.push(index);
+                    documents.push(document.clone().into());
+                }
+                None => groups.push((shard, vec![index], vec![document.clone().into()])),
+            }
+        }
+        let refused = std::mem::take(&mut written.errors);
+        for (shard, places, documents) in groups {
+            let mut command = asked.command.clone();
+            command.insert("documents", documents);
+            if let Some(refusal) = written.add(self.run(shard, &command).await?, &places) {
+                return Ok(refusal);
+            }
+            if is_ordered && !written.errors.is_empty() {
+                return Ok(written.reply(false));
+            }
+        }
+        written.errors.extend(refused);
+        Ok(written.reply(false))
+    }
+
+    /// Runs each update on the shards that it targets.
+    pub(super) async fn update(&self, asked: &Asked) -> Answer {
+        let mut written = Written::default();
+        for (index, statement) in documents(&asked.command, "updates").enumerate() {
+            let shards = match &asked.sharded {
+                None => Ok(vec![0]),
+                Some(sharded) => target_update(sharded, statement),
+            };
+            let refusal = match shards {
+                Ok(shards) => match self.changed_key(asked, statement, &shards).await? {
+                    Some(refusal) => Some(refusal),
+                    None => match self.send(asked, "updates", statement, &shards, index, &mut written).await? {
+                        Some(refusal) => return Ok(refusal),
+                        None => None,
+                    },
+                },
+                Err(refusal) => Some(refusal),
+            };
+            if let Some((code, why)) = refusal {
+                written.refuse(index, code, why);
+            }
+            if asked.command.get_bool("ordered").unwrap_or(true) && !written.errors.is_empty() {
+                break;
+            }
+        }
+        Ok(written.reply(true))
+    }
+
+    /// Runs each delete on the shards that it targets.
+    pub(super) async fn delete(&self, asked: &Asked) -> Answer {
+        let mut written = Written::default();
+        for (index, statement) in documents(&asked.command, "deletes").enumerate() {
+            let filter = statement.get_document("q").cloned().unwrap_or_default();
+            let shards = match &asked.sharded {
+                None => Ok(vec![0]),
+                Some(sharded) => target_delete(sharded, statement, &filter),
+            };
+            match shards {
+                Ok(shards) => {
+                    if let Some(refusal) = self.send(asked, "deletes", statement, &shards, index, &mut written).await? {
+                        return Ok(refusal);
+                    }
+                }
+                Err((code, why)) => written.refuse(index, code, why),
+            }
+            if asked.command.get_bool("ordered").unwrap_or(true) && !written.errors.is_empty() {
+                break;
+            }
+        }
+        Ok(written.reply(false))
+    }
+
+    /// Sends a command with one statement of another to some shards.
+    async fn send(
+        &self,
+        asked: &Asked,
+        list: &str,
+        statement: &Document,
+        shards: &[usize],
+        index: usize,
+        written: &mut Written,
+    ) -> io::Result<Option<Document>> {
+        let mut command = asked.command.clone();
+        command.insert(list, vec![Bson::Document(statement.clone())]);
+        for shard in shards {
+            if let Some(refusal) = written.add(self.run(*shard, &command).await?, &[index]) {
+                return Ok(Some(refusal));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the error of a replacement that would change the shard key of the document which it finds on its shard.
+    ///
+    /// Source: `_checkRestrictionsOnUpdatingShardKeyAreNotViolated` and `_checkIfWritingToOrphanOrWouldChangeShardKey` in
+    /// db/exec/update_stage.cpp.
+    async fn changed_key(&self, asked: &Asked, statement: &Document, shards: &[usize]) -> io::Result<Option<(i32, &'static str)>> {
+        let (Some(sharded), Update::Replacement(with), [shard]) = (&asked.sharded, kind(statement), shards) else {
+            return Ok(None);
+        };
+        let filter = statement.get_document("q").cloned().unwrap_or_default();
+        let mut find = doc! { "find": &asked.collection, "filter": &filter, "limit": 1, "$db": &asked.database };
+        find.extend(statement.get("collation").map(|collation| ("collation".to_owned(), collation.clone())));
+        let found = self.gather(*shard, &find).await?.unwrap_or_default();
+        let before = found.first().and_then(Bson::as_document).and_then(|found| sharded.key_of(found));
+        let is_changed = before.is_some() && before != sharded.key_of(&with);
+        Ok(match sharded.key_of_query(&filter) {
+            _ if !is_changed => None,
+            None => Some((31_025, "Shard key update is not allowed without specifying the full shard key in the query")),
+            Some(_) => Some((20, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")),
+        })
+    }
+}
+
+fn kind(statement: &Document) -> Update {
+    match statement.get("u") {
+        Some(Bson::Document(with)) if with.keys().next().is_some_and(|name| name.starts_with('$')) => Update::Operators,
+        Some(Bson::Document(with)) => Update::Replacement(with.clone()),
+        _ => Update::Pipeline,
+    }
+}
+
+/// Returns the shards of an update, or the error with which it is refused: by the query if that leads to one shard; a replacement otherwise by its
+/// own shard key; other updates everywhere, if they are for many documents or name an `_id`.
+///
+/// Source: `targetUpdate` in s/chunk_manager_targeter.cpp.
+fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, (i32, &'static str)> {
+    let filter = statement.get_document("q").cloned().unwrap_or_default();
+    if is_collated(statement) {
+        return Err((61, "Failed to target by query :: could not extract exact shard key: the collation is not simple"));
+    }
+    if statement.get_bool("upsert").unwrap_or(false) {
+        let key = sharded.key_of_query(&filter).ok_or((61, "Failed to target upsert by query :: could not extract exact shard key"))?;
+        return Ok(vec![sharded.shard_of(&key)]);
+    }
+    let shards = sharded.shards_of(&filter);
+    if shards.len() == 1 {
+        return Ok(shards);
+    }
+    if let Update::Replacement(with) = kind(statement) {
+        let why = "Failed to target update by replacement document :: could not extract exact shard key";
+        return Ok(vec![sharded.shard_of(&sharded.key_of(&with).ok_or((61, why))?)]);
+    }
+    let is_multi = statement.get_bool("multi").unwrap_or(false);
+    if !is_multi && !is_exact_id(&filter) {
+        return Err((72, "A {multi:false} update on a sharded collection must contain an exact match on _id or target a single shard"));
+    }
+    Ok(shards)
+}
+
+/// Returns the shards of a delete, or the error with which it is refused.
+///
+/// Source: `targetDelete` in s/chunk_manager_targeter.cpp.
+fn target_delete(sharded: &Sharded, statement: &Document, filter: &Document) -> Result<Vec<usize>, (i32, &'static str)> {
+    if is_collated(statement) {
+        return Ok(sharded.shards());
+    }
+    if let Some(key) = sharded.key_of_query(filter) {
+        return Ok(vec![sharded.shard_of(&key)]);
+    }
+    if whole(statement, "limit") == 1 && !is_exact_id(filter) {
+        return Err((61, "A single delete on a sharded collection must contain an exact match on _id or contain the shard key"));
+    }
+    Ok(sharded.shards_of(filter))
+}
+
+fn is_exact_id(filter: &Document) -> bool {
+    demanded(filter, "_id").is_some_and(|ids| ids.len() == 1)
+}
+
+/// Whether a statement compares by a collation, by which no text leads to a shard.
+fn is_collated(statement: &Document) -> bool {
+    statement.get_document("collation").is_ok_and(|collation| collation.get_str("locale").is_ok_and(|locale| locale != "simple"))
+}
