@@ -19,7 +19,8 @@ use crate::policy::namespace::{Namespace, NamespacePattern};
 use crate::policy::only::Only;
 use crate::report::restore::{self, NamespaceReport, RestoreReport};
 use crate::report::{Format, SCHEMA_VERSION, ServerReport};
-use crate::server::insert::{self, Present, Put};
+use crate::server::insert::Put;
+use crate::server::put_back::{Present, Target};
 use crate::server::{Deployment, connect, privileges};
 use crate::stop::Stop;
 use crate::text::{page, plural};
@@ -73,13 +74,16 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
         };
         let lost = part.file.lost();
         let mut done = Put::default();
+        let present = if args.replace { Present::Replace } else { Present::Keep };
         let looked = stop.or_fail("nothing was inserted there", async {
-            let why = insert::unsuitable(&deployment, &part.to).await;
-            why.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
+            let target = Target::open(&deployment, &part.to, present, args.dry_run).await;
+            target.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
         });
         let ended = match looked.await {
-            Ok(None) => put(&deployment, args, &stop, part, &mut done).await,
-            Ok(Some(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
+            Ok(Ok(target)) => {
+                put(&deployment, target, present, &stop, part, &mut done).await.and_then(|()| complete(&report, &done))
+            }
+            Ok(Err(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
             Err(failure) => Err(failure.message),
         };
         enter(&mut report, done, lost, ended.err());
@@ -173,9 +177,15 @@ async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Re
 /// Restores one file, and adds to `done` what was inserted.
 ///
 /// Errors: the reason, if not all of it could be restored.
-async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Part, done: &mut Put) -> Result<(), String> {
+async fn put(
+    deployment: &Deployment,
+    mut target: Target<'_>,
+    present: Present,
+    stop: &Stop,
+    part: Part,
+    done: &mut Put,
+) -> Result<(), String> {
     let Part { mut file, to } = part;
-    let present = if args.replace { Present::Replace } else { Present::Keep };
     let places = std::mem::take(&mut file.segments);
     let mut places: Vec<_> = places.into_iter().collect();
     // If a document was archived in several states, the last one counts: without --replace the first insert wins, with it the last.
@@ -196,9 +206,9 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
             }
             let put = tokio::select! {
                 biased;
-                put = insert::put(deployment, &to, chunk, present, args.dry_run, done) => put,
+                put = target.put(chunk, done) => put,
                 () = stop.asked_for(MAX_LAST_WAIT) => {
-                    done.is_uncertain |= !args.dry_run;
+                    done.is_uncertain |= !target.is_dry();
                     let waited = MAX_LAST_WAIT.as_secs();
                     return Err(format!("no answer within {waited} s after the signal; run it again for the rest"));
                 }
@@ -212,6 +222,20 @@ async fn put(deployment: &Deployment, args: &RestoreArgs, stop: &Stop, part: Par
         }
     }
     Ok(())
+}
+
+/// Checks that every document of a file is in one count.
+///
+/// Errors: the difference in words.
+fn complete(report: &NamespaceReport, done: &Put) -> Result<(), String> {
+    let (documents, counted) = (report.document_count, done.counted());
+    match counted == documents {
+        true => Ok(()),
+        false => Err(format!(
+            "the counts are wrong: they add up to {counted}, and the archive has {}; run it again, and compare the collection with the archive",
+            plural(documents, "document")
+        )),
+    }
 }
 
 /// Splits documents into chunks that fit into one command each.
@@ -243,4 +267,20 @@ fn enter(report: &mut NamespaceReport, done: Put, lost: Option<String>, error: O
     let refused = done.why.map(|why| format!("refused: {why}"));
     let why: Vec<String> = [error, lost, unconfirmed, refused].into_iter().flatten().collect();
     report.error = (!why.is_empty()).then(|| why.join("; "));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_that_do_not_add_up_are_an_error() {
+        let report = NamespaceReport { document_count: 21, ..NamespaceReport::default() };
+        let all = Put { inserted: 1, replaced: 2, same: 3, different: 4, conflicts: 5, refused: 6, ..Put::default() };
+        assert_eq!(complete(&report, &all), Ok(()));
+        for (inserted, counted) in [(0, "20"), (2, "22")] {
+            let why = complete(&report, &Put { inserted, ..all.clone() }).unwrap_err();
+            assert!(why.contains(&format!("add up to {counted}, and the archive has 21 documents")), "{why}");
+        }
+    }
 }

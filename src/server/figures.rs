@@ -5,10 +5,8 @@ use bson::{Document, doc};
 use super::Deployment;
 use super::count::up_to;
 use super::error::Result;
-use super::find::Query;
-use super::transport::ReadPreference;
-use crate::facts::{Collection, CollectionKind, Figures, FileSize, Topology};
-use crate::flavor::ShardKeys;
+use super::sharding::{self, Sharding};
+use crate::facts::{Collection, CollectionKind, Figures, FileSize};
 use crate::plan::guard::SCAN_GUARD_DOCUMENTS;
 use crate::policy::namespace::Namespace;
 use crate::values::{count_in, integer_in};
@@ -34,14 +32,14 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
                 None => count(deployment, &collection.namespace).await?,
             };
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
-            let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
+            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
             Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), file: None, shard_key, throughput })
         }
         CollectionKind::Plain | CollectionKind::Clustered => {
             let document_count = count(deployment, &collection.namespace).await?;
             let stats = stats(deployment, &collection.namespace, document_count).await?;
             let average_bytes = stats.as_ref().and_then(|stats| integer_in(stats, "avgObjSize")).map(|n| n as f64);
-            let (shard_key, throughput) = shard_key(deployment, &collection.namespace).await?;
+            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
             Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), shard_key, throughput })
         }
     }
@@ -79,39 +77,10 @@ fn file(stats: &Document) -> Option<FileSize> {
     Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? })
 }
 
-/// Returns the paths of the shard key, which are empty if the collection is not sharded or the deployment does not show the key, and the request
-/// units per second that the collection has.
-///
-/// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
-async fn shard_key(deployment: &Deployment, namespace: &Namespace) -> Result<(Vec<String>, Option<u32>)> {
-    let facts = &deployment.facts;
-    let key = match facts.capabilities.shard_keys {
-        ShardKeys::ByGetCollection => {
-            let command = doc! { "customAction": "GetCollection", "collection": &namespace.collection };
-            let reply = deployment.read(&namespace.database, command).await;
-            reply.map(|reply| (reply.get_document("shardKeyDefinition").ok().cloned(), throughput(&reply)))
-        }
-        ShardKeys::InConfig if facts.topology == Topology::Sharded => {
-            let collections = Namespace { database: "config".into(), collection: "collections".into() };
-            let entry = Query::find(&collections, doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
-            let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await;
-            entry.map(|entry| (entry.first().and_then(|entry| Document::try_from(entry.get_document("key").ok()?).ok()), None))
-        }
-        ShardKeys::InConfig | ShardKeys::Unseen => return Ok((Vec::new(), None)),
-    };
-    match key {
-        Ok((key, throughput)) => Ok((key.unwrap_or_default().keys().cloned().collect(), throughput)),
-        // Deletes then go to every shard, which is correct as well.
-        Err(cause) if cause.is_unavailable() => Ok((Vec::new(), None)),
-        Err(cause) => Err(cause),
+/// Returns the shard key of a collection, which is empty if the user may not read it: deletes then go to every shard, which is correct as well.
+async fn sharding(deployment: &Deployment, namespace: &Namespace) -> Result<Sharding> {
+    match sharding::of(deployment, namespace).await {
+        Err(cause) if cause.is_unavailable() => Ok(Sharding::default()),
+        sharding => sharding,
     }
-}
-
-/// Returns the throughput in a reply to GetCollection: what is provisioned, or the most that autoscale provides.
-fn throughput(reply: &Document) -> Option<u32> {
-    let autoscale = reply.get_document("autoScaleSettings").ok().and_then(|settings| integer_in(settings, "maxThroughput"));
-    autoscale
-        .or_else(|| integer_in(reply, "provisionedThroughput"))
-        .and_then(|units| u32::try_from(units).ok())
-        .filter(|units| *units > 0)
 }

@@ -87,7 +87,7 @@ async fn restores(swept: &Swept, args: &[&str], code: i32, expected: &[(&str, u6
 async fn what_was_archived_and_deleted_comes_back_whole() {
     for (sharded, has_twins) in keys() {
         let shown = sharded.key.to_string();
-        let swept = swept(sharded, has_twins, "batchSize: 30, ").await;
+        let swept = swept(sharded, has_twins, "").await;
         let all = swept.before.len() as u64 - 1;
         restores(&swept, &["--dry-run"], 0, &[("inserted", all)]).await;
         assert_eq!(swept.cluster.documents("c").await, swept.live, "{shown}");

@@ -22,11 +22,12 @@ use crate::server::document_match::{DocumentState, IndexRange};
 use crate::server::fields::{self, SearchTime};
 use crate::server::find::Query;
 use crate::server::grant::{Consent, DeleteGrant, RecordGrant};
-use crate::server::insert::{Present, Put};
+use crate::server::insert::Put;
+use crate::server::put_back::{Present, Target};
 use crate::server::restriction::Restriction;
 use crate::server::statement::statements;
 use crate::server::transport::{Patience, ServerCommand};
-use crate::server::{Deployment, audit, count, delete, figures, history, insert};
+use crate::server::{Deployment, audit, count, delete, figures, history};
 use crate::values::raw::RawValue;
 
 /// A call, with everything that it is made with.
@@ -183,7 +184,7 @@ impl Call {
                 let documents: Vec<RawDocumentBuf> =
                     documents.iter().map(|document| RawDocumentBuf::try_from(document).expect("a document")).collect();
                 let mut put = Put::default();
-                let result = insert::put(deployment, &self.namespace, &documents, *present, false, &mut put).await;
+                let result = Target::unsharded(deployment, &self.namespace, *present, false).put(&documents, &mut put).await;
                 put.why = put.why.map(|_| "refused".into());
                 Outcome::of((result, put))
             }

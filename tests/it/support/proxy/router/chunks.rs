@@ -41,16 +41,21 @@ impl Sharded {
     ///
     /// Source: `extractShardKeyFromQuery` in s/shard_key_pattern.cpp.
     pub(super) fn key_of_query(&self, filter: &Document) -> Option<Vec<Bson>> {
-        self.key.keys().map(|path| demanded(filter, path).and_then(|values| <[Bson; 1]>::try_from(values).ok()).map(|[one]| one)).collect()
+        self.key
+            .keys()
+            .map(|path| demanded(filter, path).and_then(|values| <[Bson; 1]>::try_from(values).ok()).map(|[one]| one))
+            .collect()
     }
 
     /// Returns the shard that owns a key.
     ///
     /// Source: `findIntersectingChunk` in s/chunk_manager.cpp.
     pub(crate) fn shard_of(&self, key: &[Bson]) -> usize {
-        let placed: Vec<Bson> = self.key.values().zip(key).map(|(kind, value)| if is_hashed(kind) { hash(value) } else { value.clone() }).collect();
+        let placed: Vec<Bson> =
+            self.key.values().zip(key).map(|(kind, value)| if is_hashed(kind) { hash(value) } else { value.clone() }).collect();
         let below = |bound: &Vec<Bson>| {
-            placed.iter().zip(bound).map(|(value, bound)| compare(value, bound)).find(|order| order.is_ne()) == Some(Ordering::Less)
+            placed.iter().zip(bound).map(|(value, bound)| compare(value, bound)).find(|order| order.is_ne())
+                == Some(Ordering::Less)
         };
         let chunk = self.chunks.iter().find(|(bound, _)| bound.as_ref().is_none_or(below));
         chunk.expect("the last chunk has no bound").1

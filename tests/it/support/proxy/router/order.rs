@@ -28,9 +28,10 @@ pub(super) fn compare(a: &Bson, b: &Bson) -> Ordering {
 
 fn all<'a>(a: impl Iterator<Item = (&'a str, &'a Bson)>, b: impl Iterator<Item = (&'a str, &'a Bson)>) -> Ordering {
     let (a, b): (Vec<_>, Vec<_>) = (a.collect(), b.collect());
-    let pairs = a.iter().zip(&b).map(|((a_name, a), (b_name, b))| {
-        place(a).cmp(&place(b)).then_with(|| a_name.cmp(b_name)).then_with(|| compare(a, b))
-    });
+    let pairs = a
+        .iter()
+        .zip(&b)
+        .map(|((a_name, a), (b_name, b))| place(a).cmp(&place(b)).then_with(|| a_name.cmp(b_name)).then_with(|| compare(a, b)));
     pairs.fold(Ordering::Equal, Ordering::then).then(a.len().cmp(&b.len()))
 }
 

@@ -37,7 +37,8 @@ impl Router {
             Err(refusal) => return Ok(refusal),
         };
         if let Some(sort) = sort {
-            let directions: Vec<bool> = sort.values().map(|direction| direction.as_i32() == Some(-1) || direction.as_i64() == Some(-1)).collect();
+            let directions: Vec<bool> =
+                sort.values().map(|direction| direction.as_i32() == Some(-1) || direction.as_i64() == Some(-1)).collect();
             let mut keyed: Vec<(Vec<Bson>, Bson)> = found.into_iter().map(with_sort_key).collect();
             keyed.sort_by(|(a, _), (b, _)| {
                 let orders = a.iter().zip(b).zip(&directions).map(|((a, b), is_down)| {
@@ -72,7 +73,11 @@ impl Router {
     /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos splits the stages
     /// between the shards and itself (s/query/cluster_aggregate.cpp); what comes out is the same.
     pub(super) async fn aggregate(&self, asked: &Asked) -> Answer {
-        let batch_size = asked.command.get_document("cursor").ok().and_then(|cursor| Some(cursor).filter(|cursor| cursor.contains_key("batchSize")));
+        let batch_size = asked
+            .command
+            .get_document("cursor")
+            .ok()
+            .and_then(|cursor| Some(cursor).filter(|cursor| cursor.contains_key("batchSize")));
         let batch_size = batch_size.map(|cursor| whole(cursor, "batchSize"));
         let stages: Vec<Document> = documents(&asked.command, "pipeline").cloned().collect();
         let first = stages.first().and_then(|stage| stage.get_document("$match").ok());
@@ -81,7 +86,8 @@ impl Router {
         whole_command.insert("cursor", doc! {});
         let shards = asked.shards_of(&filter);
         // Statistics have a document for each shard.
-        let is_of_each = stages.first().is_some_and(|stage| stage.contains_key("$collStats") || stage.contains_key("$indexStats"));
+        let is_of_each =
+            stages.first().is_some_and(|stage| stage.contains_key("$collStats") || stage.contains_key("$indexStats"));
         if shards.len() == 1 || is_of_each {
             return Ok(match self.gather_all(asked, &filter, &whole_command).await? {
                 Ok(found) => self.opened(asked, found, batch_size),

@@ -77,7 +77,8 @@ impl Router {
         let mut reply = doc! { "queryPlanner": planner, "ok": 1.0 };
         if !run.is_empty() {
             let sum = |key: &str| run.iter().map(|stats| whole(stats, key)).sum::<i64>();
-            let totals = ["nReturned", "totalKeysExamined", "totalDocsExamined"].map(|key| (key.to_owned(), Bson::Int64(sum(key))));
+            let totals =
+                ["nReturned", "totalKeysExamined", "totalDocsExamined"].map(|key| (key.to_owned(), Bson::Int64(sum(key))));
             let mut stats = Document::from_iter(totals);
             stats.insert("executionStages", doc! { "stage": stage, "shards": run });
             reply.insert("executionStats", stats);

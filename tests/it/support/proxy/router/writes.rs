@@ -201,7 +201,12 @@ impl Router {
     ///
     /// Source: `_checkRestrictionsOnUpdatingShardKeyAreNotViolated` and `_checkIfWritingToOrphanOrWouldChangeShardKey` in
     /// db/exec/update_stage.cpp.
-    async fn changed_key(&self, asked: &Asked, statement: &Document, shards: &[usize]) -> io::Result<Option<(i32, &'static str)>> {
+    async fn changed_key(
+        &self,
+        asked: &Asked,
+        statement: &Document,
+        shards: &[usize],
+    ) -> io::Result<Option<(i32, &'static str)>> {
         let (Some(sharded), Update::Replacement(with), [shard]) = (&asked.sharded, kind(statement), shards) else {
             return Ok(None);
         };
@@ -214,7 +219,9 @@ impl Router {
         Ok(match sharded.key_of_query(&filter) {
             _ if !is_changed => None,
             None => Some((31_025, "Shard key update is not allowed without specifying the full shard key in the query")),
-            Some(_) => Some((20, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true.")),
+            Some(_) => {
+                Some((20, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true."))
+            }
         })
     }
 }
@@ -237,7 +244,8 @@ fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, 
         return Err((61, "Failed to target by query :: could not extract exact shard key: the collation is not simple"));
     }
     if statement.get_bool("upsert").unwrap_or(false) {
-        let key = sharded.key_of_query(&filter).ok_or((61, "Failed to target upsert by query :: could not extract exact shard key"))?;
+        let key =
+            sharded.key_of_query(&filter).ok_or((61, "Failed to target upsert by query :: could not extract exact shard key"))?;
         return Ok(vec![sharded.shard_of(&key)]);
     }
     let shards = sharded.shards_of(&filter);
@@ -250,7 +258,10 @@ fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, 
     }
     let is_multi = statement.get_bool("multi").unwrap_or(false);
     if !is_multi && !is_exact_id(&filter) {
-        return Err((72, "A {multi:false} update on a sharded collection must contain an exact match on _id or target a single shard"));
+        return Err((
+            72,
+            "A {multi:false} update on a sharded collection must contain an exact match on _id or target a single shard",
+        ));
     }
     Ok(shards)
 }
