@@ -163,6 +163,7 @@ mod services {
     mod document_db;
     mod document_db_answers;
     mod proxy;
+    mod router;
     mod sharded;
 }
 

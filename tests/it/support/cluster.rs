@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mongodb::Client;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::{Client, Database};
 
 use super::mongod::Mongod;
 use super::proxy::router::{Router, Sharded};
@@ -42,13 +42,12 @@ impl Cluster {
         let namespace = format!("{}.{collection}", self.case.db.name());
         let entry = doc! { "_id": &namespace, "key": &sharded.key, "unique": false, "noBalance": false };
         for (shard, client) in self.shards.iter().enumerate() {
-            let database = client.database(self.case.db.name());
-            database.create_collection(collection).await.expect("a collection");
-            let index = doc! { "key": &sharded.key, "name": "shard_key" };
-            let id_only = sharded.key == doc! { "_id": 1 };
-            if !id_only {
-                database.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
-            }
+            let database = self.on_shard(shard);
+            let mut create = doc! { "create": collection };
+            create.extend(sharded.collation.iter().map(|collation| ("collation".to_owned(), collation.clone().into())));
+            database.run_command(create).await.expect("a collection");
+            let index = doc! { "key": &sharded.key, "name": "shard_key", "collation": { "locale": "simple" } };
+            database.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
             if shard == 0 {
                 client.database("config").collection::<Document>("collections").insert_one(&entry).await.expect("an entry");
             }
@@ -56,11 +55,17 @@ impl Cluster {
         self.router.shard(&namespace, sharded);
     }
 
+    /// Returns the first shard that has a document with this `_id` in the collection `c`.
+    pub(crate) async fn shard_with(&self, id: i32) -> usize {
+        let on_first = self.on_shard(0).collection::<Document>("c").find_one(doc! { "_id": id }).await.expect("a reply");
+        usize::from(on_first.is_none())
+    }
+
     /// Reads the documents of a collection byte by byte, straight from the shards, with the shard that has each.
     pub(crate) async fn documents(&self, collection: &str) -> BTreeSet<(usize, Vec<u8>)> {
         let mut all = BTreeSet::new();
-        for (shard, client) in self.shards.iter().enumerate() {
-            let database = client.database(self.case.db.name());
+        for shard in 0..self.shards.len() {
+            let database = self.on_shard(shard);
             let mut cursor = database.collection::<RawDocumentBuf>(collection).find(doc! {}).await.expect("a cursor");
             while cursor.advance().await.expect("all documents") {
                 all.insert((shard, cursor.current().as_bytes().to_vec()));
@@ -74,9 +79,9 @@ impl Cluster {
         self.case.db.collection::<RawDocumentBuf>(collection).insert_many(documents).await.expect("an insert");
     }
 
-    /// Runs a command through the router.
-    pub(crate) async fn run(&self, command: Document) -> Document {
-        self.case.db.run_command(command).await.expect("a reply")
+    /// Returns the database of the case on one shard.
+    pub(crate) fn on_shard(&self, shard: usize) -> Database {
+        self.shards[shard].database(self.case.db.name())
     }
 }
 

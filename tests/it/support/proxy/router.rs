@@ -186,7 +186,11 @@ struct Asked {
 impl Asked {
     /// Returns the shards to which a query goes: the primary shard of an unsharded collection.
     fn shards_of(&self, filter: &Document) -> Vec<usize> {
-        self.sharded.as_ref().map_or_else(|| vec![0], |sharded| sharded.shards_of(filter))
+        match &self.sharded {
+            None => vec![0],
+            Some(sharded) if sharded.is_collated(&self.command) => sharded.shards(),
+            Some(sharded) => sharded.shards_of(filter),
+        }
     }
 }
 

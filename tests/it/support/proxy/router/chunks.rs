@@ -15,6 +15,8 @@ const MAX_COMBINATIONS: usize = 10_000;
 pub(crate) struct Sharded {
     /// The shard key, as `config.collections` has it.
     pub key: Document,
+    /// The default collation of the collection, if it has one: by it no text leads to a shard.
+    pub collation: Option<Document>,
     /// The chunks in order: the upper bound, which does not belong to it, and the shard. The last one has no bound.
     pub chunks: Vec<(Option<Vec<Bson>>, usize)>,
 }
@@ -22,7 +24,7 @@ pub(crate) struct Sharded {
 impl Sharded {
     /// Splits a collection at one key: below it the documents are on the first shard, from it on the second.
     pub(crate) fn halves(key: Document, split: impl IntoIterator<Item = Bson>) -> Self {
-        Self { key, chunks: vec![(Some(split.into_iter().collect()), 0), (None, 1)] }
+        Self { key, collation: None, chunks: vec![(Some(split.into_iter().collect()), 0), (None, 1)] }
     }
 
     pub(super) fn shards(&self) -> Vec<usize> {
@@ -92,6 +94,16 @@ fn value_at(document: &Document, path: &str) -> Option<Bson> {
         (Some(Bson::Document(inner)), Some(rest)) => value_at(inner, rest),
         (Some(value), None) => Some(value.clone()),
         _ => Some(Bson::Null),
+    }
+}
+
+impl Sharded {
+    /// Whether a command or a statement compares by a collation that is not the simple one.
+    ///
+    /// Source: `findIntersectingChunk` in s/chunk_manager.cpp. That one lets other values than texts lead to a shard nevertheless.
+    pub(super) fn is_collated(&self, asked: &Document) -> bool {
+        let collation = asked.get_document("collation").ok().or(self.collation.as_ref());
+        collation.is_some_and(|collation| collation.get_str("locale").is_ok_and(|locale| locale != "simple"))
     }
 }
 

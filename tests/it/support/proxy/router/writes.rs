@@ -7,6 +7,7 @@ use mongodb::bson::{Bson, Document, doc};
 use super::super::errors::write_error;
 use super::super::upstream::{documents, is_ok, whole};
 use super::chunks::demanded;
+use super::order::compare;
 use super::{Answer, Asked, Router, Sharded};
 
 /// What the statements of a command have done so far.
@@ -215,7 +216,9 @@ impl Router {
         find.extend(statement.get("collation").map(|collation| ("collation".to_owned(), collation.clone())));
         let found = self.gather(*shard, &find).await?.unwrap_or_default();
         let before = found.first().and_then(Bson::as_document).and_then(|found| sharded.key_of(found));
-        let is_changed = before.is_some() && before != sharded.key_of(&with);
+        let is_equal = |(before, after): (&Bson, &Bson)| compare(before, after).is_eq();
+        let is_changed =
+            before.is_some_and(|before| !sharded.key_of(&with).is_some_and(|after| before.iter().zip(&after).all(is_equal)));
         Ok(match sharded.key_of_query(&filter) {
             _ if !is_changed => None,
             None => Some((31_025, "Shard key update is not allowed without specifying the full shard key in the query")),
@@ -240,7 +243,7 @@ fn kind(statement: &Document) -> Update {
 /// Source: `targetUpdate` in s/chunk_manager_targeter.cpp.
 fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, (i32, &'static str)> {
     let filter = statement.get_document("q").cloned().unwrap_or_default();
-    if is_collated(statement) {
+    if sharded.is_collated(statement) {
         return Err((61, "Failed to target by query :: could not extract exact shard key: the collation is not simple"));
     }
     if statement.get_bool("upsert").unwrap_or(false) {
@@ -270,7 +273,7 @@ fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, 
 ///
 /// Source: `targetDelete` in s/chunk_manager_targeter.cpp.
 fn target_delete(sharded: &Sharded, statement: &Document, filter: &Document) -> Result<Vec<usize>, (i32, &'static str)> {
-    if is_collated(statement) {
+    if sharded.is_collated(statement) {
         return Ok(sharded.shards());
     }
     if let Some(key) = sharded.key_of_query(filter) {
@@ -284,9 +287,4 @@ fn target_delete(sharded: &Sharded, statement: &Document, filter: &Document) -> 
 
 fn is_exact_id(filter: &Document) -> bool {
     demanded(filter, "_id").is_some_and(|ids| ids.len() == 1)
-}
-
-/// Whether a statement compares by a collation, by which no text leads to a shard.
-fn is_collated(statement: &Document) -> bool {
-    statement.get_document("collation").is_ok_and(|collation| collation.get_str("locale").is_ok_and(|locale| locale != "simple"))
 }
