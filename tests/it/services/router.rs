@@ -31,6 +31,10 @@ async fn run(cluster: &Cluster, command: Document) -> Document {
     cluster.case.db.run_command(command).await.unwrap()
 }
 
+async fn run_on(cluster: &Cluster, shard: usize, command: Document) -> Document {
+    cluster.on_shard(shard).run_command(command).await.unwrap()
+}
+
 fn update(q: Document, u: impl Into<Bson>, upsert: bool) -> Document {
     doc! { "update": "c", "updates": [{ "q": q, "u": u.into(), "upsert": upsert }] }
 }
@@ -139,6 +143,12 @@ async fn the_database_config_can_be_read_until_it_is_hidden() {
     let entry = doc! { "_id": format!("{}.h", cluster.case.db.name()) };
     let found = config.collection::<Document>("collections").find_one(entry).await.unwrap().unwrap();
     assert_eq!(found.get_document("key").unwrap(), &doc! { "_id": "hashed" });
+    let uuid = async |shard: usize| {
+        let found = run_on(&cluster, shard, doc! { "listCollections": 1, "filter": { "name": "h" } }).await;
+        let first = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap()[0].as_document().unwrap().clone();
+        first.get_document("info").unwrap().get("uuid").cloned().unwrap()
+    };
+    assert_eq!(uuid(0).await, uuid(1).await);
     cluster.router.hide_config();
     assert_eq!(refused(config.run_command(doc! { "find": "collections" }).await).0, 13);
 }
