@@ -66,10 +66,13 @@ impl Approval {
                 None => self.answer(sweep),
             };
             match answer {
-                PlanAnswer::Approved(approved) => {
+                PlanAnswer::Approved(approved, orphans) => {
                     let of_rule = sweep.limits.max_deletes;
                     sweep.limits.max_deletes = Some(of_rule.map_or(approved.most, |most| most.min(approved.most)));
                     sweep.approved = Some(approved);
+                    if let Some(limits) = sweep.family.as_mut().and_then(|family| family.orphans.as_mut()) {
+                        limits.approved = orphans;
+                    }
                 }
                 PlanAnswer::Refused(reason) => {
                     planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
@@ -128,8 +131,12 @@ impl Approval {
         if rule.predicate != Some(predicate_json(&sweep.selection)) {
             return PlanAnswer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
         }
+        let deletes_orphans = sweep.family.as_ref().is_some_and(|family| family.orphans.is_some());
+        if deletes_orphans && rule.old_orphan_count.is_none() {
+            return PlanAnswer::Refused(format!("the plan does not say how many orphans there are; {AGAIN}"));
+        }
         match rule.expired_count {
-            Some(count) => PlanAnswer::Approved(Approved::of(count)),
+            Some(count) => PlanAnswer::Approved(Approved::of(count), rule.old_orphan_count.map(Approved::of)),
             None => PlanAnswer::Refused(format!("the plan does not say how many documents have expired; {AGAIN}")),
         }
     }
@@ -137,7 +144,8 @@ impl Approval {
 
 /// Answer of a saved plan for one rule.
 enum PlanAnswer {
-    Approved(Approved),
+    /// The documents of the rule, and its orphans.
+    Approved(Approved, Option<Approved>),
     /// The plan does not allow the rule, for this reason.
     Refused(String),
 }

@@ -25,6 +25,7 @@ mod load;
 mod locks;
 mod native;
 mod orders;
+mod orphans;
 mod outputs;
 mod password;
 mod prepare;

@@ -13,16 +13,18 @@ pub mod index;
 mod native;
 pub mod oplog;
 pub mod order;
+pub mod orphans;
 pub mod reason;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use bson::{DateTime, Document, RawDocumentBuf};
+use bson::{DateTime, Document, RawDocumentBuf, doc};
 
 pub use family::{ChildRule, Family, ParentKey};
 pub use guard::{Approved, Guard, Refusal};
+pub use orphans::{OldOrphans, OrphanLimits};
 pub use reason::{Reason, SkipReason, StopReason};
 
 use crate::expiry::{self, Expiry};
@@ -111,6 +113,18 @@ impl SweepRule {
         let RuleLimits { rate, max_request_units, max_deletes, .. } = self.limits;
         let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
         is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
+    }
+
+    /// Returns the filter that the policy gives the rule.
+    pub fn own_filter(&self) -> Option<&Document> {
+        self.family.as_ref().map_or(self.selection.filter.as_ref(), |family| family.filter.as_ref())
+    }
+
+    /// Returns the predicate for documents that would be deleted, but stay because it is unclear which children they have; `None` if it is always clear.
+    pub fn of_unclear_key(&self) -> Option<Document> {
+        let one_key = self.family.as_ref().and_then(Family::one_key)?;
+        let filter: Vec<Document> = self.own_filter().cloned().into_iter().chain([doc! { "$nor": [one_key] }]).collect();
+        Some(Expiry { filter: Some(doc! { "$and": filter }), ..self.expiry.clone() }.predicate())
     }
 
     fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection, capabilities: &Capabilities) -> Self {
@@ -307,6 +321,9 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     let (collection, figures) = match seen {
         Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
         Seen::Missing if run.strict => return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None },
+        Seen::Missing if rule.family.as_ref().is_some_and(|family| family.orphans) => {
+            return Decision::Refuse { refusal: orphans::no_collection(namespace), countable: None };
+        }
         Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
         Seen::Unreadable { error } => return Decision::Fail(error.clone()),
         Seen::Collection(collection, figures) => (collection, figures),

@@ -19,6 +19,7 @@ pub mod made_up;
 mod markdown;
 pub mod metrics;
 pub mod native_ttl;
+mod orphans;
 pub mod outcome;
 pub(crate) mod preview;
 pub mod restore;
@@ -221,6 +222,10 @@ pub struct Totals {
     /// Cost of everything that the run asked, its history included. Null where the service bills nothing, or no server was asked.
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
+    /// Orphans that the rules delete, where they were counted; null where none were.
+    pub old_orphan_count: Option<u64>,
+    /// Deleted orphans; null where no rule with children was swept.
+    pub orphans_deleted_count: Option<u64>,
     pub failed: usize,
     pub refused: usize,
 }
@@ -247,10 +252,17 @@ impl Totals {
                 .map(|rule| rule.estimate.as_ref()?.oplog_bytes)
                 .sum(),
             request_units: None,
+            old_orphan_count: known(rules, |rule| rule.old_orphan_count),
+            orphans_deleted_count: known(rules, |rule| rule.orphans_deleted_count),
             failed: count(Status::Failed),
             refused: count(Status::Refused),
         }
     }
+}
+
+/// Returns the sum of the numbers that are known; `None` if none is.
+fn known(rules: &[RuleReport], number: impl Fn(&RuleReport) -> Option<u64>) -> Option<u64> {
+    rules.iter().filter_map(number).reduce(u64::saturating_add)
 }
 
 /// Values of a run apart from its rules.
@@ -276,9 +288,9 @@ impl Report {
         self
     }
 
-    /// Makes the exit code say whether a dry run that went well has found expired documents.
+    /// Makes the exit code say whether a dry run that went well has found expired documents, or orphans that go.
     pub fn with_detailed_exit_code(mut self) -> Self {
-        let is_found = self.dry_run && self.rules.iter().any(|rule| rule.expired_count.is_some_and(|count| count > 0));
+        let is_found = self.dry_run && self.rules.iter().any(|rule| rule.expired_count.max(rule.old_orphan_count) > Some(0));
         if is_found && self.exit_code == exit::DONE {
             self.exit_code = exit::FOUND;
         }

@@ -12,8 +12,8 @@ use crate::instant::Instant;
 use crate::text::{count, duration, plural};
 
 /// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property of the
-/// document or its date (ttlNever to before1970).
-pub(crate) const NEVER_EXPIRES_REASONS: [&str; 15] = [
+/// document or its date (ttlNever to before1970); or the fields by which its children name it (parentField).
+pub(crate) const NEVER_EXPIRES_REASONS: [&str; 16] = [
     "missing",
     "null",
     "string",
@@ -29,7 +29,11 @@ pub(crate) const NEVER_EXPIRES_REASONS: [&str; 15] = [
     "noTtl",
     "implausibleEpoch",
     "before1970",
+    PARENT_FIELD,
 ];
+
+/// Reason why a parent that has expired stays: it is unclear which children it has.
+pub(crate) const PARENT_FIELD: &str = "parentField";
 
 /// The lag in seconds from which whole days are shown.
 const TWO_DAYS: u64 = 2 * 86_400;

@@ -10,11 +10,12 @@ use super::estimates::Estimates;
 use super::fields;
 use super::holds::{self, RunHolds};
 use super::orders;
+use super::orphans;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
 use super::sweep::not_swept;
-use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble};
+use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble, PARENT_FIELD};
 use crate::audit::{doubts, sample_rate, troubles};
 use crate::cli::{AuditArgs, Common, ReadFrom};
 use crate::facts::{Catalog, Collection, Scope};
@@ -220,6 +221,12 @@ impl One<'_> {
             let kept = count::never_expires(deployment, rule);
             counts.never_expires = self.figure("documents that never expire", kept, counts).await?.flatten();
         }
+        if let Some(never) = &mut counts.never_expires
+            && !never.contains_key(PARENT_FIELD)
+            && let Some(unclear) = count::of_unclear_key(deployment, rule).await?
+        {
+            never.insert(PARENT_FIELD.to_owned(), unclear);
+        }
         if rule.expiry.ttl_field.is_some() {
             let ignored = count::ignored_ttl(deployment, rule);
             audit.ignored_ttl_count = self.figure("documents whose ttl does not count", ignored, counts).await?.flatten();
@@ -249,7 +256,7 @@ impl One<'_> {
             let asked = children::of_expired(&self.deployment, self.rule, family);
             counts.children = self.figure("children", asked, counts).await?;
         }
-        let asked = children::orphans(&self.deployment, self.rule, family);
+        let asked = orphans::of_audit(&self.deployment, self.rule, family);
         counts.orphans = self.figure("children without a parent", asked, counts).await?;
         Ok(())
     }

@@ -5,6 +5,7 @@ use tracing::warn;
 use super::estimates::Estimates;
 use super::fields;
 use super::holds::RunHolds;
+use super::orphans;
 use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
@@ -93,6 +94,13 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             let look = async { Ok::<_, Failure>(holds.enter(rule, &mut counts).await) };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
+        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
+            let look = async {
+                counts.warnings.extend(orphans::without_parents(&deployment, rule).await);
+                Ok::<_, Failure>(())
+            };
+            session.stop.or_fail("nothing was deleted", look).await?;
+        }
         if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
             let look = async {
                 estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await;
@@ -120,6 +128,13 @@ fn advice(rule: &Rule) -> Vec<String> {
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {
         advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());
+    }
+    if rule.family.as_ref().is_some_and(|family| family.orphans) {
+        advice.push(
+            "`orphans: true`: a sweep also deletes children without a parent, where every child of that parent has an ObjectId older than \
+             a day; they count towards `maxDeletes`, `maxDeletePercent` compares them with all children, and a dry run shows how many there are"
+                .to_owned(),
+        );
     }
     advice
 }

@@ -10,6 +10,7 @@ use super::estimates::Estimates;
 use super::fields;
 use super::holds::{self, RunHolds};
 use super::orders;
+use super::orphans;
 use super::session::Session;
 use crate::instant::millis;
 use crate::plan::estimate::RunCaps;
@@ -136,6 +137,7 @@ async fn count(
         counts.never_expires = count::never_expires(deployment, rule).await?;
         children(deployment, rule, &mut counts).await?;
     }
+    counts.orphans = orphans::count(deployment, rule, count_all).await?;
     counts.order = orders::choose(deployment, planned, rule, run_limit).await;
     if let Some(estimates) = estimates {
         estimates.enter(deployment, rule, &mut counts).await;
@@ -144,11 +146,8 @@ async fn count(
 }
 
 /// Counts the children of the expired documents, where there are not too many of these.
-pub(super) async fn children(deployment: &Deployment, rule: &SweepRule, counts: &mut Counts) -> Result<(), ServerError> {
+async fn children(deployment: &Deployment, rule: &SweepRule, counts: &mut Counts) -> Result<(), ServerError> {
     let (Some(family), Some(expired)) = (&rule.family, &counts.expired) else { return Ok(()) };
-    if family.orphans {
-        counts.orphans = Some(children::orphans(deployment, rule, family).await?);
-    }
     if expired.count <= children::MAX_PARENTS {
         counts.children = Some(children::of_expired(deployment, rule, family).await?);
     } else {

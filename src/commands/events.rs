@@ -34,6 +34,8 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         uncertain,
         unconfirmed_count,
         children_deleted_count,
+        orphans_deleted_count,
+        old_orphan_count,
         batches,
         request_units,
         duration_ms,
@@ -57,6 +59,7 @@ pub(super) fn rule_ended(rule: &RuleReport) {
         archive: _,
         children_count: _,
         orphan_count: _,
+        would_delete_orphan_count: _,
         document_count: _,
         expired_percent: _,
         oldest_expired: _,
@@ -90,6 +93,8 @@ pub(super) fn rule_ended(rule: &RuleReport) {
                 uncertain,
                 unconfirmedCount = unconfirmed_count,
                 childrenDeletedCount = children_deleted_count,
+                oldOrphanCount = old_orphan_count,
+                orphansDeletedCount = orphans_deleted_count,
                 batches,
                 requestUnits = request_units,
                 durationMs = duration_ms,
@@ -109,7 +114,9 @@ pub(super) fn rule_ended(rule: &RuleReport) {
 fn ended(rule: &RuleReport) -> String {
     let why = rule.why().map(|why| format!(" ({why})")).unwrap_or_default();
     let children = rule.children_deleted_count.map_or_else(String::new, |children| format!(" and {children} children"));
-    let deleted = format!("{}{children} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
+    let orphans = rule.orphans_deleted_count.filter(|orphans| *orphans > 0);
+    let orphans = orphans.map_or_else(String::new, |orphans| format!(" ({})", plural(orphans, "orphan")));
+    let deleted = format!("{}{children}{orphans} deleted in {}", rule.deleted_count, plural(rule.batches, "delete command"));
     format!("{}: {}{why}, {deleted}", rule.namespace, rule.status)
 }
 
@@ -121,6 +128,8 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         deleted_count,
         remaining_count,
         request_units,
+        old_orphan_count,
+        orphans_deleted_count,
         failed,
         refused,
         // Only in the report.
@@ -141,6 +150,8 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         expiredCount = expired_count,
         deletedCount = deleted_count,
         remainingCount = remaining_count,
+        oldOrphanCount = old_orphan_count,
+        orphansDeletedCount = orphans_deleted_count,
         requestUnits = request_units,
         durationMs = report.duration_ms,
         "{}",

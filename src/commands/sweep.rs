@@ -232,11 +232,12 @@ fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
     }
 }
 
-/// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired documents.
+/// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired documents, or orphans.
 fn not_begun(outcome: RuleOutcome, counts: &Counts) -> RuleOutcome {
     let has_expired = counts.expired.as_ref().is_none_or(|expired| expired.count > 0);
+    let has_orphans = counts.orphans.as_ref().is_some_and(|orphans| orphans.old_count() > Some(0));
     match outcome {
-        RuleOutcome::NotSwept { window_closed: true } if has_expired => {
+        RuleOutcome::NotSwept { window_closed: true } if has_expired || has_orphans => {
             RuleOutcome::NotBegun(Stopped { reason: StopReason::Window, lease_lost: None })
         }
         outcome => outcome,

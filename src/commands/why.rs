@@ -157,7 +157,7 @@ impl Judge<'_> {
         let id = document.get("_id").unwrap_or(&Bson::Null);
         let rule = &self.holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
         let deployment = self.deployment.of_rule(rule);
-        let clauses = why::clauses(rule.selection.filter.as_ref());
+        let clauses = why::clauses(rule.own_filter());
         let found = one_document::judge(&deployment, rule, id, &clauses).await?;
         let children = one_family::children_of(&deployment, rule, id).await?;
         Ok(RuleWhy::of(planned, &counts, document, Some(&found), children, self.plan.as_of))

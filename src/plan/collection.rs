@@ -1,5 +1,6 @@
 //! Binds a rule to an ordinary collection: its expiry, its index, and the guards that look at the collection.
 
+use super::family::with_one_key;
 use super::holds::HeldBack;
 use super::index::{self, IndexChoice};
 use super::{Guard, MaxHead, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
@@ -64,7 +65,7 @@ fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry
         ttl_field: rule.ttl_field.clone(),
         not_before_1970: is_id && is_clustered && run.server.clustered_keeps_before_1970(),
         checks_path: field.contains('.') && run.server.capabilities.indexes_literal_names,
-        filter: rule.filter.clone(),
+        filter: with_one_key(rule),
         as_of: run.as_of,
     })
 }
@@ -72,7 +73,7 @@ fn expiry(run: &RunFacts, rule: &Rule, collection: &Collection) -> Result<Expiry
 fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &Expiry, index: Option<IndexChoice>) -> Selection {
     Selection {
         predicate: expiry.predicate(),
-        filter: rule.filter.clone(),
+        filter: expiry.filter.clone(),
         collation: rule.collation.clone(),
         variables: rule.variables.clone(),
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), collection.collation.as_ref()),

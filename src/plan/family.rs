@@ -1,9 +1,12 @@
 //! Binds the children of a rule to their collections, or refuses the rule: a parent never goes where its children would be left behind.
 
+use std::collections::BTreeSet;
+
 use bson::{Bson, Document, doc};
 
 use super::archive::is_simple;
 use super::index::IndexChoice;
+use super::orphans::OrphanLimits;
 use super::{Guard, Refusal, RuleLimits, Selection, Storage, SweepRule, guard};
 use crate::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, ServerFacts, Topology};
 use crate::flavor::Flavor;
@@ -18,8 +21,10 @@ pub struct Family {
     pub journal: Namespace,
     /// Never empty.
     pub children: Vec<ChildRule>,
-    /// Whether children go that have been without a parent before.
-    pub orphans: bool,
+    /// The limits of children that have been without a parent before; `None` if these stay.
+    pub orphans: Option<OrphanLimits>,
+    /// The rule's own filter: without the conditions of [`with_one_key`].
+    pub filter: Option<Document>,
 }
 
 /// A collection of children.
@@ -75,6 +80,11 @@ impl Family {
         }
         keys
     }
+
+    /// Returns the condition for parents whose keys are clear; `None` if they are always, as an `_id` is.
+    pub fn one_key(&self) -> Option<Document> {
+        one_key(self.children.iter().map(|child| child.parent_key.field.as_str()))
+    }
 }
 
 /// Returns the children of a rule; `None` if it names none. `sweep` is the rule, bound to its own collection.
@@ -107,7 +117,8 @@ pub(super) fn bind(
         );
     }
     let children = children.iter().map(|seen| bind_child(rule, sweep, collection, seen)).collect::<Result<_, _>>()?;
-    Ok(Some(Family { journal: family.journal.clone(), children, orphans: family.orphans }))
+    let orphans = family.orphans.then(|| OrphanLimits::of(&sweep.limits));
+    Ok(Some(Family { journal: family.journal.clone(), children, orphans, filter: rule.filter.clone() }))
 }
 
 fn bind_child(
@@ -211,6 +222,24 @@ fn rule_of(
 pub(crate) fn no_array(field: &str) -> Document {
     let ends = field.match_indices('.').map(|(end, _)| end).chain([field.len()]);
     ends.map(|end| (field[..end].to_owned(), doc! { "$not": { "$type": "array" } }.into())).collect()
+}
+
+/// Returns the filter of a rule, with the condition that the keys of the parents are clear. A parent of which they are not stays.
+pub(super) fn with_one_key(rule: &Rule) -> Option<Document> {
+    let fields = rule.family.iter().flat_map(|family| &family.children).map(|child| child.parent_field.as_str());
+    match (one_key(fields), rule.filter.clone()) {
+        (Some(one_key), Some(filter)) => Some(doc! { "$and": [filter, one_key] }),
+        (one_key, filter) => one_key.or(filter),
+    }
+}
+
+/// Returns the condition that no list and no regular expression is in one of the fields by which children name their parents: it is then unclear which
+/// children the parent has. `None` if all of them do it by the `_id`.
+fn one_key<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Document> {
+    let fields: BTreeSet<&str> = fields.filter(|field| *field != ParentKey::ID).collect();
+    let conditions = fields.into_iter().flat_map(|field| [no_array(field), doc! { field: { "$not": { "$type": "regex" } } }]);
+    let conditions: Vec<Document> = conditions.collect();
+    (!conditions.is_empty()).then(|| doc! { "$and": conditions })
 }
 
 /// Chooses the index by which the children of a parent are found: one that begins with the field and holds every child.

@@ -13,7 +13,8 @@ use crate::plan::estimate::Estimate;
 use crate::plan::fields::UnknownField;
 use crate::plan::holds::KeyList;
 use crate::plan::order::OrderChoice;
-use crate::plan::{Refusal, StopReason};
+use crate::plan::orphans;
+use crate::plan::{OldOrphans, Refusal, StopReason};
 use crate::units::UnitForecast;
 
 /// Expired documents of a rule.
@@ -64,8 +65,8 @@ pub struct Counts {
     pub oplog_refusal: Option<Refusal>,
     /// Children of the expired documents, if they were counted.
     pub children: Option<u64>,
-    /// Documents in the collections of children whose parent is not there, if they were counted.
-    pub orphans: Option<u64>,
+    /// Children whose parent is not there, if they were counted.
+    pub orphans: Option<CountedOrphans>,
     /// Findings that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,
@@ -82,6 +83,26 @@ impl Counts {
             Some(CountedDocuments { count, is_complete: false }) => count.max(own_count),
             None => own_count,
         }
+    }
+}
+
+/// Children of a rule whose parent is not there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CountedOrphans {
+    /// All of them, those of uploads that have not ended among them.
+    pub count: u64,
+    /// Those that the rule deletes, by collection; `None` if it deletes none.
+    pub old: Option<Vec<OldOrphans>>,
+    /// Whether the collection of the parents has a document.
+    pub has_parents: bool,
+    /// Whether the journal names parents of the rule, which a sweep finishes first.
+    pub is_in_journal: bool,
+}
+
+impl CountedOrphans {
+    /// Returns the number of those that the rule deletes; `None` if it deletes none.
+    pub fn old_count(&self) -> Option<u64> {
+        self.old.as_deref().map(orphans::sum)
     }
 }
 

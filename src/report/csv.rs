@@ -6,7 +6,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::audit::figures::AuditReport;
 
 /// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 54] = [
+const COLUMNS: [&str; 57] = [
     "runId",
     "command",
     "dryRun",
@@ -39,7 +39,10 @@ const COLUMNS: [&str; 54] = [
     "archive",
     "childrenCount",
     "childrenDeletedCount",
+    "orphansDeletedCount",
     "orphanCount",
+    "oldOrphanCount",
+    "wouldDeleteOrphanCount",
     "documentCount",
     "expiredPercent",
     "oldestExpired",
@@ -119,7 +122,10 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         archive,
         children_count,
         children_deleted_count,
+        orphans_deleted_count,
         orphan_count,
+        old_orphan_count,
+        would_delete_orphan_count,
         document_count,
         expired_percent,
         oldest_expired,
@@ -177,7 +183,10 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         known(archive.as_ref()),
         known(*children_count),
         known(*children_deleted_count),
+        known(*orphans_deleted_count),
         known(*orphan_count),
+        known(*old_orphan_count),
+        known(*would_delete_orphan_count),
         known(*document_count),
         known(*expired_percent),
         known(*oldest_expired),

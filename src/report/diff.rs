@@ -131,6 +131,8 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
     let Totals {
         expired_count,
         deleted_count,
+        old_orphan_count,
+        orphans_deleted_count,
         // These follow from the rules.
         rules: _,
         remaining_count: _,
@@ -152,6 +154,8 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
         ("exitCode", json!(exit_code)),
         ("totals.expiredCount", json!(expired_count)),
         ("totals.deletedCount", json!(deleted_count)),
+        ("totals.oldOrphanCount", json!(old_orphan_count)),
+        ("totals.orphansDeletedCount", json!(orphans_deleted_count)),
     ];
     values.map(owned).into()
 }
@@ -191,7 +195,9 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         unconfirmed_count,
         children_count,
         children_deleted_count,
+        orphans_deleted_count,
         orphan_count,
+        old_orphan_count,
         native_ttl,
         never_expires,
         audit,
@@ -207,6 +213,7 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         predicate: _,
         would_delete_count: _,
         would_delete_limit: _,
+        would_delete_orphan_count: _,
         approved_count: _,
         remaining_count: _,
         oldest_remaining: _,
@@ -246,7 +253,9 @@ fn values(rule: &RuleReport) -> Vec<(String, Value)> {
         ("unconfirmedCount", json!(unconfirmed_count)),
         ("childrenCount", json!(children_count)),
         ("childrenDeletedCount", json!(children_deleted_count)),
+        ("orphansDeletedCount", json!(orphans_deleted_count)),
         ("orphanCount", json!(orphan_count)),
+        ("oldOrphanCount", json!(old_orphan_count)),
         ("forecast", json!(forecast)),
         ("nativeTtl", json!(native_ttl)),
     ]

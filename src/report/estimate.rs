@@ -68,6 +68,8 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
     }));
     let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
     parts.extend((children > 0).then(|| format!("without the {} of these documents", text::children(children))));
+    let orphans: u64 = rules.iter().filter_map(|rule| rule.would_delete_orphan_count).sum();
+    parts.extend((orphans > 0).then(|| format!("without {}", plural(orphans, "orphan"))));
     Some(parts.join(", "))
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use super::aligned::Tone;
 use super::amount::{AtMost, amount};
-use super::{Report, ReportCommand, RuleReport, ServerReport, Status, estimate};
+use super::{Report, ReportCommand, RuleReport, ServerReport, Status, estimate, orphans};
+use crate::audit::figures::PARENT_FIELD;
 use crate::plan::Reason;
 use crate::text::{count, duration, plural};
 
@@ -76,6 +77,7 @@ pub(super) fn is_quiet(rule: &RuleReport) -> bool {
     matches!(rule.status, Status::Complete | Status::Skipped)
         && rule.expired_count.unwrap_or(0) == 0
         && rule.deleted_count == 0
+        && rule.old_orphan_count.max(rule.orphans_deleted_count).unwrap_or(0) == 0
         && rule.warnings.is_empty()
         && !rule.uncertain
         && rule.never_expires.as_ref().is_none_or(|counts| counts.values().all(|n| *n == 0))
@@ -198,6 +200,10 @@ fn kept_because(reason: &str) -> String {
         "ttlNotPositive" => "whose ttl is 0 or a negative other than -1 (ttlNotPositive)".to_owned(),
         "string" => "whose string is no date by RFC 3339 with `Z` or an offset (string)".to_owned(),
         "implausibleEpoch" => "whose number is not a plausible date in the rule's unit (implausibleEpoch)".to_owned(),
+        PARENT_FIELD => {
+            "with an array or a regular expression in a `parentField`: which children they have is unclear (parentField)"
+                .to_owned()
+        }
         other => format!("({other})"),
     }
 }
@@ -220,7 +226,7 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
         parts.push(format!("would delete {number} by {ran}"));
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
-        let deleted = amount(report, |rule| rule.deleted_count);
+        let deleted = amount(report, |rule| rule.deleted_count, |rule| rule.orphans_deleted_count.unwrap_or(0));
         parts.push(format!("deleted {least}{deleted} by {ran}"));
         parts.extend(left(report));
     }
@@ -247,16 +253,17 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
     (tone(report.status), format!("{}: {}, in {}{units}", report.status, parts.join("; "), duration(report.duration_ms)))
 }
 
-/// Says how many expired documents a sweep left; `None` if it left none.
+/// Says how many expired documents and orphans a sweep left; `None` if it left none.
 pub(super) fn left(report: &Report) -> Option<String> {
     // After a lost reply, or a second signal, at least so many were deleted.
     let most = |rule: &RuleReport| rule.remaining_count.or_else(|| Some(rule.expired_count?.saturating_sub(rule.deleted_count)));
     let ran = || report.rules.iter().filter(|rule| rule.status != Status::Skipped);
     let unknown = ran().filter(|rule| most(rule).is_none()).count() as u64;
-    let known = amount(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) });
+    let orphans = |rule: &RuleReport| orphans::left(rule).unwrap_or(0);
+    let known = amount(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) }, orphans);
     let is_bound = ran().any(|rule| rule.remaining_count.is_none() && most(rule).is_some());
     let at_most = if is_bound { "at most " } else { "" };
-    match (ran().any(|rule| most(rule).is_some_and(|left| left > 0)), unknown) {
+    match (ran().any(|rule| most(rule).is_some_and(|left| left > 0) || orphans(rule) > 0), unknown) {
         (false, 0) => None,
         (true, 0) => Some(format!("left: {at_most}{known}")),
         (true, unknown) => Some(format!("left: {at_most}{known}, and an unknown number by {}", plural(unknown, "rule"))),

@@ -96,7 +96,7 @@ pub fn with_children() -> SweepRule {
     of_children.selection.namespace = namespace("d");
     let parent_key = ParentKey::id();
     let children = vec![ChildRule { field: "p".into(), parent_key, rule: of_children }];
-    let family = Family { journal: namespace("j"), children, orphans: false };
+    let family = Family { journal: namespace("j"), children, orphans: None, filter: None };
     SweepRule { family: Some(family), ..rule }
 }
 

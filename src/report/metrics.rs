@@ -7,7 +7,7 @@ use bson::DateTime;
 use prometheus::TextEncoder;
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{PausedMs, Report, RuleReport};
+use super::{PausedMs, Report, RuleReport, orphans};
 use crate::exit;
 use crate::instant::Instant;
 
@@ -107,6 +107,12 @@ fn of_rules(report: &Report) -> Vec<MetricFamily> {
         ),
         of("sweeper_deleted_children", "Children deleted by the last run, with their parents.", &|rule| {
             rule.children_deleted_count.map(|count| count as f64)
+        }),
+        of("sweeper_deleted_orphans", "Orphans among the children deleted by the last run.", &|rule| {
+            rule.orphans_deleted_count.map(|count| count as f64)
+        }),
+        of("sweeper_orphans_remaining", "Orphans left by the last run, where it counted those that the rule deletes.", &|rule| {
+            orphans::left(rule).map(|count| count as f64)
         }),
         of("sweeper_held_documents", "Expired documents that holds keep, where the last run counted them.", &|rule| {
             rule.held_count.map(|count| count as f64)

@@ -107,6 +107,8 @@ pub struct ChildCollection {
     pub namespace: Namespace,
     /// Deleted children, summed from the server's replies.
     pub deleted: u64,
+    /// Those of them that were orphans.
+    pub orphans: u64,
     /// Whether `deleted` is a lower bound, because a reply was lost.
     pub uncertain: bool,
     pub archived: Archived,
@@ -116,6 +118,11 @@ impl Children {
     /// Returns the number of deleted children.
     pub fn deleted(&self) -> u64 {
         self.collections.iter().map(|collection| collection.deleted).sum()
+    }
+
+    /// Returns the number of deleted orphans.
+    pub fn orphans(&self) -> u64 {
+        self.collections.iter().map(|collection| collection.orphans).sum()
     }
 }
 

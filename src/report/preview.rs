@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, is_of_buckets, max_deletes};
-use super::lines::{named, server_line, shared, title, tone};
+use super::lines::{by_rules, named, server_line, shared, title, tone};
 use super::{Report, RuleReport, RunLimits, Status, estimate};
 use crate::plan::StopReason;
 use crate::text::{count, duration, fold_to, percent, plural};
@@ -25,6 +25,9 @@ const COLUMNS: [&str; 6] = ["rule", "would go", "expired", "of", "share", "dates
 /// Limit of the run in a row.
 const OF_RUN: &str = "--max-deletes";
 
+/// Beginning of what goes besides the documents in a row.
+const AND: &str = "and ";
+
 /// Indent of what does not fit in its row.
 const INDENT: &str = "    ";
 
@@ -35,7 +38,14 @@ pub(crate) fn question(report: &Report) -> Option<String> {
         return None;
     }
     let what = most.map_or_else(|| "an unknown number of documents".to_owned(), |most| format!("at most {most}"));
-    let ready = report.rules.iter().filter(|rule| rule.status == Status::Complete && rule.would_delete_count != Some(0));
+    let ready = || report.rules.iter().filter(|rule| rule.status == Status::Complete);
+    if most.is_some_and(AtMost::has_orphans) {
+        // They are in other collections than the documents of the rule.
+        let rules =
+            by_rules(ready().filter(|rule| rule.would_delete_count != Some(0) || rule.would_delete_orphan_count > Some(0)));
+        return Some(format!("delete {what} by {rules}?"));
+    }
+    let ready = ready().filter(|rule| rule.would_delete_count != Some(0));
     let collections: BTreeSet<&str> = ready.map(|rule| rule.namespace.as_str()).collect();
     Some(format!("delete {what} from {}?", plural(collections.len() as u64, "collection")))
 }
@@ -173,7 +183,7 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
 
 /// Whether a rule has nothing to do and nothing to say.
 fn is_idle(rule: &RuleReport) -> bool {
-    rule.status == Status::Complete && rule.expired_count == Some(0)
+    rule.status == Status::Complete && rule.expired_count == Some(0) && rule.old_orphan_count.unwrap_or(0) == 0
 }
 
 /// Returns the lines of the heads and of each row.
@@ -219,7 +229,7 @@ fn row(report: &Report, rule: &RuleReport) -> Row {
         ],
         why: whys(report, rule).join(", "),
         tone: tone(rule.status),
-        weight: goes.unwrap_or(if ready { u64::MAX } else { 0 }),
+        weight: goes.unwrap_or(if ready { u64::MAX } else { 0 }).saturating_add(rule.would_delete_orphan_count.unwrap_or(0)),
     }
 }
 
@@ -245,13 +255,22 @@ fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
         whys.push(format!("or by own `{field}`"));
     }
     whys.extend(rule.approved_count.map(|approved| format!("approved {}", count(approved))));
-    match (rule.would_delete_limit, rule.would_delete_count.zip(max_deletes(report))) {
+    whys.extend(orphans(rule.would_delete_orphan_count, rule.old_orphan_count));
+    let goes = rule.would_delete_count.map(|goes| goes.saturating_add(rule.would_delete_orphan_count.unwrap_or(0)));
+    match (rule.would_delete_limit, goes.zip(max_deletes(report))) {
         (Some(StopReason::Window), _) => whys.push("window closed".to_owned()),
         (_, Some((goes, most))) if most < goes => whys.push(OF_RUN.to_owned()),
         (Some(limit), _) => whys.push(limit.to_string()),
         (None, _) => {}
     }
     whys
+}
+
+/// Says how many orphans go, and of how many; `None` if there are none, or the rule leaves them.
+fn orphans(goes: Option<u64>, old: Option<u64>) -> Option<String> {
+    let (goes, old) = (goes?, old.filter(|old| *old > 0)?);
+    let of = if goes < old { format!("{} of ", count(goes)) } else { String::new() };
+    Some(format!("{AND}{of}{}", plural(old, "orphan")))
 }
 
 /// Returns a row for each rule, with the sums of its namespaces.
@@ -281,8 +300,12 @@ fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
         .into_iter()
         .filter_map(|status| Some(of(status).count()).filter(|number| *number > 0).map(|number| format!("{number} {status}")))
         .collect();
-    let limited: BTreeSet<String> =
-        of(Status::Complete).flat_map(|rule| self::whys(report, rule)).filter(|why| !why.starts_with("approved")).collect();
+    let limited: BTreeSet<String> = of(Status::Complete)
+        .flat_map(|rule| self::whys(report, rule))
+        .filter(|why| !why.starts_with("approved") && !why.starts_with(AND))
+        .collect();
+    let of_orphans = sum(|rule| rule.would_delete_orphan_count);
+    whys.extend(orphans(Some(of_orphans), Some(sum(|rule| rule.old_orphan_count))));
     whys.extend(limited);
     if goes < sum(|rule| rule.would_delete_count) && !whys.iter().any(|why| why == OF_RUN) {
         whys.push(OF_RUN.to_owned());
@@ -299,7 +322,7 @@ fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
         ],
         why: whys.join(", "),
         tone: tone(worst),
-        weight: if is_unknown { u64::MAX } else { goes },
+        weight: if is_unknown { u64::MAX } else { goes.saturating_add(of_orphans) },
     }
 }
 

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Status;
-use super::counts::{Counts, Remaining};
+use super::counts::{CountedOrphans, Counts, Remaining};
 use super::native_ttl::{self, NativeSetting};
+use super::orphans;
 use super::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use super::verdict::Verdict;
 use crate::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
@@ -65,7 +66,7 @@ pub struct RuleReport {
     /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes` and the `window`. Null where nothing
     /// may be swept, not all expired documents were counted, or the sweep is over.
     pub would_delete_count: Option<u64>,
-    /// The limit that keeps it below `expiredCount`: maxDeletes or window.
+    /// The limit that keeps it below `expiredCount`, or the orphans below `oldOrphanCount`: maxDeletes or window.
     pub would_delete_limit: Option<StopReason>,
     /// Expired documents that the saved plan approved. Null without one.
     pub approved_count: Option<u64>,
@@ -91,8 +92,17 @@ pub struct RuleReport {
     pub children_count: Option<u64>,
     /// Deleted children, summed from the server's replies; not part of deletedCount. Null if the rule has no children, or nothing was swept.
     pub children_deleted_count: Option<u64>,
-    /// Documents in the collections of children whose parent is not there, an upload that has not ended among them. Only an audit counts them.
+    /// Orphans among the deleted children: they were without a parent before the sweep. Null if the rule has no children, or nothing was swept.
+    pub orphans_deleted_count: Option<u64>,
+    /// Documents in the collections of children whose parent is not there, an upload that has not ended among them. Null if the rule has no
+    /// children, or they were not counted: without `orphans: true` only an audit counts them.
     pub orphan_count: Option<u64>,
+    /// Orphans that the rule deletes (`orphans: true`): every child of their parent has an ObjectId older than a day. Null if it deletes none, or
+    /// they were not counted.
+    pub old_orphan_count: Option<u64>,
+    /// Orphans that one sweep deletes at most, known before it: within what the documents of the rule leave of `maxDeletes`, and within the
+    /// `window`. Null where nothing may be swept, they were not counted, or the sweep is over.
+    pub would_delete_orphan_count: Option<u64>,
     /// Documents in the collection by its own count, before the first delete.
     pub document_count: Option<u64>,
     #[schemars(range(min = 0, max = 100))]
@@ -170,6 +180,8 @@ impl RuleReport {
         let swept = outcome.swept();
         let sweep = swept.map(|swept| &swept.outcome);
         let would_delete = would_delete(planned, expired_count, outcome).filter(|_| status == Status::Complete);
+        let would_delete_orphans =
+            orphans::would_delete(planned, counts, outcome, would_delete).filter(|_| status == Status::Complete);
         let archived_count = swept.and_then(|swept| swept.archive.as_ref().map(|_| swept.outcome.archived.documents));
         Self {
             name: planned.rule.name.clone(),
@@ -187,7 +199,7 @@ impl RuleReport {
             held_by: held.map(held_by),
             expired_measurements: expired.and_then(|expired| expired.measurements),
             would_delete_count: would_delete.map(|(count, _)| count),
-            would_delete_limit: would_delete.and_then(|(_, limit)| limit),
+            would_delete_limit: would_delete.and_then(|(_, limit)| limit).or(would_delete_orphans.and_then(|(_, limit)| limit)),
             approved_count: rule.and_then(|rule| rule.approved).map(|approved| approved.count),
             deleted_count: sweep.map_or(0, |sweep| sweep.deleted),
             uncertain: sweep.is_some_and(|sweep| sweep.uncertain),
@@ -198,7 +210,10 @@ impl RuleReport {
             archive: archive(planned, outcome),
             children_count: counts.children,
             children_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::deleted),
-            orphan_count: counts.orphans,
+            orphans_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::orphans),
+            orphan_count: counts.orphans.as_ref().map(|orphans| orphans.count),
+            old_orphan_count: counts.orphans.as_ref().and_then(CountedOrphans::old_count),
+            would_delete_orphan_count: would_delete_orphans.map(|(count, _)| count),
             document_count,
             expired_percent: expired_count.zip(document_count).and_then(|(part, whole)| percent(part, whole)).map(two_decimals),
             oldest_expired: expired.and_then(|expired| expired.oldest).map(Instant),
@@ -254,7 +269,10 @@ impl RuleReport {
             archive: None,
             children_count: None,
             children_deleted_count: None,
+            orphans_deleted_count: None,
             orphan_count: None,
+            old_orphan_count: None,
+            would_delete_orphan_count: None,
             document_count: None,
             expired_percent: None,
             oldest_expired: None,

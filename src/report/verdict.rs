@@ -2,6 +2,7 @@
 
 use super::Status;
 use super::counts::{CountObstacle, Counts};
+use super::orphans;
 use super::outcome::{End, RuleOutcome, Swept};
 use crate::plan::{Decision, PlannedRule, Reason, Refusal, StopReason, SweepRule, guard};
 use crate::text::{count, plural};
@@ -34,6 +35,7 @@ impl Verdict {
                     .or_else(|| guard::unknown_field(&counts.unknown_fields))
                     .or_else(scan)
                     .or_else(share)
+                    .or_else(|| orphans::refusal(rule, counts))
                     .or_else(approval)
                     .or_else(|| counts.oplog_refusal.clone());
                 refusal.as_ref().map(Self::refused)

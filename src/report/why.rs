@@ -12,6 +12,7 @@ use super::ServerReport;
 use super::aligned::align;
 use super::counts::Counts;
 use super::verdict::Verdict;
+use crate::audit::figures::PARENT_FIELD;
 use crate::instant::Instant;
 use crate::plan::{PlannedRule, SweepRule};
 use crate::text::{self, clean, page};
@@ -183,7 +184,7 @@ impl RuleWhy {
         let millis = found.date.zip(lifetime).map(|(date, seconds)| date.timestamp_millis().saturating_add(seconds * 1000));
         self.expires_at = millis.filter(|_| found.never.is_none()).map(|millis| Instant(DateTime::from_millis(millis)));
         let matches = found.clauses.iter().copied();
-        let clauses = clauses(rule.selection.filter.as_ref()).into_iter().zip(matches);
+        let clauses = clauses(rule.own_filter()).into_iter().zip(matches);
         self.filter = clauses.map(|(clause, matches)| ClauseWhy { clause: relaxed(&clause.into()), matches }).collect();
         self.taken = found.is_taken && !found.is_held && self.not_swept.is_none();
     }
@@ -230,6 +231,10 @@ impl RuleWhy {
             "noTtl" => "it has no ttl that counts, and the rule deletes only by the documents' own".to_owned(),
             "implausibleEpoch" => format!("the number in `{field}` is of another unit than the rule's"),
             "before1970" => "its date is before 1970, which the server keeps".to_owned(),
+            PARENT_FIELD => {
+                "an array or a regular expression is in the field by which children name it: which of them are its own is unclear"
+                    .to_owned()
+            }
             other => format!("it never expires ({other})"),
         }
     }

@@ -12,6 +12,7 @@ use super::error::Result;
 use super::find::Query;
 use super::meter::Account;
 use super::{Deployment, ReadOptions};
+use crate::audit::figures::PARENT_FIELD;
 use crate::expiry::Expiry;
 use crate::expiry::expression::{is_type, when};
 use crate::expiry::shape::STRING;
@@ -175,6 +176,7 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
         ("ttlNotPositive", expiry.ttl_not_positive()),
         ("implausibleEpoch", expiry.implausible_epoch()),
         (STRING, expiry.unreadable_string()),
+        (PARENT_FIELD, rule.of_unclear_key()),
     ];
     let mut counts = BTreeMap::new();
     for (reason, predicate) in reasons {
@@ -182,6 +184,12 @@ pub(crate) async fn never_expires(deployment: &Deployment, rule: &SweepRule) -> 
         counts.insert(reason.to_owned(), matching(deployment, rule, predicate).await?);
     }
     Ok((!counts.is_empty()).then_some(counts))
+}
+
+/// Counts documents that have expired and stay, because it is unclear which children they have; `None` where it is always clear.
+pub(crate) async fn of_unclear_key(deployment: &Deployment, rule: &SweepRule) -> Result<Option<u64>> {
+    let Some(predicate) = rule.of_unclear_key() else { return Ok(None) };
+    matching(deployment, rule, predicate).await.map(Some)
 }
 
 /// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without one.

@@ -177,6 +177,13 @@ impl Journal {
     }
 }
 
+/// Whether the journal names parents of a rule, whose children are yet to be deleted.
+pub(crate) async fn has_entry(deployment: &Deployment, rule: &SweepRule, journal: &Namespace) -> Result<bool> {
+    let of_parents = doc! { "namespace": rule.namespace.to_string() };
+    let found = Query::find(journal, of_parents).projection(doc! { "_id": 1 }).limit(1).first_batch(deployment).await?;
+    Ok(!found.is_empty())
+}
+
 fn majority_write() -> Document {
     doc! { "w": "majority" }
 }
@@ -197,8 +204,7 @@ pub(crate) async fn present(
     keys: &[RawValue],
     by_majority: bool,
 ) -> Result<Vec<RawValue>> {
-    let level = if by_majority && deployment.facts.topology == Topology::ReplicaSet { "majority" } else { "local" };
-    let deployment = Deployment { read_concern: Some(doc! { "level": level }), ..deployment.clone() };
+    let deployment = reading(deployment, by_majority);
     if key.is_id() {
         let of_list = RawValue::from(raw::document([("$in", &RawValue::list(keys)?)])?);
         let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
@@ -221,6 +227,12 @@ pub(crate) async fn present(
         }
     }
     Ok(present)
+}
+
+/// Returns a deployment that reads what a majority has, where there is one, or else what the primary has.
+pub(super) fn reading(deployment: &Deployment, by_majority: bool) -> Deployment {
+    let level = if by_majority && deployment.facts.topology == Topology::ReplicaSet { "majority" } else { "local" };
+    Deployment { read_concern: Some(doc! { "level": level }), ..deployment.clone() }
 }
 
 /// Returns the values that a query finds a list by; any other value is found by itself.

@@ -9,6 +9,7 @@ use super::Deployment;
 use super::error::Result;
 use super::find::Query;
 use crate::audit::distribution::Distribution;
+use crate::audit::figures::PARENT_FIELD;
 use crate::audit::ranges;
 use crate::plan::SweepRule;
 use crate::plan::holds::HeldBack;
@@ -46,6 +47,9 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     let mut facets = expiry.classes(None, &ranges::bounds_ms(), &Document::new());
     facets.insert("deciding", vec![doc! { "$project": expiry.deciding() }]);
     facets.insert("taken", selected(&selection.predicate));
+    if let Some(unclear) = rule.of_unclear_key() {
+        facets.insert("unclear", selected(&unclear));
+    }
     let held = match selection.holds.as_ref().map(HeldBack::held).transpose()?.flatten() {
         Some(held) => Document::try_from(&*held.document()?)?,
         // Nothing is held.
@@ -64,6 +68,8 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     };
     let deciding = of_it("deciding");
     let value = |key| deciding.and_then(|document| document.get(key));
+    let never = Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason));
+    let unclear = of_it("unclear").map(|_| PARENT_FIELD.to_owned());
     Ok(Findings {
         date: value("date").and_then(|date| expiry.instant(date)),
         dates: value("dates").and_then(integer).unwrap_or(0),
@@ -71,6 +77,6 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
         is_taken: of_it("taken").is_some(),
         is_held: of_it("held").is_some(),
         clauses: (0..clauses.len()).map(|number| of_it(&name(number)).is_some()).collect(),
-        never: Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason)),
+        never: unclear.or(never),
     })
 }

@@ -115,13 +115,13 @@ pub(crate) async fn orphan(
             && bound.field == child.field
             && bound.parent_key.field == child.parent_field
     };
-    let bound = rule.family.iter().filter(|family| family.orphans).flat_map(|family| &family.children).find(is_it);
+    let bound = rule.family.iter().filter(|family| family.orphans.is_some()).flat_map(|family| &family.children).find(is_it);
     let Some(bound) = bound else { return Ok(Orphan::LeftAlone) };
     let read_options = ReadOptions { max_time: Some(MAX_TIME), ..deployment.read_options.clone() };
     let deployment = Deployment { read_options, ..deployment.clone() };
     let parent = RawValue::of(parent.clone())?;
     let old = children::all_before(&deployment, bound, std::slice::from_ref(&parent), oldest_upload(rule.expiry.as_of)).await?;
-    let is_old = old.iter().any(|old| compared(old) == compared(&parent));
+    let is_old = old.iter().any(|(old, _)| compared(old) == compared(&parent));
     Ok(if is_old { Orphan::Old } else { Orphan::MaybeInFlight })
 }
 

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::charts::{self, Bar};
 use super::words::{at, code, id, measured, name, next_days, scrolling, unmeasured};
-use crate::audit::figures::{AgeRange, AuditReport, BacklogMonth, ForecastDay, Sampling};
+use crate::audit::figures::{AgeRange, AuditReport, BacklogMonth, ForecastDay, PARENT_FIELD, Sampling};
 use crate::report::RuleReport;
 use crate::report::ages::{age, merged};
 use crate::text::{count, plural};
@@ -200,6 +200,9 @@ fn meaning(reason: &str) -> &'static str {
         "ttlNever" => "the document's own ttl is -1",
         "ttlNotPositive" => "the document's own ttl is 0 or a negative other than -1",
         "implausibleEpoch" => "the number is not a plausible date in the rule's unit",
+        PARENT_FIELD => {
+            "it has expired, and an array or a regular expression in a `parentField` makes it unclear which children it has"
+        }
         _ => "",
     }
 }

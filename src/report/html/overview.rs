@@ -32,8 +32,8 @@ pub(super) fn verdict(report: &Report) -> String {
         };
     }
     let least = if is_uncertain(report) { "at least " } else { "" };
-    let deleted = amount(report, |rule| rule.deleted_count);
-    match report.totals.deleted_count {
+    let deleted = amount(report, |rule| rule.deleted_count, |rule| rule.orphans_deleted_count.unwrap_or(0));
+    match report.totals.deleted_count + report.totals.orphans_deleted_count.unwrap_or(0) {
         0 if least.is_empty() => "nothing was deleted".to_owned(),
         1 => format!("{least}{deleted} was deleted"),
         _ => format!("{least}{deleted} were deleted"),
@@ -75,8 +75,14 @@ fn tiles(report: &Report) -> Markup {
                 }))
                 (tile("their size, estimated", sum(hold.map(|rule| rule.estimated_bytes), bytes)))
             }
+            @if let Some(orphans) = report.totals.old_orphan_count.filter(|orphans| *orphans > 0) {
+                (tile("orphans", html! { (count(orphans)) }))
+            }
             @if swept(report) {
                 (tile("deleted", html! { (deleted(report.totals.deleted_count, is_uncertain(report))) }))
+                @if let Some(orphans) = report.totals.orphans_deleted_count.filter(|orphans| *orphans > 0) {
+                    (tile("orphans deleted", html! { (deleted(orphans, is_uncertain(report))) }))
+                }
                 (tile("left", sum(looked_at().map(|rule| rule.remaining_count), count)))
             }
             @if !audits.is_empty() {

@@ -14,7 +14,7 @@ use crate::report::ages::age;
 use crate::report::estimate::cost;
 use crate::report::lines::facts::{kept, pauses};
 use crate::report::native_ttl::NativeSetting;
-use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate};
+use crate::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate, orphans};
 use crate::text::{bytes, count, duration, plural};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
@@ -97,7 +97,10 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
         written_bytes_per_document,
         children_count,
         children_deleted_count,
+        orphans_deleted_count,
         orphan_count,
+        old_orphan_count,
+        would_delete_orphan_count,
         // In other parts of the article.
         name: _,
         reason: _,
@@ -137,6 +140,8 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             }
             @if let Some(children) = *children_count { (fact("their children", html! { (count(children)) })) }
             @if let Some(orphans) = *orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
+            @if let Some(orphans) = *old_orphan_count { (fact("orphans that the rule deletes", html! { (count(orphans)) })) }
+            @if report.dry_run && let Some(goes) = *would_delete_orphan_count { (fact("orphans that would go", html! { (count(goes)) })) }
             @if let Some(approved) = *approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
             @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
             @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
@@ -173,7 +178,9 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
                 @if let Some(children) = *children_deleted_count { (fact("children deleted", html! { (deleted(children, *uncertain)) })) }
+                @if let Some(orphans) = *orphans_deleted_count { (fact("orphans among them", html! { (deleted(orphans, *uncertain)) })) }
                 (fact("left", measured(*remaining_count)))
+                @if let Some(left) = orphans::left(rule) { (fact("orphans left", html! { (count(left)) })) }
                 @if let Some(oldest) = *oldest_remaining { (fact("oldest left", at(oldest))) }
                 @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {
                     (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))

@@ -16,7 +16,9 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
         archive,
         children_count,
         children_deleted_count,
+        orphans_deleted_count,
         orphan_count,
+        old_orphan_count,
         oldest_expired,
         estimated_bytes,
         expired_measurements,
@@ -42,6 +44,7 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
         expired_count: _,
         would_delete_count: _,
         would_delete_limit: _,
+        would_delete_orphan_count: _,
         approved_count: _,
         deleted_count: _,
         uncertain: _,
@@ -101,7 +104,11 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
         (Some(path), None) => facts.push(format!("archives to {path}")),
         (None, _) => {}
     }
-    facts.extend(children(*children_count, *children_deleted_count, *orphan_count));
+    facts.extend(children(
+        (*children_count, *children_deleted_count),
+        *orphans_deleted_count,
+        (*orphan_count, *old_orphan_count),
+    ));
     if let Some(units) = *estimated_request_units {
         facts.push(format!("a sweep costs {}", estimate::cost(units, *estimated_seconds)));
     }
@@ -115,15 +122,26 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
     facts.join(", ")
 }
 
-/// Says how many children there were and how many went, and how many are without a parent.
-fn children(expected: Option<u64>, deleted: Option<u64>, orphans: Option<u64>) -> Option<String> {
+/// Says how many children there were and how many went, and how many were without a parent, all and those that the rule deletes.
+fn children(
+    (expected, deleted): (Option<u64>, Option<u64>),
+    orphans_deleted: Option<u64>,
+    (orphans, old): (Option<u64>, Option<u64>),
+) -> Option<String> {
     let mut parts = Vec::new();
     match (expected, deleted) {
-        (_, Some(deleted)) => parts.push(format!("{} deleted", text::children(deleted))),
+        (_, Some(deleted)) => {
+            let orphans = orphans_deleted.filter(|orphans| *orphans > 0);
+            let orphans = orphans.map_or_else(String::new, |orphans| format!(" ({})", plural(orphans, "orphan")));
+            parts.push(format!("{} deleted{orphans}", text::children(deleted)));
+        }
         (Some(expected), None) => parts.push(format!("with {}", text::children(expected))),
         (None, None) => {}
     }
-    parts.extend(orphans.map(|orphans| format!("{} without a parent", text::children(orphans))));
+    parts.extend(orphans.map(|orphans| {
+        let old = old.map_or_else(String::new, |old| format!(" ({} for a day)", count(old)));
+        format!("{} without a parent{old}", text::children(orphans))
+    }));
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 

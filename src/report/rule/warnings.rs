@@ -4,6 +4,7 @@ use crate::plan::fields::UnknownField;
 use crate::plan::{Guard, PlannedRule, Reason, StopReason};
 use crate::report::Status;
 use crate::report::counts::Counts;
+use crate::report::orphans;
 use crate::report::outcome::{End, FixedLatency, RuleOutcome};
 use crate::text::plural;
 
@@ -58,6 +59,7 @@ pub(super) fn of(
             _ => {}
         }
     }
+    warnings.extend(orphans::warning(planned, counts, outcome).filter(|_| status == Status::Complete));
     // The refusal says it already.
     let is_said = |unknown: &UnknownField| unknown.is_refused() && reason == Some(&Reason::Guard(Guard::UnknownField));
     warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));

@@ -45,9 +45,10 @@ use super::super::child_pages::ChildPages;
 use super::super::source::Source;
 use super::super::{RuleSweep, RunContext};
 use super::Engine;
-use crate::plan::{self, ParentKey};
+use crate::plan::orphans::{self, OldOrphans};
+use crate::plan::{self, ChildRule, OrphanLimits, ParentKey};
 use crate::report::outcome::{ChildCollection, Children, End, Outcome};
-use crate::server::children::{self, Absent};
+use crate::server::children;
 use crate::server::error::ServerError;
 use crate::server::family::{self, Entry, Journal, Keyed};
 use crate::server::privileges;
@@ -63,9 +64,6 @@ const LOOKS: u32 = 100;
 
 /// Time between two of them.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Maximum number of parents that are not there whose children one run deletes; the next run goes on.
-const MAX_ABSENT: usize = 200_000;
 
 /// Number of them whose children are deleted at a time.
 const ABSENT_AT_ONCE: usize = 1000;
@@ -88,6 +86,8 @@ struct Member<'a> {
     field: String,
     key: ParentKey,
     engine: Engine<'a>,
+    /// Children that were deleted with their parents, before the first orphan; `None` before the orphans' turn.
+    before_orphans: Option<u64>,
 }
 
 /// Parents that are there, and whether a majority knows the same of all.
@@ -102,7 +102,7 @@ impl<'a> Family<'a> {
         let family = sweep.rule.family.as_ref()?;
         let members = family.children.iter().zip(&sweep.children).map(|(child, of_child)| {
             let (field, key) = (child.field.clone(), child.parent_key.clone());
-            Member { field, key, engine: Engine::new(of_child.clone(), run, None) }
+            Member { field, key, engine: Engine::new(of_child.clone(), run, None), before_orphans: None }
         });
         let journal = Journal::new(&sweep.deployment, &sweep.rule, &family.journal);
         Some(Box::new(Self { journal, members: members.collect(), left: 0, is_kept: false }))
@@ -117,6 +117,7 @@ impl<'a> Family<'a> {
             children.collections.push(ChildCollection {
                 namespace: member.engine.sweep.rule.selection.namespace.clone(),
                 deleted: of_child.deleted,
+                orphans: member.before_orphans.map_or(0, |before| of_child.deleted - before),
                 uncertain: of_child.uncertain,
                 archived: of_child.archived,
             });
@@ -301,41 +302,82 @@ impl Engine<'_> {
     }
 
     /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
-    /// [`family::ORPHAN_SECONDS`], so that none belongs to an upload in flight.
+    /// [`family::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left of the limits.
     ///
-    /// Errors: the end of the sweep, if it comes earlier.
+    /// Errors: the end of the sweep, if it comes earlier, or the reason why no child may be taken for an orphan any more.
     pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {
         let sweep = self.sweep.clone();
-        let Some(rules) = sweep.rule.family.as_ref().filter(|family| family.orphans) else { return Ok(()) };
-        let before = family::oldest_upload(sweep.rule.expiry.as_of);
-        let failed = |cause: ServerError| {
-            End::Failed(format!("looking for children without a parent: {cause}; the rule was swept before"))
-        };
+        let Some(rules) = &sweep.rule.family else { return Ok(()) };
+        let Some(limits) = &rules.orphans else { return Ok(()) };
+        // The allowance of the parents is theirs: it may be what was approved of them.
+        let parents = sweep.rule.limits.max_deletes.zip(self.allowance).map_or(0, |(most, left)| most.saturating_sub(left));
+        self.allowance = limits.after(parents);
         for (index, child) in rules.children.iter().enumerate() {
-            let search = async {
-                let mut absent = Absent::open(&sweep.deployment, &sweep.rule, child).await?;
-                let mut parents = Vec::new();
-                while parents.len() < MAX_ABSENT
-                    && let Some(found) = absent.next().await?
-                {
-                    parents.extend(found.into_iter().map(|(parent, _)| parent));
-                }
-                Ok(parents)
-            };
-            let parents: Vec<RawValue> = self.wait(search).await?.map_err(failed)?;
-            for parents in parents.chunks(ABSENT_AT_ONCE) {
-                let old = children::all_before(&sweep.deployment, child, parents, before);
-                let old = self.wait(old).await?.map_err(failed)?;
-                let Look { present, .. } = self.look(&child.parent_key, &old).await?;
-                let Some(mut family) = self.family.take() else { return Ok(()) };
-                let in_time = doc! { "_id": { "$lt": before } };
-                let engine = &mut family.members[index].engine;
-                let deleted = Box::pin(engine.delete_found(&child.field, &child.parent_key, &old, &present, in_time)).await;
-                self.family = Some(family);
-                deleted?;
-            }
+            while self.delete_orphans_of(index, child, limits).await? {}
         }
         Ok(())
+    }
+
+    /// Deletes the orphans of one collection that a pass over it finds. Returns whether there are more, and a further pass may get on.
+    ///
+    /// Errors: those of [`Self::delete_orphans`].
+    async fn delete_orphans_of(&mut self, index: usize, child: &ChildRule, limits: &OrphanLimits) -> Result<bool, End> {
+        let sweep = self.sweep.clone();
+        let before = family::oldest_upload(sweep.rule.expiry.as_of);
+        let failed = |cause: ServerError| End::Failed(format!("looking for children without a parent: {cause}; {AFTER_RULE}"));
+        let search = children::orphans(&sweep.deployment, &sweep.rule, child, Some(before));
+        let found = self.wait(search).await?.map_err(failed)?;
+        self.may_be_orphans(child, limits, found.old).await?;
+        let mut deleted = 0;
+        for parents in found.parents.chunks(ABSENT_AT_ONCE) {
+            // The parents may be lost while the sweep waits.
+            self.may_have_orphans(found.old).await?;
+            let old = children::all_before(&sweep.deployment, child, parents, before);
+            let old = self.wait(old).await?.map_err(failed)?;
+            let old: Vec<RawValue> = old.into_iter().map(|(parent, _)| parent).collect();
+            let Look { present, .. } = self.look(&child.parent_key, &old).await?;
+            let Some(mut family) = self.family.take() else { return Ok(false) };
+            let in_time = doc! { "_id": { "$lt": before } };
+            let member = &mut family.members[index];
+            let of_member = &mut member.engine;
+            let begun = of_member.outcome.deleted;
+            member.before_orphans.get_or_insert(begun);
+            // Unlike other children they count towards the limits, those of the run included.
+            (of_member.run, of_member.allowance) = (self.run, self.allowance);
+            let ended = Box::pin(of_member.delete_found(&child.field, &child.parent_key, &old, &present, in_time)).await;
+            self.allowance = of_member.allowance;
+            deleted += of_member.outcome.deleted - begun;
+            self.family = Some(family);
+            ended?;
+        }
+        Ok(found.has_more && deleted > 0)
+    }
+
+    /// Checks, before the first of them goes, that the orphans which were found are still no larger a share of their collection than the rule allows.
+    ///
+    /// Errors: the end of the sweep, with the reason.
+    async fn may_be_orphans(&mut self, child: &ChildRule, limits: &OrphanLimits, found: u64) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let documents = self.wait(children::documents(&sweep.deployment, child, limits, found)).await?;
+        let documents = documents.map_err(|cause| End::Failed(format!("counting children: {cause}; {AFTER_RULE}")))?;
+        let namespace = child.rule.selection.namespace.clone();
+        match limits.refusal(&[OldOrphans { namespace, count: found, documents }]) {
+            Some(refusal) => Err(End::Failed(format!("{} ({}); {AFTER_RULE}", refusal.detail, refusal.guard))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that a parent is there, without which every child would be taken for an orphan.
+    ///
+    /// Errors: the end of the sweep, with the reason.
+    async fn may_have_orphans(&mut self, found: u64) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let namespace = &sweep.rule.namespace;
+        match self.wait(children::has_parents(&sweep.deployment, namespace)).await? {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(End::Failed(format!("{}; {AFTER_RULE}", orphans::no_parent(namespace, found).detail))),
+            Err(cause) => Err(End::Failed(format!("looking for a parent: {}; {AFTER_RULE}", sweep.explain_read(&cause)))),
+        }
     }
 
     /// Looks which parents are there, until the primary and a majority know the same.
@@ -402,3 +444,6 @@ impl Engine<'_> {
 
 /// The state after parents were deleted, in words.
 const AFTER_PARENTS: &str = "the parents of the last batch may be gone, and the next run deletes their children";
+
+/// The state after parents and their children were deleted, in words.
+const AFTER_RULE: &str = "the rule was swept before, but for its orphans";

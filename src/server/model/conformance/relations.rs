@@ -168,12 +168,18 @@ impl Call {
             }
             What::Orphans(field) => {
                 let family = self.family(deployment, field).await;
-                Outcome::of(children::orphans(deployment, &self.rule, &family).await)
+                let before = family::oldest_upload(DateTime::from_millis(NOW));
+                let found = children::orphans(deployment, &self.rule, &family.children[0], Some(before)).await;
+                Outcome::of(found.map(|found| (found.count, found.old, in_order(&found.parents))))
             }
             What::AllBefore(field, parents) => {
                 let family = self.family(deployment, field).await;
                 let before = family::oldest_upload(DateTime::from_millis(NOW));
-                in_any_order(children::all_before(deployment, &family.children[0], &raw(parents), before).await)
+                let found = children::all_before(deployment, &family.children[0], &raw(parents), before).await;
+                Outcome::of(found.map(|found| {
+                    let (parents, numbers): (Vec<RawValue>, Vec<u64>) = found.into_iter().unzip();
+                    (in_order(&parents), numbers.iter().sum::<u64>())
+                }))
             }
             What::Hold(hold) => {
                 let replaced = doc! { "q": { "_id": hold.get_i32("_id").expect("a number") }, "u": hold, "upsert": true };
@@ -235,7 +241,7 @@ impl Call {
         let rule = SweepRule { selection, ..self.rule.clone() };
         let parent_key = ParentKey::id();
         let child = ChildRule { field: field.to_owned(), parent_key, rule };
-        Family { journal: self.aside("journal"), children: vec![child], orphans: false }
+        Family { journal: self.aside("journal"), children: vec![child], orphans: None, filter: None }
     }
 
     async fn journal(&self, deployment: &Deployment, parents: &[Bson]) -> Outcome {
@@ -306,11 +312,13 @@ impl Call {
 /// Takes values whose order is not defined.
 fn in_any_order(found: Result<Vec<RawValue>, crate::server::error::ServerError>) -> Outcome {
     match found {
-        Ok(found) => {
-            let mut found: Vec<String> = found.iter().map(|value| format!("{value:?}")).collect();
-            found.sort();
-            Outcome::of(found)
-        }
+        Ok(found) => Outcome::of(in_order(&found)),
         Err(cause) => Outcome::of_error(&cause),
     }
+}
+
+fn in_order(values: &[RawValue]) -> Vec<String> {
+    let mut shown: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+    shown.sort();
+    shown
 }
