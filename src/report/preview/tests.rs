@@ -259,3 +259,32 @@ fn a_reason_and_a_warning_that_rules_share_are_said_once() {
     assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
     assert_eq!(text.matches("plan: as for r0").count(), 10, "{text}");
 }
+
+#[test]
+fn orphans_are_in_the_question_and_in_the_row_although_no_parent_has_expired() {
+    let with = |rule: RuleReport, goes, old| RuleReport {
+        would_delete_orphan_count: Some(goes),
+        old_orphan_count: Some(old),
+        ..rule
+    };
+    let idle = with(rule("c", "shop.c", 0, 5), 0, 0);
+    let limited = RuleReport { would_delete_limit: Some(StopReason::MaxDeletes), ..with(rule("b", "shop.b", 7, 10), 93, 200) };
+    let mut report = dry_run(vec![with(rule("a", "shop.a", 0, 10), 6_000, 6_000), limited, idle]);
+    assert_eq!(
+        shown(&report, 120, Some(MAX_LINES)).0[2..],
+        [
+            "rule  would go  expired  of   share  dates up to (UTC)",
+            "a            0        0  10   0.0 %  2027-01-15 07:00   and 6,000 orphans",
+            "b            7        7  10  70.0 %  2027-01-15 07:00   and 93 of 200 orphans, maxDeletes",
+            "1 more rule with nothing expired",
+        ]
+    );
+    assert_eq!(question(&report).unwrap(), "delete at most 7 documents and 6,093 orphans by 2 rules?");
+    report.limits = Some(RunLimits { max_deletes: Some(100), rate: None, max_duration_seconds: None });
+    assert_eq!(question(&report).unwrap(), "delete at most 100 documents or orphans by 2 rules?");
+    assert!(shown(&report, 120, Some(MAX_LINES)).0[3].ends_with("and 6,000 orphans, --max-deletes"));
+    // Many namespaces of one rule are one row.
+    let rules = (0..40).map(|n| with(rule("a", &format!("shop.a{n}"), 0, 10), 5, 6)).collect();
+    let lines = shown(&dry_run(rules), 120, Some(MAX_LINES)).0;
+    assert!(lines[3].starts_with("a (40 namespaces)") && lines[3].ends_with("and 200 of 240 orphans"), "{lines:?}");
+}

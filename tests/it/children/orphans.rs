@@ -6,7 +6,7 @@ use crate::support::family::{case, fill, order, rule};
 use crate::support::sweeper::{Case, Report, id_set};
 use crate::support::terminal::Terminal;
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::bson::{DateTime, Document, doc};
 
 /// Returns the `_id` of a child that was created so many hours ago.
 fn id(hours: i64, n: u32) -> ObjectId {
@@ -58,7 +58,7 @@ async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes(
     let dry = case.report(&rules, &["--dry-run"]).await;
     assert_eq!(counts(&dry), [Some(32), Some(30), Some(30), None, None], "{dry:?}");
     assert_eq!(dry.json["totals"]["oldOrphanCount"], 30, "{dry:?}");
-    assert_eq!(case.report(&rules, &["--dry-run", "--detailed-exitcode"]).await.ran.code, Some(10));
+    assert_eq!(case.report(&rules, &["--dry-run", "--detailed-exitcode"]).await.ran.code, Some(7));
     for (args, part) in [
         (["sweep", "--dry-run", "--format", "table"].as_slice(), "would delete 30 orphans by 1 rule"),
         (&["sweep", "--dry-run", "--format", "table"], "and 30 orphans"),
@@ -251,7 +251,8 @@ async fn parents_that_are_lost_after_the_question_take_no_child_with_them() {
         let ran = terminal.types("yes\n").end().await;
         assert_eq!(ran.code, Some(3), "{half}: {ran:?}");
         let part = if half { "maxDeletePercent" } else { "`orphansLost.orders` has no document" };
-        assert!(ran.stdout.replace("\r\n    ", " ").contains(part), "{ran:?}");
+        let said = ran.stdout.replace("\u{1b}[0m", "").replace("\u{1b}[31m", "").replace("\r\n ", "");
+        assert!(said.contains(part), "{ran:?}");
         assert_eq!(case.ids("lines").await, before, "{half}: {ran:?}");
     }
 }
