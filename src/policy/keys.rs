@@ -169,7 +169,7 @@ keys! {
         .examples(&["[{namespace: app.orderLines, field: orderId}]"]);
 
     ORPHANS: Defaulted<Boolean> = Key::new("orphans", Boolean,
-        "true: also delete children that have been without a parent before, once all of that parent are older than a day by the time in their ObjectId.")
+        "true: also delete children that have been without a parent before, once all of that parent are older than a day by the time in their ObjectId. They count towards `maxDeletes`, and `maxDeletePercent` compares them with all children.")
         .default(false);
 }
 

@@ -79,7 +79,8 @@ mod tests {
     fn rule(max_deletes: Option<u64>, approved: Option<(u64, u64)>) -> PlannedRule {
         let mut sweep = with_children();
         sweep.selection.document_count = 200;
-        let limits = OrphanLimits { max_deletes, max_percent: None, approved: approved.map(|(_, orphans)| Approved::of(orphans)) };
+        let limits =
+            OrphanLimits { max_deletes, max_percent: None, approved: approved.map(|(_, orphans)| Approved::of(orphans)) };
         sweep.family.as_mut().unwrap().orphans = Some(limits);
         let of_parents = approved.map(|(parents, _)| Approved::of(parents).most);
         sweep.limits.max_deletes = max_deletes.into_iter().chain(of_parents).min();
@@ -123,7 +124,8 @@ mod tests {
         }
         let closed = report(&rule(None, None), &found(0, 40, true, false), &RuleOutcome::NotSwept { window_closed: true });
         assert_eq!((closed.would_delete_orphan_count, closed.would_delete_limit), (Some(0), Some(StopReason::Window)));
-        let leaves = report(&PlannedRule { decision: Decision::Sweep(with_children()), ..planned("", 3) }, &counted(1), &not_swept());
+        let leaves =
+            report(&PlannedRule { decision: Decision::Sweep(with_children()), ..planned("", 3) }, &counted(1), &not_swept());
         assert_eq!((leaves.would_delete_orphan_count, leaves.old_orphan_count, leaves.orphan_count), (None, None, None));
     }
 

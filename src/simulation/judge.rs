@@ -79,6 +79,8 @@ struct Gone {
     run: String,
     namespace: String,
     is_taken_back: bool,
+    /// Whether it is a child that had no parent before.
+    is_orphan: bool,
     id: String,
     document: Document,
 }
@@ -223,7 +225,8 @@ impl Judge {
         if let Some(wrong) = facts.family.as_mut().and_then(|family| family.child_deleted(deletion, after)) {
             self.trace.violated(|| format!("{run} deletes {document} from {namespace}, {wrong}"));
         }
-        facts.children.push(Gone::of(deletion, run));
+        let is_orphan = facts.family.as_ref().is_some_and(FamilyJudge::is_orphan);
+        facts.children.push(Gone { is_orphan, ..Gone::of(deletion, run) });
     }
 
     /// Judges the end of a document of a rule.
@@ -264,6 +267,7 @@ impl Gone {
             run: run.to_owned(),
             namespace: deletion.namespace.to_owned(),
             is_taken_back: false,
+            is_orphan: false,
             id: deletion.document.get("_id").map(Bson::to_string).unwrap_or_default(),
             document: deletion.document.clone(),
         }

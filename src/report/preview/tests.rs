@@ -262,11 +262,8 @@ fn a_reason_and_a_warning_that_rules_share_are_said_once() {
 
 #[test]
 fn orphans_are_in_the_question_and_in_the_row_although_no_parent_has_expired() {
-    let with = |rule: RuleReport, goes, old| RuleReport {
-        would_delete_orphan_count: Some(goes),
-        old_orphan_count: Some(old),
-        ..rule
-    };
+    let with =
+        |rule: RuleReport, goes, old| RuleReport { would_delete_orphan_count: Some(goes), old_orphan_count: Some(old), ..rule };
     let idle = with(rule("c", "shop.c", 0, 5), 0, 0);
     let limited = RuleReport { would_delete_limit: Some(StopReason::MaxDeletes), ..with(rule("b", "shop.b", 7, 10), 93, 200) };
     let mut report = dry_run(vec![with(rule("a", "shop.a", 0, 10), 6_000, 6_000), limited, idle]);

@@ -30,6 +30,8 @@ pub(super) struct FamilyJudge {
     entered: BTreeSet<Key>,
     /// Number of the last write that was seen.
     last: u64,
+    /// Whether the last child that went was an orphan: no run had entered its parent in the journal.
+    is_orphan: bool,
     /// Milliseconds up to which two times can be compared: the clock of another primary differs.
     inexact: i64,
 }
@@ -76,6 +78,7 @@ impl FamilyJudge {
             family,
             parents: scenario.rules[0].rule.namespace.clone(),
             inexact: scenario.troubles.fail_over_every.map_or(0, |_| 2 * scenario.max_skew) + SECOND,
+            is_orphan: false,
             changes: Vec::new(),
             children: BTreeMap::new(),
             entered: BTreeSet::new(),
@@ -182,6 +185,7 @@ impl FamilyJudge {
     /// Judges the end of a child by a run; returns what is wrong with it. `begun` is the last write before the run began.
     pub(super) fn child_deleted(&mut self, deletion: &Deletion<'_>, begun: u64) -> Option<String> {
         self.last = deletion.write;
+        self.is_orphan = false;
         let Deletion { namespace, document, server, .. } = deletion;
         let child = self.family.collection(namespace)?;
         let Some(parent) = child.parent(document) else { return Some("which names no parent, or several".into()) };
@@ -211,12 +215,20 @@ impl FamilyJudge {
         // A parent that has another key by now may be about to give it to its children.
         match ended.filter(|_| self.entered.contains(&key) && self.has_ended(&key)) {
             Some(ended) if created.is_none_or(|created| created < ended.at + TOLERANCE + self.inexact) => None,
-            _ if self.family.orphans => self.orphan_deleted(deletion, child, parent, begun),
+            _ if self.family.orphans => {
+                self.is_orphan = !self.entered.contains(&key);
+                self.orphan_deleted(deletion, self.family.collection(namespace)?, parent, begun)
+            }
             Some(ended) => {
                 Some(format!("which was created {} ms after its parent was gone", created.unwrap_or_default() - ended.at))
             }
             None => Some("whose parent no run deleted, or is there by another key".into()),
         }
+    }
+
+    /// Whether the last child that went was an orphan, which counts towards the limits.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.is_orphan
     }
 
     /// Judges the end of a child that had no parent before.

@@ -141,8 +141,14 @@ impl Judge {
         }
         // A delete whose reply was lost is sent again, and may find a document once more that others wrote again meanwhile. Nothing can rule that out.
         let once = |run: &str, namespace: Option<&str>| {
-            let of_run = facts.gone.iter().filter(|gone| gone.run == run && !gone.is_taken_back);
-            let of_run = of_run.filter(|gone| namespace.is_none_or(|namespace| gone.namespace == namespace));
+            // Orphans count towards the limits of the rule of their parents.
+            let orphans = facts.children.iter().filter(|gone| gone.is_orphan);
+            let is_of = |gone: &&Gone, namespace: &str| match gone.is_orphan {
+                true => self.scenario.family_of(namespace).is_some(),
+                false => gone.namespace == namespace,
+            };
+            let of_run = facts.gone.iter().chain(orphans).filter(|gone| gone.run == run && !gone.is_taken_back);
+            let of_run = of_run.filter(|gone| namespace.is_none_or(|namespace| is_of(gone, namespace)));
             match facts.certain.contains(run) {
                 true => of_run.count() as u64,
                 false => of_run.map(|gone| (&gone.namespace, &gone.id)).collect::<BTreeSet<_>>().len() as u64,

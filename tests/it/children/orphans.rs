@@ -66,7 +66,7 @@ async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes(
         (&["sweep", "--dry-run", "--format", "html"], "30 orphans would go"),
         (&["sweep", "--dry-run", "--format", "html"], "orphans that the rule deletes"),
         (&["audit", "--format", "table"], "would delete 30 orphans by 1 rule"),
-        (&["check"], "`orphans: true`: a sweep also deletes children without a parent"),
+        (&["check"], "`orphans: true`: a sweep also deletes children without a"),
     ] {
         let ran = case.run(&rules, args).await;
         assert!(ran.code == Some(0) && ran.stdout.contains(part), "{args:?} {part}: {ran:?}");
