@@ -122,7 +122,11 @@ pub(crate) async fn orphan(
     let parent = RawValue::of(parent.clone())?;
     let old = children::all_before(&deployment, bound, std::slice::from_ref(&parent), oldest_upload(rule.expiry.as_of)).await?;
     let is_old = old.iter().any(|(old, _)| compared(old) == compared(&parent));
-    Ok(if is_old { Orphan::Old } else { Orphan::MaybeInFlight })
+    if !is_old {
+        return Ok(Orphan::MaybeInFlight);
+    }
+    let has_parents = children::has_parents(&deployment, &planned.namespace).await?;
+    Ok(if has_parents { Orphan::Old } else { Orphan::WithoutParents })
 }
 
 #[cfg(test)]

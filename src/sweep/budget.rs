@@ -60,7 +60,7 @@ impl RunBudget {
         }
     }
 
-    /// Returns the same budget without the limit of deletes, which counts parents and not their children.
+    /// Returns the same budget without the limit of deletes, which counts parents and orphans, and not the children that go with their parents.
     pub(super) fn of_children(&self) -> Self {
         let (permits, leases) = (self.permits.clone(), self.leases.clone());
         Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases }

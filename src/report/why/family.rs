@@ -70,6 +70,8 @@ pub enum Orphan {
     LeftAlone,
     /// No entry names the parent. All children of it are old enough to go by `orphans`.
     Old,
+    /// The same, but the collection of the parents has no document, and then none goes.
+    WithoutParents,
     /// No entry names the parent. Some children of it are not, or tell no time.
     MaybeInFlight,
 }
@@ -132,6 +134,10 @@ fn verdict(field: &str, parent: &Parent, not_swept: Option<&str>) -> String {
                 )
             ),
             Orphan::Old => format!("its parent is not there, and all its children are a day old (`orphans`): {}", goes()),
+            Orphan::WithoutParents => {
+                "stays: its parent is not there, and neither is any other, without which no child is taken for an orphan"
+                    .to_owned()
+            }
             Orphan::MaybeInFlight => {
                 "stays: its parent is not there, but not every child of that parent has an ObjectId that is a day \
                                       old, so that an upload may be adding to them"

@@ -95,7 +95,8 @@ impl Judge {
             let is_held = |document: &Document| facts.is_held(document, NOW);
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
-            let held = held.len() as u64;
+            // What stays because of its children does not count as expired.
+            let held = held.iter().filter(|document| !self.scenario.keeps(&rule.namespace, document)).count() as u64;
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
             let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
             if told.status == Status::Complete && told.held_count.is_some_and(|told| told != held) {

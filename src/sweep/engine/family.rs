@@ -25,6 +25,8 @@
 //!   Those of this run's other rules are left to them. An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
 //! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
 //!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
+//! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the parents has a document, and what
+//!   was found of them is compared with the rule's share again: parents that others delete or lose meanwhile would make all their children orphans.
 //! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on the path of its key stays.
 //! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes before it is deleted stays,
 //!   and so do the children with the old one, which may be about to follow: an entry has the `_id`s as well, and a key is done once one of its parents is gone.

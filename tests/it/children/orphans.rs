@@ -97,7 +97,7 @@ async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes(
     assert_eq!(recorded.get_array("rules").unwrap()[0].as_document().unwrap().get_i64("orphansDeletedCount").unwrap(), 30);
 
     case.fill("lines", orphans(6)).await;
-    let ran = case.run(&rules, &["sweep", "--format", "table"]).await;
+    let ran = case.run(&rules, &["sweep", "-v", "--format", "table"]).await;
     assert!(ran.stdout.contains("deleted 6 orphans by 1 rule"), "{ran:?}");
     assert!(ran.stdout.contains("6 children deleted (6 orphans)"), "{ran:?}");
     assert!(ran.stderr.contains("6 children (6 orphans) deleted"), "{ran:?}");
@@ -125,6 +125,11 @@ async fn a_terminal_asks_for_orphans_and_yes_does_what_was_shown() {
     let terminal = Terminal::open(&case.command(&rules, &["sweep"])).until_asked().await;
     assert!(terminal.shown.contains("delete at most 1 document and 30 orphans by 1 rule?"), "{}", terminal.shown);
     terminal.types("no\n").end().await;
+    let quiet =
+        case.run(&rules.replace("orphans", "maxDeletePercent: 90, orphans"), &["sweep", "-q", "--max-deletes", "1"]).await;
+    let said = format!("{}{}", quiet.stdout, quiet.stderr);
+    assert!(said.contains("deleted 1 document by 1 rule; left: 30 orphans"), "{quiet:?}");
+    case.fill("orders", [order(7, true)]).await;
     let terminal = Terminal::open(&case.command(&rules, &["sweep", "--max-deletes", "9"])).until_asked().await;
     assert!(terminal.shown.contains("delete at most 9 documents or orphans by 1 rule?"), "{}", terminal.shown);
     let ran = terminal.types("yes\n").end().await;
@@ -201,6 +206,12 @@ async fn without_a_parent_no_child_is_taken_for_an_orphan() {
     case.collection("orders").delete_many(doc! {}).await.unwrap();
     let check = case.run(&rules, &["check", "--connect"]).await;
     assert!(check.stdout.contains("`orphans`: `orphansAlone.orders` has no document"), "{check:?}");
+    let orphan = format!(
+        "ObjectId(\"{}\")",
+        case.collection("lines").find_one(doc! { "order": 1000 }).await.unwrap().unwrap().get_object_id("_id").unwrap()
+    );
+    let why = case.run(&rules, &["why", "orphansAlone.lines", &orphan]).await;
+    assert!(why.stdout.contains("stays: its parent is not there, and neither is any other"), "{why:?}");
     let refused = async |part: &str| {
         let before = case.ids("lines").await;
         for args in [["--dry-run"].as_slice(), &[], &["--yes"]] {
