@@ -63,6 +63,11 @@ pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
     tracing_subscriber::registry().with(layer).init();
 }
 
+/// Waits until the log is written, but not for a reader that does not read it: it never holds the end of the process.
+pub fn settle() {
+    terminal::settle();
+}
+
 /// Sets the run id of all further JSON lines.
 pub fn begin_run(id: &str) {
     id.clone_into(&mut RUN_ID.write());

@@ -36,13 +36,12 @@ fn main() -> ExitCode {
         runtime.shutdown_background();
         result
     });
-    match result {
-        Ok(code) => code.into(),
-        Err(cause) => {
-            failure::log(&cause, quiet);
-            failure::exit_code(&cause).into()
-        }
-    }
+    let code = result.unwrap_or_else(|cause| {
+        failure::log(&cause, quiet);
+        failure::exit_code(&cause)
+    });
+    log::settle();
+    code.into()
 }
 
 /// Lets all threads share one heap, which gives back what is free at its end; larger buffers, such as those of documents of several megabytes, are

@@ -9,6 +9,7 @@ use rustix::fd::AsFd;
 use rustix::termios::tcgetwinsize;
 use tempfile::NamedTempFile;
 
+use crate::terminal;
 use crate::text::MAIL_WIDTH;
 
 /// Least and greatest width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to read.
@@ -157,8 +158,9 @@ fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile>
     Ok(temporary)
 }
 
-/// Writes to standard output. A closed reader is not an error.
+/// Writes to standard output, after what was logged before: both may be one terminal. A closed reader is not an error.
 pub(crate) fn to_stdout(text: &str) -> io::Result<()> {
+    terminal::settle();
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),

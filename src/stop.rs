@@ -1,6 +1,7 @@
-//! Requests to stop a run: SIGINT, SIGTERM, a stop file, and the end of its maximum duration.
+//! Requests to stop a run: SIGINT, SIGTERM, SIGHUP, a stop file, and the end of its maximum duration.
 //!
-//! The first signal lets the batch in flight end, the second ends the process at once, once it has said what it knows.
+//! The first signal lets the batch in flight end, the second ends the process at once, once it has said what it knows. A hang-up is never the second: a
+//! terminal that is closed sends several, one by the kernel and one by the shell.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,41 +44,54 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Takes over the signals for the rest of the process. Needs a tokio runtime.
+    /// Takes over the signals for the rest of the process. SIGHUP is one of them unless the process was told to ignore it, as `nohup` does. Needs a
+    /// tokio runtime.
     ///
     /// Errors: the operating system refuses the handlers.
     pub(crate) fn listen() -> std::io::Result<Self> {
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
+        Self::listen_to(hangup)
+    }
+
+    /// Does the same for a process to which SIGHUP means something else.
+    ///
+    /// Errors: those of [`Self::listen`].
+    pub(crate) fn listen_but_to_hangups() -> std::io::Result<Self> {
+        Self::listen_to(None)
+    }
+
+    fn listen_to(hangup: Option<Signal>) -> std::io::Result<Self> {
         let (sender, signals) = watch::channel(None);
         let (sender_again, again) = watch::channel(None);
         let has_last_words = Arc::new(AtomicBool::new(false));
         let waits = has_last_words.clone();
         let is_idle = Arc::new(AtomicBool::new(false));
         let idle = is_idle.clone();
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut of_process = Signals { interrupt, terminate, hangup };
         // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
         drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         tokio::spawn(async move {
-            loop {
-                let code = next(&mut interrupt, &mut terminate).await;
-                if sender.borrow().is_some() {
-                    sender_again.send_replace(Some(code));
-                    if waits.load(Ordering::Relaxed) {
-                        // A report may go to a pipe that is not read.
-                        let _ = tokio::time::timeout(MAX_LAST_WORDS, next(&mut interrupt, &mut terminate)).await;
-                    } else {
-                        error!(
-                            "a second signal ended the run at once: what was done is not reported, and a command that was sent may still be carried out"
-                        );
-                    }
-                    let _ = terminal::stderr().clear();
-                    std::process::exit(i32::from(code));
-                }
-                if !idle.load(Ordering::Relaxed) {
-                    warn!("stopping after the batch in flight; a second signal stops at once");
-                }
-                sender.send_replace(Some(code));
+            // The request is passed on before it is logged: nothing may come between.
+            sender.send_replace(Some(of_process.next().await));
+            if !idle.load(Ordering::Relaxed) {
+                warn!("stopping after the batch in flight; a second signal stops at once");
             }
+            // Its handler stays, so that further hang-ups change nothing.
+            of_process.hangup = None;
+            let code = of_process.next().await;
+            sender_again.send_replace(Some(code));
+            if waits.load(Ordering::Relaxed) {
+                // A report may go to a pipe that is not read.
+                let _ = tokio::time::timeout(MAX_LAST_WORDS, of_process.next()).await;
+            } else {
+                error!(
+                    "a second signal ended the run at once: what was done is not reported, and a command that was sent may still be carried out"
+                );
+            }
+            let _ = terminal::stderr().clear();
+            terminal::settle();
+            std::process::exit(i32::from(code));
         });
         Ok(Self { signals, again, has_last_words, is_idle, file: None, end: None })
     }
@@ -199,13 +213,41 @@ impl Stop {
     }
 }
 
-/// Waits for the next signal, and returns its exit code.
-async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> u8 {
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => exit::INTERRUPTED,
-        _ = terminate.recv() => exit::TERMINATED,
+/// The signals of the process.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    /// Waits for the next signal, and returns its exit code.
+    async fn next(&mut self) -> u8 {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => exit::INTERRUPTED,
+            _ = self.terminate.recv() => exit::TERMINATED,
+            _ = hangup => exit::TERMINATED,
+        }
     }
+}
+
+/// Whether the process was started so that SIGHUP does nothing, as `nohup` starts it. A system that does not tell counts as one where it does
+/// something: it then ends a run, and nothing is lost.
+fn ignores_hangup() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| is_hangup_ignored(&status))
+}
+
+/// Whether the status of a process (proc_pid_status(5)) has SIGHUP, the first signal, among those that it ignores.
+fn is_hangup_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Returns the reason why a file of this kind, `stop` or `pause`, does so to a run: it exists, or its existence cannot be determined.
@@ -290,6 +332,18 @@ mod tests {
         drop(sender);
         assert!(tokio::time::timeout(Duration::from_millis(20), stop.asked()).await.is_err());
         assert!(!stop.is_asked());
+    }
+
+    #[test]
+    fn only_the_mask_of_ignored_signals_says_that_hang_ups_are_ignored() {
+        for (status, is_ignored) in [
+            ("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n", true),
+            ("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n", false),
+            ("SigIgn:\t?\n", false),
+            ("", false),
+        ] {
+            assert_eq!(is_hangup_ignored(status), is_ignored, "{status}");
+        }
     }
 
     #[test]

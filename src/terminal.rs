@@ -1,4 +1,6 @@
-//! Standard error: lines that change, such as bars, below those that stay, such as warnings.
+//! Standard error: lines that change, such as bars, below those that stay, such as warnings. A reader that stops reading holds nothing up.
+
+mod queue;
 
 use std::fmt::Debug;
 use std::io::{self, IsTerminal, Stderr, Write};
@@ -7,6 +9,8 @@ use std::{env, mem};
 
 use indicatif::{ProgressDrawTarget, TermLike};
 use parking_lot::Mutex;
+use queue::Queue;
+use rustix::fd::AsFd;
 use rustix::termios::tcgetwinsize;
 use textwrap::core::display_width;
 
@@ -22,11 +26,34 @@ const USUAL_SIZE: (u16, u16) = (80, 24);
 /// Removes the line of the cursor and those below it.
 const CLEAR: &str = "\r\x1b[J";
 
-static STDERR: LazyLock<Terminal> = LazyLock::new(|| Terminal::new(io::stderr()));
+/// The texts that wait for standard error; `None` if there is no thread for it, so that each is written at once.
+static QUEUE: LazyLock<Option<Queue<Stderr>>> = LazyLock::new(|| Queue::start(io::stderr()).ok());
+
+static STDERR: LazyLock<Terminal> = LazyLock::new(|| match &*QUEUE {
+    Some(queue) => Terminal::new(queue.clone()),
+    None => Terminal::new(io::stderr()),
+});
 
 /// Returns the standard error of this process.
 pub(crate) fn stderr() -> Terminal {
     STDERR.clone()
+}
+
+/// Waits until standard error has everything that was written to it, but at most a second for a reader that does not read.
+pub(crate) fn settle() {
+    if let Some(queue) = &*QUEUE {
+        queue.settle();
+    }
+}
+
+/// Writes a text that a person has to see, such as a question, after everything that was logged before, and waits until it is shown.
+///
+/// Errors: standard error cannot be written.
+pub(crate) fn show(text: &str) -> io::Result<()> {
+    match &*QUEUE {
+        Some(queue) => queue.show(text.as_bytes()),
+        None => io::stderr().write_all(text.as_bytes()),
+    }
 }
 
 /// Whether standard error is a terminal that can draw lines again.
@@ -38,12 +65,22 @@ pub(crate) fn can_redraw() -> bool {
 pub(crate) trait Screen: Write + Debug + Send {
     /// Returns the number of columns and of rows.
     fn size(&self) -> (u16, u16);
+
+    /// Writes a text that replaces the lines that change.
+    fn draw(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.write_all(frame)
+    }
 }
 
 impl Screen for Stderr {
     fn size(&self) -> (u16, u16) {
-        tcgetwinsize(self).ok().map(|size| (size.ws_col, size.ws_row)).filter(|(columns, _)| *columns > 0).unwrap_or(USUAL_SIZE)
+        size(self)
     }
+}
+
+/// Returns the number of columns and of rows of the terminal behind a stream.
+fn size(stream: impl AsFd) -> (u16, u16) {
+    tcgetwinsize(stream).ok().map(|size| (size.ws_col, size.ws_row)).filter(|(columns, _)| *columns > 0).unwrap_or(USUAL_SIZE)
 }
 
 /// A terminal whose last lines may change. What is written to it comes above them.
@@ -85,7 +122,7 @@ impl State {
         if last.is_empty() && self.frame.is_empty() {
             return Ok(());
         }
-        self.screen.write_all(format!("{CLEAR}{}", self.frame).as_bytes())?;
+        self.screen.draw(format!("{CLEAR}{}", self.frame).as_bytes())?;
         self.screen.flush()
     }
 }

@@ -1,13 +1,13 @@
 //! Confirmation before the first change.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
 use crate::failure::Failure;
-use crate::output;
 use crate::report::{Report, preview};
 use crate::server::grant::Consent;
 use crate::stop::Stop;
 use crate::text::fold_to;
+use crate::{output, terminal};
 
 /// Whether to ask: standard input is a terminal, and `--yes` is not given.
 pub(super) fn can_ask(yes: bool) -> bool {
@@ -37,10 +37,10 @@ pub(super) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -
 pub(super) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &str, nothing: &str) -> anyhow::Result<()> {
     let mut text = shown;
     loop {
-        show(text, question)?;
+        let asked = format!("{text}{} ", lines(question).join("\n"));
         let answer = stop.idle(async {
             tokio::select! {
-                answer = typed_line() => Some(answer),
+                answer = answer_to(asked) => Some(answer),
                 () = stop.asked() => None,
             }
         });
@@ -54,19 +54,14 @@ pub(super) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &s
     }
 }
 
-/// Reads the line that a person types. Dropped, it leaves a thread behind that waits for it.
-pub(super) async fn typed_line() -> io::Result<String> {
-    let typed = tokio::task::spawn_blocking(|| {
+/// Shows a question, and reads the line that a person types. Dropped, it leaves a thread behind that waits for it.
+pub(super) async fn answer_to(question: String) -> io::Result<String> {
+    let typed = tokio::task::spawn_blocking(move || {
+        terminal::show(&question)?;
         let mut line = String::new();
         io::stdin().read_line(&mut line).map(|_| line)
     });
     typed.await.map_err(io::Error::other).flatten()
-}
-
-fn show(text: &str, question: &str) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
-    write!(stderr, "{text}{} ", lines(question).join("\n"))?;
-    stderr.flush()
 }
 
 /// Returns the lines of a question, safe to print.

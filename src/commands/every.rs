@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::connection::Uri;
@@ -38,20 +38,38 @@ struct Reloadable {
 /// Errors: a usage error found before or during the first run, or a signal before the first report.
 pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
+    // A service manager may ask for the policy to be read again as soon as the process is there.
+    let hangup = signal(SignalKind::hangup())?;
     let last_success = || record::last_success(args.metrics_file.as_deref()?, bson::DateTime::now());
-    let page = args.listen.map(|_| Arc::new(StatusPage::new(last_success())));
-    let record = Record::open(args, page.clone())?;
+    let page = Arc::new(StatusPage::new(args.listen.and_then(|_| last_success())));
+    let mut record = Record::new(args, args.listen.map(|_| page.clone()));
+    record.open()?;
     let started = async {
-        let started = start(options, args, id, page.clone())?;
-        if let Some((address, page)) = args.listen.zip(page) {
-            listen::listen(address, page).await?;
+        let started = start(options, args, id, &page)?;
+        if let Some(address) = args.listen {
+            listen::listen(address, page.clone()).await?;
         }
         Ok(started)
     };
-    let (mut reloadable, stop, outputs) = started.await.inspect_err(|cause: &anyhow::Error| record.failed(cause))?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let (reloadable, stop, outputs) = started.await.inspect_err(|cause: &anyhow::Error| record.failed(cause))?;
+    let first = First { record, id: id.to_owned(), outputs };
+    page.moving(repeat(options, args, every, reloadable, &stop, hangup, first)).await
+}
+
+/// Sweeps at once and again and again, until a signal comes. Returns the exit code.
+///
+/// Errors: those of the command.
+async fn repeat(
+    options: &Common,
+    args: &SweepArgs,
+    every: Duration,
+    mut reloadable: Reloadable,
+    stop: &Stop,
+    mut hangup: Signal,
+    first: First,
+) -> anyhow::Result<u8> {
     let schedule = Schedule::new(every, fastrand::f64());
-    let (mut first, mut is_first, mut is_held_back) = (Some((record, id.to_owned(), outputs)), true, false);
+    let (mut first, mut is_first, mut is_held_back) = (Some(first), true, false);
     loop {
         let mut ended = None;
         if hangup.recv().now_or_never().is_some() {
@@ -64,7 +82,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
             is_held_back = true;
         } else {
             is_held_back = false;
-            match reloadable.run(options, args, &stop, first.take()).await {
+            match reloadable.run(options, args, stop, first.take()).await {
                 Ok(run) => ended = Some(run),
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
@@ -94,31 +112,39 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
     }
 }
 
-/// The record, the id and the outputs of the first run, which are opened before the schedule begins.
-type First = (Record, String, Vec<Output>);
+/// What belongs to the first run, which is opened before the schedule begins.
+struct First {
+    record: Record,
+    id: String,
+    outputs: Vec<Output>,
+}
 
 fn start(
     options: &Common,
     args: &SweepArgs,
     id: &str,
-    page: Option<Arc<StatusPage>>,
+    page: &Arc<StatusPage>,
 ) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
     if !args.dry_run && confirm::can_ask(args.yes) {
         let failure = Failure::usage("--every: nobody to ask before each run; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
-    let (session, outputs) = Session::begin(options, id)?;
+    let (session, outputs) = Session::begin_to_stay(options, id)?;
     session.need_uri()?;
     let Session { policy, uri, stop, .. } = session;
-    Ok((Reloadable { policy, uri, page }, stop, outputs))
+    Ok((Reloadable { policy, uri, page: args.listen.map(|_| page.clone()) }, stop, outputs))
 }
 
 impl Reloadable {
     /// Runs once, delivers the report and records the run. Only the log and the metrics show how it ended.
     async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<Ended> {
         let (record, id, outputs) = match first {
-            Some((record, id, outputs)) => (record, id, Ok(outputs)),
-            None => (Record::open(args, self.page.clone())?, new_id(), outputs::pair(options).and_then(outputs::open)),
+            Some(First { record, id, outputs }) => (record, id, Ok(outputs)),
+            None => {
+                let mut record = Record::new(args, self.page.clone());
+                let opened = record.open();
+                (record, new_id(), opened.and_then(|()| outputs::open(outputs::pair(options)?)))
+            }
         };
         let begin = |outputs| (Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone()), outputs);
         sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await

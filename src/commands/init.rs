@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::{interview, outputs};
 use crate::cli::{Common, InitArgs};
-use crate::exit;
 use crate::failure::Failure;
 use crate::policy::answer::Answer;
 use crate::text::plural;
+use crate::{exit, terminal};
 
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///
@@ -69,7 +69,7 @@ fn judge(args: &InitArgs) -> Result<(), Failure> {
 
 /// Prints the name of the file and the next commands.
 fn next_steps(options: &Common, path: &Path) -> io::Result<()> {
-    let mut stderr = io::stderr().lock();
+    let mut stderr = terminal::stderr();
     if path.as_os_str() != "-" {
         writeln!(stderr, "wrote {}", path.display())?;
     }

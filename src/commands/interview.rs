@@ -1,7 +1,7 @@
 //! The questions of `sweeper init`, on standard error; answers come from standard input. With a connection string they offer what the
 //! deployment has.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use bson::Uuid;
@@ -19,6 +19,7 @@ use crate::policy::namespace::NamespacePattern;
 use crate::policy::{DateFormat, duration};
 use crate::server::sample::{self, Counted, Listed};
 use crate::server::{Deployment, connect};
+use crate::terminal;
 use crate::text::{clean, count, fold, page, plural};
 
 /// Time after which the questions begin without a look at the deployment.
@@ -377,10 +378,7 @@ fn numbered<'a, T>(answer: &str, shown: &'a [T]) -> Option<&'a T> {
 fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<T> {
     loop {
         let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
-        let mut stderr = io::stderr().lock();
-        write!(stderr, "{}: ", clean(&format!("{question}{shown}")))?;
-        stderr.flush()?;
-        drop(stderr);
+        terminal::show(&format!("{}: ", clean(&format!("{question}{shown}"))))?;
         let mut answer = String::new();
         if io::stdin().read_line(&mut answer)? == 0 {
             return Err(Failure::cannot_run("the questions were not answered; nothing was written").into());
@@ -399,5 +397,5 @@ fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result
 
 fn say(line: &str) -> io::Result<()> {
     let indent = if line.starts_with("  ") { "     " } else { "" };
-    write!(io::stderr().lock(), "{}", page(fold(line, indent)))
+    terminal::show(&page(fold(line, indent)))
 }

@@ -1,8 +1,10 @@
 //! `--listen`: answers HTTP requests about a process that stays: the metrics of the last run, and whether it is alive and ready. Read-only.
+//!
+//! Alive is what the loop of the runs says of itself, not that a request is answered: both are tasks of their own, and one may stall without the other.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bson::DateTime;
@@ -15,6 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::failure::Failure;
@@ -33,11 +36,30 @@ const MAX_HEAD: usize = 8192;
 /// Pause after a connection that could not be accepted, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// Interval at which the loop of the runs says that it moves.
+const MOVES_EVERY: Duration = Duration::from_secs(1);
+
+/// Time without such a word after which the process is no longer alive.
+static MAX_STALL: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(stall_seconds()));
+
+/// Returns the seconds of a stall: a minute or, in debug builds, a value set by a test that waits for one.
+fn stall_seconds() -> u64 {
+    #[cfg(debug_assertions)]
+    if let Some(seconds) = std::env::var("SWEEPER_TEST_STALL_SECONDS").ok().and_then(|seconds| seconds.parse().ok()) {
+        return seconds;
+    }
+    60
+}
+
 /// Type of Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The state of the process that is shown.
-pub(super) struct StatusPage(RwLock<Shown>);
+pub(super) struct StatusPage {
+    shown: RwLock<Shown>,
+    /// The last time at which the loop of the runs said that it moves.
+    moved: RwLock<Instant>,
+}
 
 struct Shown {
     metrics: String,
@@ -49,31 +71,56 @@ impl StatusPage {
     /// Creates the page of a process whose first run has not ended. `last_success` is that of an earlier process, in seconds since 1970.
     pub(super) fn new(last_success: Option<f64>) -> Self {
         let metrics = metrics::before_the_first_run(last_success);
-        Self(RwLock::new(Shown { metrics, unready: Some("no run has ended yet") }))
+        let shown = RwLock::new(Shown { metrics, unready: Some("no run has ended yet") });
+        Self { shown, moved: RwLock::new(Instant::now()) }
+    }
+
+    /// Does the work of the loop of the runs, and says again and again that it moves. Work that holds its thread, such as a write that is not read, is
+    /// silent.
+    pub(super) async fn moving<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            done = work => done,
+            never = self.say_that_it_moves() => match never {},
+        }
+    }
+
+    async fn say_that_it_moves(&self) -> Infallible {
+        loop {
+            *self.moved.write() = Instant::now();
+            tokio::time::sleep(MOVES_EVERY).await;
+        }
     }
 
     /// Shows the metrics of a run that has ended.
     pub(super) fn ended(&self, metrics: String, exit_code: u8) {
         let could_not_run = matches!(exit_code, exit::CANNOT_RUN | exit::USAGE);
-        *self.0.write() =
+        *self.shown.write() =
             Shown { metrics, unready: could_not_run.then_some("the last run could not be carried out; the log says why") };
     }
 
     /// Returns the time of the last success that is shown, in seconds since 1970.
     pub(super) fn last_success(&self, now: DateTime) -> Option<f64> {
-        self.0.read().metrics.lines().find_map(|line| metrics::last_success(line, now))
+        self.shown.read().metrics.lines().find_map(|line| metrics::last_success(line, now))
     }
 
-    /// Answers a request. `/healthz` says that the process answers at all, `/readyz` whether its last run could be carried out.
+    /// Answers a request. `/healthz` says that the loop of the runs moves, `/readyz` whether its last run could be carried out.
     fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
         const TEXT: &str = "text/plain; charset=utf-8";
         if !matches!(*method, Method::GET | Method::HEAD) {
             return (StatusCode::METHOD_NOT_ALLOWED, TEXT, "expected GET or HEAD\n".into());
         }
-        let shown = self.0.read();
+        let shown = self.shown.read();
         match (path, shown.unready) {
             ("/metrics", _) => (StatusCode::OK, METRICS_TYPE, shown.metrics.clone()),
-            ("/healthz", _) => (StatusCode::OK, TEXT, "alive\n".into()),
+            ("/healthz", _) => match self.moved.read().elapsed() {
+                still if still > *MAX_STALL => (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    TEXT,
+                    format!("stalled: the runs have not moved for {} s\n", still.as_secs()),
+                ),
+                _ => (StatusCode::OK, TEXT, "alive\n".into()),
+            },
             ("/readyz", None) => (StatusCode::OK, TEXT, "ready\n".into()),
             ("/readyz", Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {why}\n")),
             _ => (StatusCode::NOT_FOUND, TEXT, "expected /metrics, /healthz or /readyz\n".into()),
@@ -159,6 +206,18 @@ mod tests {
         assert_eq!(of("/metrics"), (StatusCode::OK, METRICS_TYPE, "a 1\n".to_owned()));
         assert_eq!(of("/").0, StatusCode::NOT_FOUND);
         assert_eq!(page.answer(&Method::POST, "/metrics").0, StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_is_alive_while_its_runs_move_and_no_longer() {
+        let page = StatusPage::new(None);
+        let status = || page.answer(&Method::GET, "/healthz").0;
+        page.moving(tokio::time::sleep(*MAX_STALL * 10)).await;
+        assert_eq!(status(), StatusCode::OK);
+        tokio::time::advance(*MAX_STALL + MOVES_EVERY).await;
+        assert_eq!(status(), StatusCode::SERVICE_UNAVAILABLE);
+        page.moving(tokio::time::sleep(MOVES_EVERY)).await;
+        assert_eq!(status(), StatusCode::OK);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The question for the password of a connection string. What is typed is not shown.
 
-use std::io::{self, Write};
+use std::io;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use super::confirm::typed_line;
+use super::confirm::answer_to;
 use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::text::clean;
@@ -44,8 +44,5 @@ pub(super) async fn ask(stop: &Stop, shown: &str) -> Result<String, Failure> {
 
 async fn read(shown: &str) -> io::Result<String> {
     let _hidden = Hidden::new()?;
-    let mut stderr = io::stderr();
-    write!(stderr, "password for `{}`: ", clean(shown))?;
-    stderr.flush()?;
-    typed_line().await
+    answer_to(format!("password for `{}`: ", clean(shown))).await
 }

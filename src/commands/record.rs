@@ -48,26 +48,32 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Tries to create the metrics file.
+    /// Creates the record of a run that begins now.
+    pub(super) fn new(args: &SweepArgs, page: Option<Arc<StatusPage>>) -> Self {
+        Self { metrics_file: args.metrics_file.clone(), page, dry_run: args.dry_run, begun: Instant::now() }
+    }
+
+    /// Tries to create the metrics file. Without one, only the page shows how the run ends.
     ///
     /// Errors: it cannot be created.
-    pub(super) fn open(args: &SweepArgs, page: Option<Arc<StatusPage>>) -> Result<Self, Failure> {
-        if let Some(path) = &args.metrics_file {
-            if path.as_os_str() == "-" {
-                return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
-            }
-            OutputTarget::open(path).map_err(|cause| {
-                Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
-            })?;
+    pub(super) fn open(&mut self) -> Result<(), Failure> {
+        let Some(path) = self.metrics_file.take() else { return Ok(()) };
+        if output::is_stdout(&path) {
+            return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
         }
-        Ok(Self { metrics_file: args.metrics_file.clone(), page, dry_run: args.dry_run, begun: Instant::now() })
+        OutputTarget::open(&path).map_err(|cause| {
+            Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
+        })?;
+        self.metrics_file = Some(path);
+        Ok(())
     }
 
     /// Records a run that ended with a report. Returns the exit code of the process: 1 if only the metrics could not be written.
     pub(super) fn ended(&self, report: &Report, exit_code: u8) -> u8 {
-        events::run_ended(report, exit_code);
         let is_written = self.write(Some(report), report.duration_ms, exit_code);
-        if exit_code == exit::DONE && !is_written { exit::CANNOT_RUN } else { exit_code }
+        let exit_code = if exit_code == exit::DONE && !is_written { exit::CANNOT_RUN } else { exit_code };
+        events::run_ended(report, exit_code);
+        exit_code
     }
 
     /// Records a run that ended without a report.
@@ -77,22 +83,24 @@ impl Record {
 
     /// Writes and shows the metrics, as far as they were asked for. Returns false if they could not be written.
     fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
-        if self.metrics_file.is_none() && self.page.is_none() {
-            return true;
-        }
         let at = DateTime::now();
         let of_file = || last_success(self.metrics_file.as_deref()?, at);
         let last_success = self.page.as_ref().and_then(|page| page.last_success(at)).or_else(of_file);
-        let text = metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, last_success });
+        let text =
+            |exit_code| metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, last_success });
+        let written = self.metrics_file.as_ref().is_none_or(|path| {
+            let written = output::replace_readable(path, &text(exit_code));
+            if let Err(cause) = &written {
+                error!("writing the metrics file `{}`: {cause}; the run itself is over", path.display());
+            }
+            written.is_ok()
+        });
         if let Some(page) = &self.page {
-            page.ended(text.clone(), exit_code);
+            // The exit code of the run.
+            let exit_code = if exit_code == exit::DONE && !written { exit::CANNOT_RUN } else { exit_code };
+            page.ended(text(exit_code), exit_code);
         }
-        let Some(path) = &self.metrics_file else { return true };
-        let written = output::replace_readable(path, &text);
-        if let Err(cause) = &written {
-            error!("writing the metrics file `{}`: {cause}; the run itself is over", path.display());
-        }
-        written.is_ok()
+        written
     }
 }
 

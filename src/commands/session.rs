@@ -79,26 +79,34 @@ impl Session {
     ///
     /// Errors: a wrong command line or policy, or an output that cannot be written; nothing was contacted.
     pub(super) fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
-        Self::begin_with(options, id, load::load)
+        Self::begin_with(options, id, load::load, Stop::listen)
+    }
+
+    /// Does the same for a process that stays, and reads its policy again on SIGHUP.
+    ///
+    /// Errors: those of [`Self::begin`].
+    pub(super) fn begin_to_stay(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+        Self::begin_with(options, id, load::load, Stop::listen_but_to_hangups)
     }
 
     /// Does the same for a command that connects to nothing, and needs no secret.
     ///
     /// Errors: those of [`Self::begin`].
     pub(super) fn begin_offline(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
-        Self::begin_with(options, id, load::offline)
+        Self::begin_with(options, id, load::offline, Stop::listen)
     }
 
     fn begin_with(
         options: &Common,
         id: &str,
         load: fn(&Common) -> Result<(Policy, Uri), Failure>,
+        listen: fn() -> std::io::Result<Stop>,
     ) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
         let (policy, uri) = load(options)?;
         let outputs = outputs::open(outputs)?;
         refuse_invisible(&policy)?;
-        Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))
+        Ok((Self::new(options, id, policy, uri, listen()?), outputs))
     }
 
     /// Begins a command with a single output. Accepts rules that cannot be swept.

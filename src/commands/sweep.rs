@@ -33,7 +33,8 @@ use crate::{exit, stop};
 /// Errors: a usage error, no connection, a lock that is held, or no confirmation; nothing was deleted then.
 pub(super) async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
-    let record = Record::open(args, None)?;
+    let mut record = Record::new(args, None);
+    record.open()?;
     let begun = Session::begin(options, id).and_then(|(session, outputs)| {
         session.need_uri()?;
         Ok((session, outputs))

@@ -74,6 +74,7 @@ mod faults {
     mod every_command;
     mod fail_points;
     mod failover;
+    mod hangup;
     mod lag;
     mod lost_reply;
     mod lost_server;
@@ -135,6 +136,7 @@ mod process {
     mod prompt;
     mod stop_file;
     mod streams;
+    mod unread;
 }
 
 mod report {

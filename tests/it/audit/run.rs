@@ -123,7 +123,7 @@ async fn a_figure_that_takes_too_long_is_left_out_and_said() {
 
 #[tokio::test]
 async fn a_signal_ends_an_audit_at_once_with_a_report() {
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 143)] {
         let (_mongod, case) = alone().await;
         case.fill("c", dated(0..20, days(-3))).await;
         case.fill("d", dated(0..20, days(-3))).await;

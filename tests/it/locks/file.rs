@@ -106,7 +106,7 @@ async fn a_wait_ends_with_its_time_or_at_a_signal() {
     let mut first = holder(&case, &lock).await;
     let late = run(elsewhere(&case, &lock, &["--lock-wait", "1s", "-q"])).await;
     assert_eq!((late.code, late.stderr.lines().count()), (Some(6), 1), "{late:?}");
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
+    for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 143)] {
         let mut waits = start(elsewhere(&case, &lock, &["--lock-wait", "1h"]));
         first_line(&mut waits).await;
         signal(&waits, name);

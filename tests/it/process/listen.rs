@@ -22,7 +22,11 @@ struct Listening {
 impl Listening {
     /// Starts a process that sweeps every second and listens at a free port.
     async fn start(case: &Case) -> Self {
-        let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--listen", "127.0.0.1:0"]));
+        Self::start_with(case, &[]).await
+    }
+
+    async fn start_with(case: &Case, more: &[&str]) -> Self {
+        let mut child = start(case.command(RULE, &[&["sweep", "--every", "1s", "--listen", "127.0.0.1:0"], more].concat()));
         let said = Said::by(&mut child);
         said.until("info: listening at http://127.0.0.1:").await;
         let lines = said.lines();
@@ -139,4 +143,31 @@ async fn each_run_that_went_well_is_one_line_of_the_log() {
     assert_eq!(text.matches("deleted 3 documents").count(), 1, "{text}");
     let of_runs = text.lines().filter(|line| line.contains("; the next run begins at ")).count();
     assert_eq!(of_runs, text.matches("complete: ").count(), "{text}");
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_even_begin_is_a_run_that_failed() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..3, days(-3))).await;
+    let place = case.dir.path().join("metrics");
+    std::fs::create_dir(&place).unwrap();
+    let file = place.join("a.prom");
+    let listening = Listening::start_with(&case, &["--metrics-file", file.to_str().unwrap()]).await;
+    listening.until("/readyz", 200).await;
+    std::fs::remove_dir_all(&place).unwrap();
+    listening.until("/readyz", 503).await;
+    case.fill("c", dated(3..6, days(-3))).await;
+    listening.said.until("creating the metrics file").await;
+    // The directory may have gone while a run was going on, which then could not write there.
+    listening.said.until_times("nothing was deleted", 2).await;
+    let scrape = Scrape::read(&listening.get("/metrics", &[]).await.2);
+    assert_eq!((scrape.run("last_run_success"), scrape.run("last_run_exit_code")), (Some(0.0), Some(1.0)));
+    assert!(scrape.run("last_success_timestamp_seconds").is_some(), "that of an earlier run");
+    std::fs::create_dir(&place).unwrap();
+    listening.until("/readyz", 200).await;
+    let scrape = Scrape::read(&std::fs::read_to_string(&file).unwrap());
+    assert_eq!((scrape.run("last_run_success"), scrape.run("last_run_exit_code")), (Some(1.0), Some(0.0)));
+    assert_eq!(case.ids("c").await, id_set::<i32>([]));
+    signal(&listening.child, "TERM");
+    assert_eq!(end(listening.child).await.code, Some(143));
 }
