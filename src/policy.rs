@@ -13,6 +13,7 @@ mod holds;
 mod key;
 mod keys;
 mod kinds;
+pub mod loosened;
 mod mapping;
 pub mod namespace;
 mod nested;

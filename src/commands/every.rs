@@ -19,6 +19,7 @@ use super::{confirm, load};
 use crate::cli::{Common, SweepArgs};
 use crate::failure::{self, Failure};
 use crate::policy::Policy;
+use crate::policy::loosened::loosened;
 use crate::schedule::Schedule;
 use crate::stop::{self, Stop};
 use crate::{exit, instant, log};
@@ -150,9 +151,10 @@ impl Reloadable {
         sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
     }
 
-    /// Reads the policy again. An invalid one is logged, and the runs keep the current one.
+    /// Reads the policy again. An invalid one is logged, and so is one that keeps back less than the current one did: it may have been read while it was
+    /// being written. The runs keep the current one then.
     fn reload(&mut self, options: &Common) {
-        match read(options) {
+        match read(options, &self.policy) {
             Ok((policy, uri)) => {
                 (self.policy, self.uri) = (policy, uri);
                 let Policy { path, sha256, .. } = &self.policy;
@@ -166,8 +168,14 @@ impl Reloadable {
     }
 }
 
-fn read(options: &Common) -> Result<(Policy, Uri), Failure> {
+fn read(options: &Common, before: &Policy) -> Result<(Policy, Uri), Failure> {
     let (policy, uri) = load::load(options)?;
+    let lost = loosened(before, &policy);
+    if !lost.is_empty() {
+        let failure = Failure::usage(format!("policy `{}`, read again: it keeps back less than the one that runs", policy.path));
+        let hint = "if that is meant, look at `sweep --dry-run`, then start the service anew: that is not refused";
+        return Err(failure.details(lost).hint(hint));
+    }
     refuse_invisible(&policy)?;
     uri.require()?;
     Ok((policy, uri))

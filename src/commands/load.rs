@@ -42,6 +42,14 @@ fn policy(options: &Common, uri_given: bool) -> Result<Policy, Failure> {
         };
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
     })?;
+    if parse::may_be_cut(&text) && text.len() <= MAX_BYTES {
+        let line = text.lines().count();
+        let cut = format!(
+            "policy `{path}`: line {line}, the last one, has no newline at its end; expected one, without it the rest may be missing"
+        );
+        let hint = "if the policy is whole, end its last line; write a new policy beside the old one, then rename it";
+        return Err(Failure::usage(cut).also("nothing was contacted").hint(hint));
+    }
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), uri_given)
         .map_err(|invalid| Failure::usage(invalid.head()).details(invalid.lines()))?;
     for variable in policy.rules.iter().flat_map(|rule| &rule.variables) {

@@ -14,6 +14,12 @@ use crate::text;
 /// Maximum size of a policy in bytes. With globs and `defaults`, real policies are far smaller.
 pub const MAX_BYTES: usize = 1_048_576;
 
+/// Whether the end of a policy may be missing: its last line is not ended. A file that is read while it is being written ends anywhere, and
+/// `expireAfterSeconds: 77` is valid where `7776000` was to come.
+pub fn may_be_cut(text: &str) -> bool {
+    !text.is_empty() && !text.ends_with(['\n', '\r'])
+}
+
 /// Parses and validates a policy.
 ///
 /// Messages name the file by `path`, which is not read. With `uri_given` the connection string comes from elsewhere: the policy's

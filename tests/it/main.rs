@@ -118,6 +118,7 @@ mod native {
 }
 
 mod policy {
+    mod cut;
     mod parse;
     mod refused;
     mod schema;
