@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a .deb from a binary of sweeper: packaging/deb.sh target/release/sweeper DIRECTORY
 #
-# Prints the path of the package. The package starts nothing: units are installed, and not enabled.
+# Prints the path of the package. The package starts nothing: units are installed, and not enabled. Purged, it leaves nothing but archives.
 set -euo pipefail
 if [ $# -ne 2 ]; then
     echo "usage: packaging/deb.sh BINARY DIRECTORY" >&2
@@ -36,13 +36,13 @@ completions fish usr/share/fish/vendor_completions.d/sweeper.fish
 
 # The newest symbol of the C library that the binary asks for.
 libc=$(grep -aoE 'GLIBC_2\.[0-9]+' "$binary" | sort -uV | tail -1 | cut -d _ -f 2)
-install -d -m 755 "$root/DEBIAN"
+install -D -m 755 -t "$root/DEBIAN" packaging/debian/*
 cat >"$root/DEBIAN/control" <<CONTROL
 Package: ttl-sweeper
 Version: $version
 Architecture: $architecture
 Maintainer: the developers of ttl-sweeper <ttl-sweeper@invalid>
-Depends: libc6 (>= ${libc:-2.17}), libgcc-s1
+Depends: libc6 (>= ${libc:-2.17}), libgcc-s1, passwd
 Recommends: ca-certificates
 Section: database
 Priority: optional

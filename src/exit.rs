@@ -32,7 +32,7 @@ exit_codes! {
     LOCKED = 6, "another run holds the lock, or the lease of at least one rule: nothing deleted there";
     FOUND = 7, "--detailed-exitcode: a dry run or an audit found expired documents, or diff found changes";
     INTERRUPTED = 130, "SIGINT: the batch in flight ended, the report was written";
-    TERMINATED = 143, "SIGTERM: the same";
+    TERMINATED = 143, "SIGTERM, or SIGHUP without --every: the same";
 }
 
 #[cfg(test)]

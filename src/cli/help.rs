@@ -141,7 +141,7 @@ mod tests {
     fn exit_codes_follow_the_examples_and_fit_a_terminal() {
         let help = with_exit_codes("Examples:\n  sweeper sweep\n");
         assert!(help.starts_with("Examples:\n  sweeper sweep\n\nExit codes:\n  0    all done"), "{help}");
-        assert!(help.contains("\n  143  SIGTERM: the same\n  When several apply:"), "{help}");
+        assert!(help.contains("\n  143  SIGTERM, or SIGHUP without --every: the same\n  When several apply:"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 }

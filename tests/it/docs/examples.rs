@@ -150,7 +150,7 @@ fn systemd_accepts_the_units() {
         let name =
             if is_timer { "sweeper.timer".to_owned() } else { format!("sweeper{}.service", if number == 0 { "" } else { "d" }) };
         let path = dir.path().join(name);
-        let text = unit.text.replace("/usr/local/bin/sweeper", env!("CARGO_BIN_EXE_sweeper"));
+        let text = unit.text.replace("/usr/bin/sweeper", env!("CARGO_BIN_EXE_sweeper"));
         std::fs::write(&path, text).expect("a unit");
         files.push(path);
         for line in unit.text.lines().filter(|line| !line.is_empty()) {
@@ -159,8 +159,8 @@ fn systemd_accepts_the_units() {
                 line.split_once('=').is_some_and(|(key, value)| key.chars().all(char::is_alphanumeric) && !value.is_empty());
             assert!(is_section || is_setting, "{}: {line}", unit.place);
         }
-        assert!(unit.text.contains("[Timer]\nOnCalendar=") || unit.text.contains("\nExecStart=/usr/local/bin/sweeper sweep "));
-        for command in unit.text.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/sweeper ")) {
+        assert!(unit.text.contains("[Timer]\nOnCalendar=") || unit.text.contains("\nExecStart=/usr/bin/sweeper sweep "));
+        for command in unit.text.lines().filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/sweeper ")) {
             accepted(&unit.place, &words(command));
         }
     }
@@ -175,8 +175,7 @@ fn systemd_accepts_the_units() {
 fn the_page_shows_the_units_and_the_image_that_are_shipped() {
     let root = env!("CARGO_MANIFEST_DIR");
     let page = pages::one("docs/unattended.md");
-    let shown: Vec<String> =
-        page.blocks(&["ini"]).iter().map(|block| block.text.replace("/usr/local/bin/", "/usr/bin/")).collect();
+    let shown: Vec<String> = page.blocks(&["ini"]).iter().map(|block| block.text.clone()).collect();
     let shipped = ["sweeper.service", "sweeper.timer", "sweeperd.service"];
     let shipped = shipped.map(|unit| std::fs::read_to_string(format!("{root}/packaging/systemd/{unit}")).unwrap());
     assert_eq!(shown.iter().map(|text| text.trim()).collect::<Vec<_>>(), shipped.each_ref().map(|text| text.trim()));

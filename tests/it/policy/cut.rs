@@ -112,7 +112,8 @@ async fn a_process_that_stays_does_not_take_a_part_for_the_policy() {
     said.until("the next run begins at").await;
     assert_eq!(case.ids("jobs").await, id_set(LEFT));
     // The first part has no second rule, and is accepted: it deletes less.
-    let cut: Vec<&str> = parts.into_iter().filter(|part| part.contains("expireAfterSeconds: 77") && part.contains("name: jobs")).collect();
+    let cut: Vec<&str> =
+        parts.into_iter().filter(|part| part.contains("expireAfterSeconds: 77") && part.contains("name: jobs")).collect();
     assert!(cut.len() >= 10);
     for (number, part) in cut.iter().enumerate() {
         case.file("policy.yaml", part);
@@ -120,7 +121,11 @@ async fn a_process_that_stays_does_not_take_a_part_for_the_policy() {
         said.until_times("the runs keep using the previous policy", number + 1).await;
     }
     said.until("rule `jobs`: `filter` is gone").await;
-    said.until_times("the next run begins at", said.lines().iter().filter(|line| line.contains("the next run begins at")).count() + 2).await;
+    said.until_times(
+        "the next run begins at",
+        said.lines().iter().filter(|line| line.contains("the next run begins at")).count() + 2,
+    )
+    .await;
     signal(&child, "TERM");
     assert_eq!(end(child).await.code, Some(143));
     assert_eq!(case.ids("jobs").await, id_set(LEFT));
