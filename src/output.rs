@@ -102,9 +102,18 @@ pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
+/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by itself, or that of another
+/// user in a directory with the sticky bit.
 fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
-    filled(temporary, text)?.persist(path)?;
-    Ok(())
+    let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };
+    overwrite(path, text).map_err(|_| cause.error)
+}
+
+fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
 }
 
 /// Returns the canonical path of a file, even if the file does not exist yet. Two paths with the same canonical path name one
@@ -196,6 +205,23 @@ mod tests {
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o640));
         assert_eq!(io::read_to_string(reader).unwrap(), "old", "who had opened it goes on reading the old one");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_written_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        fs::write(&path, "an older and longer one").unwrap();
+        let reader = File::open(&path).unwrap();
+        let lost = temporary(&path).unwrap();
+        fs::remove_file(lost.path()).unwrap();
+        replace(lost, &path, "new").unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let nowhere = dir.path().join("absent");
+        let lost = temporary(&nowhere).unwrap();
+        fs::remove_file(lost.path()).unwrap();
+        assert!(replace(lost, &nowhere, "new").is_err() && !nowhere.exists());
     }
 
     #[test]

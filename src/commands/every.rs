@@ -41,8 +41,8 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
     outputs::check_conflicts(options, Some(args))?;
     // A service manager may ask for the policy to be read again as soon as the process is there.
     let hangup = signal(SignalKind::hangup())?;
-    let last_success = || record::last_success(args.metrics_file.as_deref()?, bson::DateTime::now());
-    let page = Arc::new(StatusPage::new(args.listen.and_then(|_| last_success())));
+    let earlier = args.metrics_file.as_deref().map(|path| record::earlier(path, bson::DateTime::now()));
+    let page = Arc::new(StatusPage::new(&earlier.unwrap_or_default()));
     let mut record = Record::new(args, args.listen.map(|_| page.clone()));
     record.open()?;
     let started = async {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::failure::Failure;
-use crate::report::metrics;
+use crate::report::metrics::{self, Earlier};
 use crate::{exit, log};
 
 /// Maximum number of connections at a time; further ones wait.
@@ -68,9 +68,9 @@ struct Shown {
 }
 
 impl StatusPage {
-    /// Creates the page of a process whose first run has not ended. `last_success` is that of an earlier process, in seconds since 1970.
-    pub(super) fn new(last_success: Option<f64>) -> Self {
-        let metrics = metrics::before_the_first_run(last_success);
+    /// Creates the page of a process whose first run has not ended. `earlier` is that of an earlier process.
+    pub(super) fn new(earlier: &Earlier) -> Self {
+        let metrics = metrics::before_the_first_run(earlier);
         let shown = RwLock::new(Shown { metrics, unready: Some("no run has ended yet") });
         Self { shown, moved: RwLock::new(Instant::now()) }
     }
@@ -99,9 +99,11 @@ impl StatusPage {
             Shown { metrics, unready: could_not_run.then_some("the last run could not be carried out; the log says why") };
     }
 
-    /// Returns the time of the last success that is shown, in seconds since 1970.
-    pub(super) fn last_success(&self, now: DateTime) -> Option<f64> {
-        self.shown.read().metrics.lines().find_map(|line| metrics::last_success(line, now))
+    /// Returns what is shown that the next run may have to take over.
+    pub(super) fn earlier(&self, now: DateTime) -> Earlier {
+        let mut earlier = Earlier::default();
+        self.shown.read().metrics.lines().for_each(|line| earlier.take(line, now));
+        earlier
     }
 
     /// Answers a request. `/healthz` says that the loop of the runs moves, `/readyz` whether its last run could be carried out.
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_process_is_ready_once_a_run_was_carried_out_and_until_one_was_not() {
-        let page = StatusPage::new(None);
+        let page = StatusPage::new(&Earlier::default());
         let of = |path: &str| page.answer(&Method::GET, path);
         assert_eq!((of("/healthz").0, of("/readyz").0), (StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE));
         for (exit_code, status) in [
@@ -210,7 +212,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_process_is_alive_while_its_runs_move_and_no_longer() {
-        let page = StatusPage::new(None);
+        let page = StatusPage::new(&Earlier::default());
         let status = || page.answer(&Method::GET, "/healthz").0;
         page.moving(tokio::time::sleep(*MAX_STALL * 10)).await;
         assert_eq!(status(), StatusCode::OK);
@@ -221,9 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_success_of_an_earlier_process_is_kept() {
+    fn the_last_success_and_the_states_of_an_earlier_process_are_kept() {
         let now = DateTime::from_millis(9_000_000);
-        assert_eq!(StatusPage::new(Some(7.0)).last_success(now), Some(7.0));
-        assert_eq!(StatusPage::new(None).last_success(now), None);
+        let mut earlier = Earlier::default();
+        assert_eq!(StatusPage::new(&earlier).earlier(now), earlier);
+        for line in
+            ["sweeper_last_success_timestamp_seconds 7", "# TYPE sweeper_rule_status gauge", "sweeper_rule_status{rule=\"a\"} 1"]
+        {
+            earlier.take(line, now);
+        }
+        assert_eq!((StatusPage::new(&earlier).earlier(now), earlier.last_success), (earlier.clone(), Some(7.0)));
+        for line in
+            ["sweeper_deleted_documents{rule=\"a\"} 1", "sweeper_rule_status{rule=\"a\"", "sweeper_rule_status{rule=\"b\"} "]
+        {
+            earlier.take(line, now);
+        }
+        assert_eq!(StatusPage::new(&earlier).earlier(now), earlier);
     }
 }

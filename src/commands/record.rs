@@ -23,7 +23,7 @@ use crate::lock::Holder;
 use crate::output::{self, OutputTarget};
 use crate::policy::namespace::Namespace;
 use crate::report::history;
-use crate::report::metrics::{self, Ended};
+use crate::report::metrics::{self, Earlier, Ended};
 use crate::report::{Report, ReportCommand, RunRecord, Status, Totals};
 use crate::server::error::ServerError;
 use crate::server::grant::RecordGrant;
@@ -84,10 +84,13 @@ impl Record {
     /// Writes and shows the metrics, as far as they were asked for. Returns false if they could not be written.
     fn write(&self, report: Option<&Report>, duration_ms: u64, exit_code: u8) -> bool {
         let at = DateTime::now();
-        let of_file = || last_success(self.metrics_file.as_deref()?, at);
-        let last_success = self.page.as_ref().and_then(|page| page.last_success(at)).or_else(of_file);
+        let earlier = match (&self.page, &self.metrics_file) {
+            (Some(page), _) => page.earlier(at),
+            (None, Some(path)) => earlier(path, at),
+            (None, None) => return true,
+        };
         let text =
-            |exit_code| metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, last_success });
+            |exit_code| metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, earlier: &earlier });
         let written = self.metrics_file.as_ref().is_none_or(|path| {
             let written = output::replace_readable(path, &text(exit_code));
             if let Err(cause) = &written {
@@ -104,13 +107,18 @@ impl Record {
     }
 }
 
-/// Returns the time of the last success according to the file of an earlier run; `None` if there is no such file or line.
-pub(super) fn last_success(path: &Path, now: DateTime) -> Option<f64> {
-    if !path.is_file() {
-        return None;
+/// Returns what the file of an earlier run says; nothing if there is no such file.
+pub(super) fn earlier(path: &Path, now: DateTime) -> Earlier {
+    let mut earlier = Earlier::default();
+    // Only a file: a pipe may never end.
+    let Some(file) = path.is_file().then(|| File::open(path).ok()).flatten() else { return earlier };
+    let lines = BufReader::new(file.take(MAX_METRICS_BYTES)).split(b'\n');
+    for line in lines.map_while(io::Result::ok) {
+        if let Ok(line) = std::str::from_utf8(&line) {
+            earlier.take(line, now);
+        }
     }
-    let lines = BufReader::new(File::open(path).ok()?.take(MAX_METRICS_BYTES)).split(b'\n');
-    lines.map_while(io::Result::ok).find_map(|line| metrics::last_success(std::str::from_utf8(&line).ok()?, now))
+    earlier
 }
 
 /// Records in the history that a sweep begins, if the policy asks for it: a run that is killed has a document as well. A record that fails is a
@@ -147,7 +155,7 @@ pub(super) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result
         session.stop.asked_for(MAX_LAST_WAIT).await;
         format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())
     };
-    end_in_time(session, dry_run, swept, time_is_over, "the run itself is not affected").await;
+    end_in_time(session, dry_run, swept, time_is_over, "the run itself is not affected, but there it may stay as running").await;
 }
 
 /// Does the same as [`end`] after a second signal, when the process has only a moment left.

@@ -14,6 +14,40 @@ use crate::instant::Instant;
 /// Name of the series that a failed run takes over from the earlier file.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
 
+/// Series that say in what state the last run with a report left a rule. A run without one does not know better, so that they stay until the next report:
+/// an alert on them must not end because the next run cannot even begin. What a run did is not among them.
+const STATES: [&str; 5] = [
+    "sweeper_rule_status",
+    "sweeper_held_documents",
+    "sweeper_expired_documents_remaining",
+    "sweeper_oldest_expired_age_seconds",
+    "sweeper_expire_after_seconds",
+];
+
+/// What an earlier text says that a run which ends without a report takes over.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Earlier {
+    /// Time of the last success, in seconds since 1970.
+    pub last_success: Option<f64>,
+    /// Lines of the states of the rules.
+    states: String,
+}
+
+impl Earlier {
+    /// Takes from a line of the earlier text what it says.
+    pub fn take(&mut self, line: &str, now: DateTime) {
+        self.last_success = self.last_success.or_else(|| last_success(line, now));
+        let comment = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        let name = comment.unwrap_or(line).split([' ', '{']).next().unwrap_or_default();
+        // A file may have been cut.
+        let is_whole = || line.rsplit_once("\"} ").is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        if STATES.contains(&name) && (comment.is_some() || is_whole()) {
+            self.states.push_str(line);
+            self.states.push('\n');
+        }
+    }
+}
+
 /// End of a run.
 pub struct Ended<'a> {
     pub at: DateTime,
@@ -23,15 +57,14 @@ pub struct Ended<'a> {
     pub dry_run: bool,
     /// Report of the run; `None` if the run ended without one.
     pub report: Option<&'a Report>,
-    /// Time of the last success according to the earlier file, in seconds since 1970.
-    pub last_success: Option<f64>,
+    pub earlier: &'a Earlier,
 }
 
 /// Renders the metrics of a run. An unknown value has no series.
 pub fn render(ended: &Ended) -> String {
     let at = seconds(ended.at.timestamp_millis());
     let is_success = ended.exit_code == exit::DONE;
-    let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.last_success };
+    let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.earlier.last_success };
     let run = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
     let mut families = vec![
         build_info(),
@@ -43,12 +76,13 @@ pub fn render(ended: &Ended) -> String {
         run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
     ];
     families.extend(ended.report.into_iter().flat_map(of_rules));
-    text(families)
+    let states = if ended.report.is_none() { ended.earlier.states.as_str() } else { "" };
+    text(families) + states
 }
 
-/// Renders the metrics of a process whose first run has not ended. The last success is that of an earlier process.
-pub fn before_the_first_run(last_success: Option<f64>) -> String {
-    text(vec![build_info(), last_success_at(last_success)])
+/// Renders the metrics of a process whose first run has not ended. `earlier` is that of an earlier process.
+pub fn before_the_first_run(earlier: &Earlier) -> String {
+    text(vec![build_info(), last_success_at(earlier.last_success)]) + &earlier.states
 }
 
 fn text(mut families: Vec<MetricFamily>) -> String {
@@ -67,7 +101,7 @@ fn last_success_at(time: Option<f64>) -> MetricFamily {
 }
 
 /// Reads the time of the last success from one line of an earlier file, in seconds since 1970; `None` if it is later than `now`.
-pub fn last_success(line: &str, now: DateTime) -> Option<f64> {
+fn last_success(line: &str, now: DateTime) -> Option<f64> {
     let mut words = line.strip_prefix(LAST_SUCCESS)?.strip_prefix(' ')?.split_ascii_whitespace();
     let value: f64 = words.next()?.parse().ok()?;
     // A time in the future would keep every alert silent.

@@ -202,6 +202,33 @@ async fn a_run_that_does_not_end_well_says_so_and_keeps_the_last_success() {
 }
 
 #[tokio::test]
+async fn what_is_left_stays_known_until_a_run_knows_better() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..7, days(-3)).chain(dated(7..9, days(3)))).await;
+    indexed(&case, "c").await;
+    let c = format!("{}.c", case.db.name());
+    let limited = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 2}\n";
+    assert_eq!(sweep(&case, limited, &[]).await.code, Some(4));
+    let after = scrape(&case);
+    assert_eq!(after.rule("deleted_documents", &c), Some(2.0));
+    for _ in 0..2 {
+        let mut command = sweeper(&["sweep", "--uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"]);
+        command.arg("-p").arg(case.policy(limited)).arg("--metrics-file").arg(file(&case));
+        assert_eq!(run(command).await.code, Some(1));
+        let now = scrape(&case);
+        assert_eq!(now.run("last_run_exit_code"), Some(1.0));
+        for name in ["rule_status", "expired_documents_remaining", "oldest_expired_age_seconds", "expire_after_seconds"] {
+            assert_eq!(now.rules(name), after.rules(name), "{name}");
+            assert!(!now.rules(name).is_empty(), "{name}");
+        }
+        assert_eq!(now.rule("deleted_documents", &c), None, "it deleted nothing");
+    }
+    assert_eq!(sweep(&case, RULE, &[]).await.code, Some(0));
+    assert_eq!(scrape(&case).rule("expired_documents_remaining", &c), Some(0.0));
+    assert_eq!(scrape(&case).rule("deleted_documents", &c), Some(5.0));
+}
+
+#[tokio::test]
 async fn a_sweep_that_would_stay_and_ask_is_refused_and_says_so() {
     let case = Case::new().await;
     case.fill("c", dated(0..3, days(-3))).await;
