@@ -40,7 +40,7 @@ impl Earlier {
         let comment = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
         let name = comment.unwrap_or(line).split([' ', '{']).next().unwrap_or_default();
         // A file may have been cut.
-        let is_whole = || line.rsplit_once("\"} ").is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        let is_whole = || line.rsplit_once("} ").is_some_and(|(_, value)| value.parse::<f64>().is_ok());
         if STATES.contains(&name) && (comment.is_some() || is_whole()) {
             self.states.push_str(line);
             self.states.push('\n');
