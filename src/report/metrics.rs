@@ -176,7 +176,8 @@ fn oldest_age(rule: &RuleReport, as_of: i64) -> Option<f64> {
     if rule.remaining_count == Some(0) {
         return Some(0.0);
     }
-    Some(seconds(as_of - rule.oldest_remaining?.millis()))
+    // The earliest date of BSON is further away than a number of milliseconds can say.
+    Some(seconds(as_of.saturating_sub(rule.oldest_remaining?.millis())))
 }
 
 fn labels(rule: &RuleReport) -> [(&str, &str); 2] {

@@ -48,6 +48,18 @@ mod connection {
     mod users;
 }
 
+mod differential {
+    mod comparison;
+    mod databases;
+    mod effects;
+    mod exceptions;
+    mod filters;
+    mod oracle;
+    mod policies;
+    mod seeds;
+    mod witnesses;
+}
+
 mod docs {
     mod commands;
     mod examples;

@@ -1,0 +1,395 @@
+//! Random databases: a few collections of every kind, with documents whose dates and own ttls lie around what the rules ask for.
+
+use fastrand::Rng;
+use mongodb::Client;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::spec::BinarySubtype;
+use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
+
+use crate::support::corpus::{Corpus, scalars};
+
+/// The instant of `--as-of`: a fixed one, so that a seed makes the same documents at any time.
+pub(super) const AS_OF_MS: i64 = 1_750_000_000_123;
+
+/// Paths of the date.
+pub(super) const PATHS: [&str; 2] = ["at", "meta.at"];
+
+/// What a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Clustered,
+    TimeSeries,
+    Capped,
+    View,
+    Missing,
+}
+
+/// A collection of a rule, or the place where none is.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub database: String,
+    pub name: String,
+    pub kind: Kind,
+    /// Path of the dates.
+    pub path: &'static str,
+    /// Format of the dates, as a policy spells it.
+    pub format: &'static str,
+    /// Keys and options of the index `ix`.
+    pub index: Option<Document>,
+    pub documents: Vec<Document>,
+}
+
+/// Everything that is there before the first run.
+#[derive(Debug, Clone)]
+pub(super) struct Databases {
+    pub seed: u64,
+    pub places: Vec<Place>,
+    /// Values of expireAfterSeconds that the dates lie around.
+    pub expiries: [i64; 2],
+    pub holds: Vec<Document>,
+    /// Children by the name of their collection.
+    pub children: Vec<(String, Vec<Document>)>,
+}
+
+impl Place {
+    pub(super) fn namespace(&self) -> String {
+        format!("{}.{}", self.database, self.name)
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.kind != Kind::Missing
+    }
+}
+
+impl Databases {
+    pub(super) fn new(seed: u64, random: &mut Rng) -> Self {
+        let choices = [0, 1, 60, 3600, 86_400, 2_592_000, 2_147_483_647];
+        let expiries = [choices[random.usize(1..6)], choices[random.usize(0..choices.len())]];
+        let path = PATHS[usize::from(random.u8(0..3) == 0)];
+        let number = random.usize(2..5);
+        let places = (0..number).map(|place| self::place(seed, place, path, expiries, random)).collect();
+        let holds = (0..random.i32(0..7)).map(|id| doc! { "_id": id, "h": key(random), "active": random.u8(0..3) > 0 }).collect();
+        let mut made = Self { seed, places, expiries, holds, children: Vec::new() };
+        if random.u8(0..12) == 0 {
+            let malformed = [doc! { "_id": "bad", "active": true }, doc! { "_id": "bad", "h": null, "active": true }];
+            made.holds.push(malformed[random.usize(0..2)].clone());
+        }
+        made.children = ["k0", "k1"].map(|name| (name.to_owned(), made.children_of(name, random))).into();
+        made
+    }
+
+    /// Returns the database of holds and children.
+    pub(super) fn others(&self) -> String {
+        format!("y{}", self.seed)
+    }
+
+    /// Returns the database of history, locks and journal, the only one in which a run may write anything but deletes.
+    pub(super) fn own(&self) -> String {
+        format!("o{}", self.seed)
+    }
+
+    /// Returns the names of all databases.
+    pub(super) fn names(&self) -> Vec<String> {
+        vec![format!("x{}_a", self.seed), format!("x{}_b", self.seed), self.others(), self.own()]
+    }
+
+    /// Returns children of the first collection: by the `_id` in `k0`, by `num` in `k1`.
+    fn children_of(&self, name: &str, random: &mut Rng) -> Vec<Document> {
+        let mut children = Vec::new();
+        let mut add = |parent: Option<Bson>| {
+            let mut child = doc! { "_id": children.len() as i32, "text": "c" };
+            child.extend(parent.map(|parent| ("p".to_owned(), parent)));
+            children.push(child);
+        };
+        for parent in &self.places[0].documents {
+            let key = if name == "k0" { parent.get("_id") } else { parent.get("num") };
+            for _ in 0..random.u8(0..3) {
+                match (random.u8(0..20), key.cloned()) {
+                    (0, Some(key)) => add(Some(Bson::Array(vec![key]))),
+                    (1, Some(Bson::Int32(n))) => add(Some(f64::from(n).into())),
+                    (2, _) => add(None),
+                    (3, _) => add(Some(Bson::Null)),
+                    (4, _) => add(Some("nothing's child".into())),
+                    // No key and no array: a child names one parent.
+                    (_, Some(key)) if key.as_array().is_none() => add(Some(key)),
+                    _ => {}
+                }
+            }
+        }
+        children
+    }
+
+    /// Creates everything on the server.
+    pub(super) async fn create(&self, client: &Client) {
+        for name in self.names() {
+            client.database(&name).drop().await.expect("an old database is dropped");
+        }
+        for place in &self.places {
+            place.create(client).await;
+        }
+        let others = client.database(&self.others());
+        for (name, field, documents) in [("holds", None, &self.holds)]
+            .into_iter()
+            .chain(self.children.iter().map(|(name, documents)| (name.as_str(), Some("p"), documents)))
+        {
+            others.create_collection(name).await.expect("a collection");
+            if let Some(field) = field {
+                let index = doc! { "key": { field: 1 }, "name": field };
+                others.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.expect("an index");
+            }
+            if !documents.is_empty() {
+                others.collection::<Document>(name).insert_many(documents).await.expect("an insert");
+            }
+        }
+    }
+}
+
+impl Place {
+    async fn create(&self, client: &Client) {
+        let db = client.database(&self.database);
+        let options = match self.kind {
+            Kind::Missing => return,
+            Kind::Plain => doc! {},
+            Kind::Clustered => doc! { "clusteredIndex": { "key": { "_id": 1 }, "unique": true } },
+            Kind::TimeSeries => doc! { "timeseries": { "timeField": "at", "metaField": "m" } },
+            Kind::Capped => doc! { "capped": true, "size": 1_000_000 },
+            Kind::View => doc! { "viewOn": "nothing", "pipeline": [] },
+        };
+        let mut command = doc! { "create": &self.name };
+        command.extend(options);
+        db.run_command(command).await.expect("a collection");
+        if self.kind == Kind::View {
+            return;
+        }
+        if !self.documents.is_empty() {
+            db.collection::<Document>(&self.name).insert_many(&self.documents).await.expect("an insert");
+        }
+        if let Some(index) = &self.index {
+            let mut index = index.clone();
+            index.insert("name", "ix");
+            db.run_command(doc! { "createIndexes": &self.name, "indexes": [index] }).await.expect("an index");
+        }
+    }
+}
+
+fn place(seed: u64, number: usize, path: &'static str, expiries: [i64; 2], random: &mut Rng) -> Place {
+    let kind = match random.u8(0..24) {
+        _ if number == 0 => Kind::Plain,
+        0..14 => Kind::Plain,
+        14..17 => Kind::Clustered,
+        17..20 => Kind::TimeSeries,
+        20 => Kind::Capped,
+        21 => Kind::View,
+        _ => Kind::Missing,
+    };
+    let format = match random.u8(0..10) {
+        0 if kind == Kind::Plain => "epochSeconds",
+        1 if kind == Kind::Plain => "epochMillis",
+        2 if kind == Kind::Plain => "objectId",
+        3 if kind == Kind::Plain => "iso8601",
+        _ => "date",
+    };
+    // Of two databases, the second has the names of the first.
+    let (database, name) = (["a", "b"][number % 2], number / 2);
+    let path = if kind == Kind::TimeSeries { "at" } else { path };
+    let count = if random.u8(0..12) == 0 { 0 } else { random.usize(1..50) };
+    let documents = match kind {
+        Kind::TimeSeries => (0..count).map(|id| measurement(id, expiries, random)).collect(),
+        Kind::View | Kind::Missing => Vec::new(),
+        _ => documents(path, format, count, expiries, random),
+    };
+    let ix = match random.u8(0..10) {
+        _ if kind == Kind::TimeSeries || kind == Kind::Capped => None,
+        0..3 => Some(doc! { "key": { path: 1 } }),
+        3 => Some(doc! { "key": { path: -1 } }),
+        4 => Some(doc! { "key": { path: 1, "s": 1 } }),
+        5 => Some(doc! { "key": { path: 1 }, "sparse": true }),
+        6 => Some(doc! { "key": { path: 1 }, "partialFilterExpression": { "s": "done" } }),
+        7 => Some(doc! { "key": { "s": 1, path: 1 } }),
+        _ => None,
+    };
+    Place { database: format!("x{seed}_{database}"), name: format!("c{name}"), kind, path, format, index: ix, documents }
+}
+
+/// Returns the instants around which something changes, in milliseconds.
+fn instants(expiries: [i64; 2]) -> Vec<i64> {
+    let ages = expiries.into_iter().chain([60, 3600]);
+    let edges = ages.flat_map(|age| [-1, 0, 1].map(|off| AS_OF_MS - age * 1000 + off));
+    edges.chain([0, -1, -2_208_988_800_000, 4_102_444_800_000, AS_OF_MS - 400 * 86_400_000]).collect()
+}
+
+fn measurement(id: usize, expiries: [i64; 2], random: &mut Rng) -> Document {
+    let within: Vec<i64> = instants(expiries).into_iter().filter(|at| (0..2_000_000_000_000).contains(at)).collect();
+    let at = within[random.usize(0..within.len())] - 60_000 * random.i64(0..3);
+    let text = ["x", "y", "done"][random.usize(0..3)];
+    doc! { "at": DateTime::from_millis(at.max(0)), "m": { "s": text }, "v": id as i32 }
+}
+
+fn documents(path: &str, format: &str, count: usize, expiries: [i64; 2], random: &mut Rng) -> Vec<Document> {
+    let instants = instants(expiries);
+    let dates: Vec<DateTime> = instants.iter().copied().chain([i64::MIN, i64::MAX]).map(DateTime::from_millis).collect();
+    let mut corpus = Corpus::new(random.u64(..), &dates);
+    // A literal dotted name is another field than the path through a document, but no insert of a document by path can make it.
+    let shapes = corpus.around(path, count as i32);
+    let has_legal = random.u8(0..3) == 0;
+    let has_ttl = random.u8(0..6) > 0;
+    shapes
+        .into_iter()
+        .enumerate()
+        .map(|(n, shape)| {
+            let mut document = doc! { "_id": id(n, &instants, random) };
+            document.extend(shape.into_iter().filter(|(key, _)| key != "_id"));
+            if format != "date" {
+                document.remove(path.split('.').next().expect("a name"));
+                let value = other_date(format, &instants, random);
+                match path.split_once('.') {
+                    Some((root, rest)) => document.insert(root, doc! { rest: value }),
+                    None => document.insert(path, value),
+                };
+            }
+            let mut put = |name: &str, value: Option<Bson>| document.extend(value.map(|value| (name.to_owned(), value)));
+            put("ttl", own_ttl(random).filter(|_| has_ttl));
+            put("s", text(random));
+            put("n", amount(random));
+            put("d", random.bool().then(|| Bson::from(doc! { "n": random.i32(0..6) })));
+            put("k", Some(key(random)).filter(|_| random.u8(0..8) > 0));
+            put("num", number(n, random));
+            put("legal", (has_legal && random.bool()).then(|| "done".into()));
+            document
+        })
+        .collect()
+}
+
+/// Returns an `_id`; no two of different `n` are equal numbers.
+fn id(n: usize, instants: &[i64], random: &mut Rng) -> Bson {
+    let number = n as i32;
+    match random.u8(0..14) {
+        0..4 => number.into(),
+        4 => i64::from(number).into(),
+        5 => (f64::from(number) + 0.5).into(),
+        6 => number.to_string().into(),
+        // A collation that ignores case takes two of these for one.
+        7 | 8 => format!("{}{}", if n.is_multiple_of(2) { "k" } else { "K" }, n / 2).into(),
+        9 => doc! { "a": number, "b": [1, "x"] }.into(),
+        10 => Binary { subtype: BinarySubtype::Uuid, bytes: vec![u8::try_from(n % 256).expect("a byte"); 16] }.into(),
+        11 => DateTime::from_millis(n as i64).into(),
+        _ => object_id(instants[random.usize(0..instants.len())], n).into(),
+    }
+}
+
+/// Returns an ObjectId of an instant, in whole seconds.
+fn object_id(ms: i64, n: usize) -> ObjectId {
+    let mut bytes = [u8::try_from(n % 256).expect("a byte"); 12];
+    let seconds = u32::try_from(ms.div_euclid(1000).max(0)).unwrap_or(u32::MAX);
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+/// Returns a value of a date that is no BSON date.
+fn other_date(format: &str, instants: &[i64], random: &mut Rng) -> Bson {
+    if random.u8(0..8) == 0 {
+        let strange: Vec<Bson> = scalars().into_iter().filter(|value| super::filters::number(value).is_none()).collect();
+        return strange[random.usize(0..strange.len())].clone();
+    }
+    let one = |random: &mut Rng| {
+        let ms = instants[random.usize(0..instants.len())];
+        match format {
+            "epochSeconds" => match random.u8(0..4) {
+                0 => Bson::Int32(i32::try_from(ms / 1000).unwrap_or(i32::MAX)),
+                // Halves are exact in a double.
+                1 => (ms.div_euclid(1000) as f64 + 0.5).into(),
+                _ => (ms.div_euclid(1000)).into(),
+            },
+            "epochMillis" => match random.u8(0..3) {
+                0 => (ms as f64).into(),
+                _ => ms.into(),
+            },
+            "objectId" => object_id(ms, random.usize(0..256)).into(),
+            _ => match random.u8(0..8) {
+                0 => "2001-01-01T00:00:00".into(),
+                1 => "2001-01-01".into(),
+                2 => DateTime::from_millis(ms).try_to_rfc3339_string().unwrap_or_default().replace('Z', "+00:00").into(),
+                _ => DateTime::from_millis(ms).try_to_rfc3339_string().unwrap_or_default().into(),
+            },
+        }
+    };
+    match random.u8(0..6) {
+        0 => Bson::Array((0..random.usize(0..3)).map(|_| one(random)).collect()),
+        // In the other unit.
+        1 if format == "epochSeconds" => AS_OF_MS.into(),
+        1 if format == "epochMillis" => (AS_OF_MS / 1000).into(),
+        _ => one(random),
+    }
+}
+
+fn own_ttl(random: &mut Rng) -> Option<Bson> {
+    Some(match random.u8(0..28) {
+        0..8 => return None,
+        8..11 => 60.into(),
+        11 => 3600_i64.into(),
+        12 => 60.0.into(),
+        13 => (-1).into(),
+        14 => (-1_i64).into(),
+        15 => (-1.0).into(),
+        16 => 0.into(),
+        17 => (-5).into(),
+        18 => 20.5.into(),
+        19 => 2_147_483_648_i64.into(),
+        20 => f64::NAN.into(),
+        21 => "60".into(),
+        22 => Bson::Null,
+        23 => Bson::Decimal128("60".parse().expect("a decimal")),
+        24 => vec![Bson::from(60)].into(),
+        25 => i64::MIN.into(),
+        26 => true.into(),
+        _ => i32::MAX.into(),
+    })
+}
+
+fn text(random: &mut Rng) -> Option<Bson> {
+    Some(match random.u8(0..10) {
+        0 => return None,
+        1 => Bson::Null,
+        2 => 3.into(),
+        3 | 4 => "done".into(),
+        5 => "X".into(),
+        6 => "Done".into(),
+        _ => ["x", "y"][random.usize(0..2)].into(),
+    })
+}
+
+fn amount(random: &mut Rng) -> Option<Bson> {
+    let n = random.i32(0..6);
+    Some(match random.u8(0..10) {
+        0 => return None,
+        1 => Bson::Null,
+        2 => i64::from(n).into(),
+        3 => f64::from(n).into(),
+        4 => (f64::from(n) + 0.5).into(),
+        5 => vec![Bson::from(n), Bson::from("x")].into(),
+        6 => "3".into(),
+        _ => n.into(),
+    })
+}
+
+/// Returns a value that a hold and a document may share.
+fn key(random: &mut Rng) -> Bson {
+    let n = random.i32(0..8);
+    match random.u8(0..6) {
+        0 => f64::from(n).into(),
+        1 => i64::from(n).into(),
+        2 | 3 => format!("t{n}").into(),
+        _ => n.into(),
+    }
+}
+
+/// Returns the value of `num`: two parents share one, few have none or several.
+fn number(n: usize, random: &mut Rng) -> Option<Bson> {
+    match random.u8(0..16) {
+        0 => None,
+        1 => Some(Bson::Null),
+        2 => Some(vec![Bson::from((n / 2) as i32), Bson::from(-1)].into()),
+        _ => Some(((n / 2) as i32).into()),
+    }
+}

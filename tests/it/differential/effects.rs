@@ -1,0 +1,179 @@
+//! Compares what a sweep did, by the documents before and after and by the oplog, with what it had to do.
+
+use std::collections::BTreeSet;
+
+use mongodb::bson::{Bson, Document, RawDocumentBuf};
+use serde_json::Value;
+
+use super::comparison::{Differences, place, rules, same};
+use super::databases::Databases;
+use super::exceptions;
+use super::filters::number;
+use super::oracle::{Expected, State, Stored};
+use super::policies::{Policy, Rule};
+use super::witnesses::{Run, shown};
+
+/// A sweep with the state before and after.
+pub(super) struct Swept<'a> {
+    pub databases: &'a Databases,
+    pub policy: &'a Policy,
+    pub before: &'a State,
+    pub after: &'a State,
+    pub expected: &'a [Expected],
+    pub run: &'a Run,
+}
+
+impl Swept<'_> {
+    /// Adds every difference.
+    pub(super) fn compare(&self, archived: &State, found: &mut Differences) {
+        let Self { before, after, run, .. } = self;
+        same!(found, before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "the namespaces before and after");
+        if !run.written.others.is_empty() {
+            found.push(format!("it has written: {:?}", run.written.others));
+        }
+        for (namespace, documents) in after.iter() {
+            let changed =
+                documents.iter().filter(|(id, document)| before.get(namespace).and_then(|all| all.get(*id)) != Some(document));
+            let changed: Vec<String> = changed.map(|(id, _)| shown(id)).collect();
+            same!(found, changed, Vec::<String>::new(), "changed in {namespace}");
+            let gone = self.gone(namespace);
+            let mut deleted = run.written.deletes.get(namespace).cloned().unwrap_or_default();
+            deleted.sort();
+            let of_state: Vec<Vec<u8>> = gone.keys().cloned().collect();
+            same!(found, names(&deleted), names(&of_state), "deletes in the oplog of {namespace}");
+            let is_child =
+                self.databases.children.iter().any(|(name, _)| *namespace == format!("{}.{name}", self.databases.others()));
+            if !is_child {
+                self.survivors(namespace, &gone, found);
+            }
+        }
+        self.children(found);
+        self.archive(archived, found);
+    }
+
+    /// Returns the documents of a namespace that are gone.
+    fn gone(&self, namespace: &str) -> Stored {
+        let after = self.after.get(namespace);
+        let is_gone = |id: &Vec<u8>| after.is_none_or(|after| !after.contains_key(id));
+        let before = self.before.get(namespace).into_iter().flatten();
+        before.filter(|(id, _)| is_gone(id)).map(|(id, document)| (id.clone(), document.clone())).collect()
+    }
+
+    /// Returns what the report says of an expected rule.
+    fn said(&self, one: &Expected) -> Option<&Value> {
+        let name = &self.policy.rules[one.rule].name;
+        rules(&self.run.json).into_iter().find(|rule| rule["name"] == **name && rule["namespace"] == *one.namespace)
+    }
+
+    fn survivors(&self, namespace: &str, gone: &Stored, found: &mut Differences) {
+        let mut may_go = BTreeSet::new();
+        for one in self.expected.iter().filter(|one| one.stored == namespace) {
+            let Some(rule) = self.said(one) else { continue };
+            let is_swept = rule["status"] == "complete" || rule["status"] == "partial";
+            if !is_swept || self.policy.rules[one.rule].is_closed == Some(true) {
+                continue;
+            }
+            may_go.extend(one.expired.keys());
+            let stay: Vec<Vec<u8>> = one.expired.keys().filter(|id| !gone.contains_key(*id)).cloned().collect();
+            if rule["status"] == "complete" {
+                same!(found, names(&stay), Vec::<String>::new(), "expired and not deleted by {:?}", place(rule));
+            }
+            // With several rules, each may have taken what is oldest for it.
+            if rule["order"] == "oldestFirst" && !exceptions::counts_twice(self.expected) {
+                let newest_gone = one.expired.iter().filter(|(id, _)| gone.contains_key(*id)).map(|(_, at)| at).max();
+                let oldest_left = stay.iter().filter_map(|id| one.expired.get(id)).min();
+                if newest_gone.zip(oldest_left).is_some_and(|(gone, left)| gone > left) {
+                    found.push(format!("{:?}: {newest_gone:?} has gone and {oldest_left:?} stays, oldest first", place(rule)));
+                }
+            }
+        }
+        let wrong: Vec<Vec<u8>> = gone.keys().filter(|id| !may_go.contains(id)).cloned().collect();
+        same!(found, names(&wrong), Vec::<String>::new(), "deleted in {namespace} although they must stay");
+    }
+
+    fn children(&self, found: &mut Differences) {
+        let others = self.databases.others();
+        for (name, _) in &self.databases.children {
+            let namespace = format!("{others}.{name}");
+            let gone = self.gone(&namespace);
+            let mut wanted = BTreeSet::new();
+            for one in self.expected {
+                let Rule { children: Some((children, field)), .. } = &self.policy.rules[one.rule] else { continue };
+                let Some(rule) = self.said(one).filter(|_| children == name) else { continue };
+                if rule["status"] != "complete" && rule["status"] != "partial" {
+                    continue;
+                }
+                let parents = self.gone(&one.stored);
+                let keys = |all: &Stored| all.values().filter_map(|raw| value(raw, field)).collect::<Vec<_>>();
+                let (of_gone, of_left) = (keys(&parents), keys(&self.after[&one.stored]));
+                let of_rule: BTreeSet<Vec<u8>> = self.before[&namespace]
+                    .iter()
+                    .filter(|(_, child)| {
+                        let Some(parent) = value(child, "p") else { return false };
+                        let is_it = |key: &Bson| is_same(key, &parent);
+                        of_gone.iter().any(is_it)
+                            && !of_left.iter().any(|key| is_it(key) || key.as_array().is_some_and(|keys| keys.iter().any(is_it)))
+                    })
+                    .map(|(id, _)| id.clone())
+                    .collect();
+                if !exceptions::counts_twice(self.expected) {
+                    let said = rule["childrenDeletedCount"].as_u64();
+                    same!(found, said.unwrap_or(0), of_rule.len() as u64, "childrenDeletedCount of {:?}", place(rule));
+                }
+                wanted.extend(of_rule);
+            }
+            let (gone, wanted): (Vec<_>, Vec<_>) = (gone.keys().cloned().collect(), wanted.into_iter().collect());
+            if exceptions::counts_twice(self.expected) {
+                // Which of two rules a parent went by is not known, and only one of them has children.
+                let wrong: Vec<Vec<u8>> = gone.iter().filter(|id| !wanted.contains(id)).cloned().collect();
+                same!(found, names(&wrong), Vec::<String>::new(), "children that had to stay in {namespace}");
+            } else {
+                same!(found, names(&gone), names(&wanted), "children deleted in {namespace}");
+            }
+        }
+    }
+
+    fn archive(&self, archived: &State, found: &mut Differences) {
+        if exceptions::counts_twice(self.expected) {
+            return;
+        }
+        let others = self.databases.others();
+        let mut wanted = State::new();
+        for one in self.expected {
+            let rule = &self.policy.rules[one.rule];
+            if rule.archive.is_some() {
+                let children = rule.children.map(|(name, _)| format!("{others}.{name}"));
+                for namespace in [Some(one.stored.clone()), children].into_iter().flatten() {
+                    let gone = self.gone(&namespace);
+                    if !gone.is_empty() {
+                        wanted.insert(namespace, gone);
+                    }
+                }
+            }
+        }
+        let archived: State =
+            archived.iter().filter(|(_, all)| !all.is_empty()).map(|(name, all)| (name.clone(), all.clone())).collect();
+        let shown = |state: &State| state.iter().map(|(name, all)| (name.clone(), names(all.keys()))).collect::<Vec<_>>();
+        same!(found, shown(&archived), shown(&wanted), "archived");
+        if archived != wanted {
+            found.push("an archived document has other bytes than the deleted one".to_owned());
+        }
+    }
+}
+
+fn names<'a>(ids: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<String> {
+    ids.into_iter().map(|id| shown(id)).collect()
+}
+
+fn value(document: &RawDocumentBuf, field: &str) -> Option<Bson> {
+    let document = Document::try_from(document.clone()).expect("BSON");
+    document.get(field).filter(|value| !matches!(value, Bson::Null)).cloned()
+}
+
+/// Whether a child with this value is one of a parent with that key.
+fn is_same(key: &Bson, value: &Bson) -> bool {
+    match (number(key), number(value)) {
+        (Some(key), Some(value)) => key == value,
+        _ => value.as_array().is_none() && key == value,
+    }
+}
