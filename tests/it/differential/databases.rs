@@ -6,6 +6,7 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
 
+use super::policies::Children;
 use crate::support::corpus::{Corpus, scalars};
 
 /// The instant of `--as-of`: a fixed one, so that a seed makes the same documents at any time.
@@ -48,8 +49,7 @@ pub(super) struct Databases {
     /// Values of expireAfterSeconds that the dates lie around.
     pub expiries: [i64; 2],
     pub holds: Vec<Document>,
-    /// Children by the name of their collection.
-    pub children: Vec<(String, Vec<Document>)>,
+    pub children: Vec<(Children, Vec<Document>)>,
 }
 
 impl Place {
@@ -68,14 +68,17 @@ impl Databases {
         let expiries = [choices[random.usize(1..6)], choices[random.usize(0..choices.len())]];
         let path = PATHS[usize::from(random.u8(0..3) == 0)];
         let number = random.usize(2..5);
-        let places = (0..number).map(|place| self::place(seed, place, path, expiries, random)).collect();
+        let mut places: Vec<Place> = (0..number).map(|place| self::place(seed, place, path, expiries, random)).collect();
+        if random.u8(0..5) == 0 {
+            places.push(files(seed, expiries, random));
+        }
         let holds = (0..random.i32(0..7)).map(|id| doc! { "_id": id, "h": key(random), "active": random.u8(0..3) > 0 }).collect();
         let mut made = Self { seed, places, expiries, holds, children: Vec::new() };
         if random.u8(0..12) == 0 {
             let malformed = [doc! { "_id": "bad", "active": true }, doc! { "_id": "bad", "h": null, "active": true }];
             made.holds.push(malformed[random.usize(0..2)].clone());
         }
-        made.children = ["k0", "k1"].map(|name| (name.to_owned(), made.children_of(name, random))).into();
+        made.children = Children::ALL.map(|children| (children, made.children_of(children, random))).into();
         made
     }
 
@@ -94,25 +97,29 @@ impl Databases {
         vec![format!("x{}_a", self.seed), format!("x{}_b", self.seed), self.others(), self.own()]
     }
 
-    /// Returns children of the first collection: by the `_id` in `k0`, by `num` in `k1`.
-    fn children_of(&self, name: &str, random: &mut Rng) -> Vec<Document> {
+    /// Returns children of the documents of the first collection, or of the files of the bucket.
+    fn children_of(&self, of: Children, random: &mut Rng) -> Vec<Document> {
         let mut children = Vec::new();
-        let mut add = |parent: Option<Bson>| {
-            let mut child = doc! { "_id": children.len() as i32, "text": "c" };
-            child.extend(parent.map(|parent| ("p".to_owned(), parent)));
+        let mut add = |parent: Option<Bson>, id: Bson| {
+            let mut child = doc! { "_id": id, "n": children.len() as i32 };
+            child.extend(parent.map(|parent| (of.field.to_owned(), parent)));
             children.push(child);
         };
-        for parent in &self.places[0].documents {
-            let key = if name == "k0" { parent.get("_id") } else { parent.get("num") };
+        let is_parent = |place: &&Place| (place.name == "fs.files") == (of.name == "fs.chunks");
+        let parents = self.places.iter().find(is_parent).into_iter().flat_map(|place| &place.documents);
+        let mut n = 0;
+        for parent in parents {
             for _ in 0..random.u8(0..3) {
-                match (random.u8(0..20), key.cloned()) {
-                    (0, Some(key)) => add(Some(Bson::Array(vec![key]))),
-                    (1, Some(Bson::Int32(n))) => add(Some(f64::from(n).into())),
-                    (2, _) => add(None),
-                    (3, _) => add(Some(Bson::Null)),
-                    (4, _) => add(Some("nothing's child".into())),
+                n += 1;
+                let id = if random.bool() { Bson::from(n) } else { object_id(AS_OF_MS - 10 * 86_400_000, n as usize).into() };
+                match (random.u8(0..20), parent.get(of.parent_field).cloned()) {
+                    (0, Some(key)) => add(Some(Bson::Array(vec![key])), id),
+                    (1, Some(Bson::Int32(n))) => add(Some(f64::from(n).into()), id),
+                    (2, _) => add(None, id),
+                    (3, _) => add(Some(Bson::Null), id),
+                    (4, _) => add(Some(format!("no parent {}", n / 40).into()), id),
                     // No key and no array: a child names one parent.
-                    (_, Some(key)) if key.as_array().is_none() => add(Some(key)),
+                    (_, Some(key)) if key.as_array().is_none() => add(Some(key), id),
                     _ => {}
                 }
             }
@@ -131,7 +138,7 @@ impl Databases {
         let others = client.database(&self.others());
         for (name, field, documents) in [("holds", None, &self.holds)]
             .into_iter()
-            .chain(self.children.iter().map(|(name, documents)| (name.as_str(), Some("p"), documents)))
+            .chain(self.children.iter().map(|(of, documents)| (of.name, Some(of.field), documents)))
         {
             others.create_collection(name).await.expect("a collection");
             if let Some(field) = field {
@@ -210,6 +217,20 @@ fn place(seed: u64, number: usize, path: &'static str, expiries: [i64; 2], rando
         _ => None,
     };
     Place { database: format!("x{seed}_{database}"), name: format!("c{name}"), kind, path, format, index: ix, documents }
+}
+
+/// Returns the files of a GridFS bucket.
+fn files(seed: u64, expiries: [i64; 2], random: &mut Rng) -> Place {
+    let count = random.usize(0..20);
+    Place {
+        database: format!("y{seed}"),
+        name: "fs.files".to_owned(),
+        kind: Kind::Plain,
+        path: "uploadDate",
+        format: "date",
+        index: None,
+        documents: documents("uploadDate", "date", count, expiries, random),
+    }
 }
 
 /// Returns the instants around which something changes, in milliseconds.

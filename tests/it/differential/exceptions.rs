@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::databases::Databases;
 use super::oracle::{Expected, Unknown, Verdict};
 
 /// Issue 29, 1: the guard `unknownType`, which may be there or not.
@@ -32,4 +33,16 @@ pub(super) fn is_judged_twice(expected: &Expected) -> bool {
 /// fuzz.md, 7: where `holds` and `unknownField` both refuse, dry run and sweep name different ones.
 pub(super) fn guard(guard: &str) -> &str {
     if guard == "unknownField" { "holds" } else { guard }
+}
+
+/// Issue 29, 4: children without a parent are not counted, limited or refused, so that it is left open whether they go.
+pub(super) fn orphans(without_parent: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+    without_parent
+}
+
+/// New, 1: along a descending index that is multikey a sweep is in no order, and reports `oldestFirst`.
+pub(super) fn is_newest_first(databases: &Databases, expected: &Expected) -> bool {
+    let place = databases.places.iter().find(|place| place.namespace() == expected.namespace);
+    let key = place.and_then(|place| place.index.as_ref()?.get_document("key").ok());
+    key.is_some_and(|key| key.values().any(|direction| *direction == (-1).into()))
 }

@@ -8,7 +8,7 @@ use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf};
 use super::databases::{Databases, Kind, Place};
 use super::exceptions;
 use super::filters::{has_type, number, values};
-use super::policies::{Policy, Rule, selects};
+use super::policies::{Children, Policy, Rule, selects};
 use crate::support::reference::{Ttl, earliest, has_expired, least, own_ttl};
 
 /// Documents as the server stores them, by the bytes of their `_id`s.
@@ -222,7 +222,7 @@ impl Oracle<'_> {
     fn has_expired(&self, document: &Document, date: Option<i128>, kind: Kind) -> bool {
         let own = if self.rule.has_ttl_field && kind != Kind::TimeSeries { own_ttl(document.get("ttl")) } else { Ttl::Default };
         let default = Some(self.rule.expire_after).filter(|seconds| *seconds >= 0);
-        let date = date.map(|ms| DateTime::from_millis(i64::try_from(ms).expect("a date")));
+        let date = date.map(|ms| DateTime::from_millis(ms.clamp(i64::MIN.into(), i64::MAX.into()) as i64));
         has_expired(date, own, default, self.as_of)
     }
 
@@ -281,14 +281,14 @@ impl Oracle<'_> {
             let elsewhere = others.filter(|other| self.documents(other).iter().any(|(_, it)| has_field(it, other.kind, &field)));
             found = found.max(exceptions::unknown_here(elsewhere.count()));
         }
-        if let Some((name, parent_field)) = rule.children.filter(|_| place.kind != Kind::TimeSeries) {
+        if let Some(Children { name, field: of_child, parent_field }) = rule.children.filter(|_| place.kind != Kind::TimeSeries) {
             let children = self.state.get(&format!("{}.{name}", self.databases.others())).into_iter().flatten();
             let children: Vec<Document> = children.map(|(_, raw)| Document::try_from(raw.clone()).expect("BSON")).collect();
             let lacks = |documents: &mut dyn Iterator<Item = &Document>, field: &str| {
                 let mut all = documents.peekable();
                 all.peek().is_some() && !all.any(|document| document.contains_key(field))
             };
-            if lacks(&mut children.iter(), "p") || lacks(&mut documents.iter().map(|(_, document)| document), parent_field) {
+            if lacks(&mut children.iter(), of_child) || lacks(&mut documents.iter().map(|(_, document)| document), parent_field) {
                 found = Unknown::Refused;
             }
         }
@@ -331,5 +331,6 @@ fn has_field(document: &Document, kind: Kind, path: &str) -> bool {
 
 /// Whether a parent stays because it holds a list where its children name one value.
 fn stays_as_parent(rule: &Rule, document: &Document) -> bool {
-    rule.children.is_some_and(|(_, field)| document.get(field).is_some_and(|value| value.as_array().is_some()))
+    let list = |children: Children| document.get(children.parent_field).is_some_and(|value| value.as_array().is_some());
+    rule.children.is_some_and(list)
 }

@@ -27,8 +27,9 @@ pub(super) struct Rule {
     pub is_enabled: bool,
     pub archive: Option<&'static str>,
     pub holds: Option<Holds>,
-    /// Name of the collection of children, and the field of the parents that they name.
-    pub children: Option<(&'static str, &'static str)>,
+    pub children: Option<Children>,
+    /// Whether the rule deletes children without a parent as well.
+    pub orphans: bool,
     pub allowed: Vec<String>,
     /// Whether the rule's window is closed now; `None` without a window.
     pub is_closed: Option<bool>,
@@ -40,6 +41,24 @@ pub(super) struct Rule {
 pub(super) struct Holds {
     pub collection: String,
     pub only_active: bool,
+}
+
+/// The children of a rule, in the database of holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Children {
+    pub name: &'static str,
+    /// Path of the key of their parent.
+    pub field: &'static str,
+    /// The field of the parents that holds this key.
+    pub parent_field: &'static str,
+}
+
+impl Children {
+    pub(super) const ALL: [Self; 3] = [
+        Self { name: "k0", field: "p", parent_field: "_id" },
+        Self { name: "k1", field: "p", parent_field: "num" },
+        Self { name: "fs.chunks", field: "files_id", parent_field: "_id" },
+    ];
 }
 
 /// A policy with its command line.
@@ -116,7 +135,9 @@ impl Rule {
         put("name", Some(json!(self.name)));
         put("namespace", Some(json!(self.pattern)));
         put("exclude", self.exclude.as_ref().map(|pattern| json!([pattern])));
-        put("field", self.field.as_ref().map(|field| json!(field)));
+        // `gridfs` names the field of its files.
+        let is_known = self.field.as_deref() == Some("uploadDate") && self.name.ends_with('0');
+        put("field", self.field.as_ref().filter(|_| !is_known).map(|field| json!(field)));
         put("dateFormat", (self.format != "date").then(|| json!(self.format)));
         put("ttlField", self.has_ttl_field.then(|| json!("ttl")));
         put("filter", self.filter.as_ref().map(Filter::json));
@@ -140,13 +161,14 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
         2 => format!("x{seed}_*.c*"),
         _ => place.namespace(),
     };
+    let pattern = if place.name == "fs.files" { place.namespace() } else { pattern };
     let is_glob = pattern.contains('*');
     let is_series = place.kind == Kind::TimeSeries;
     let exclude = (is_glob && random.u8(0..3) == 0).then(|| {
         let other = &databases.places[random.usize(0..databases.places.len())];
         if random.bool() { other.namespace() } else { format!("{}.*1", other.database) }
     });
-    let by_id = !is_series && !is_glob && place.format == "date" && random.u8(0..14) == 0;
+    let by_id = !is_series && !is_glob && place.name != "fs.files" && place.format == "date" && random.u8(0..14) == 0;
     let field = match () {
         () if is_series && random.bool() => None,
         () if by_id => Some("_id".to_owned()),
@@ -170,14 +192,22 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
     let fields: &[&str] = if is_series { &["m.s"] } else { &["s", "n", "d.n", "s", "n", "legal"] };
     let filter = one_in(random, 2).then(|| filter(random, fields, 2));
     let is_first = !is_glob && place.namespace() == databases.places[0].namespace();
-    let children = (is_first && one_in(random, 2)).then(|| [("k0", "_id"), ("k1", "num")][random.usize(0..2)]);
+    let is_bucket = place.name == "fs.files";
+    let children = match () {
+        () if is_bucket => Some(Children::ALL[2]),
+        () => (is_first && one_in(random, 2)).then(|| Children::ALL[random.usize(0..2)]),
+    };
     let others = databases.others();
-    if let Some((name, parent_field)) = children {
-        let mut child = json!({ "namespace": format!("{others}.{name}"), "field": "p" });
-        if parent_field != "_id" {
-            child["parentField"] = json!(parent_field);
+    match children {
+        Some(_) if is_bucket => drop(keys.insert("gridfs".to_owned(), json!("fs"))),
+        Some(Children { name, field, parent_field }) => {
+            let mut child = json!({ "namespace": format!("{others}.{name}"), "field": field });
+            if parent_field != "_id" {
+                child["parentField"] = json!(parent_field);
+            }
+            keys.insert("children".to_owned(), json!([child]));
         }
-        keys.insert("children".to_owned(), json!([child]));
+        None => {}
     }
     let folds = filter.is_some() && !is_series && children.is_none() && one_in(random, 4);
     let archive = one_in(random, 4).then(|| ["zstd", "gzip"][random.usize(0..2)]);
@@ -188,6 +218,10 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
         collection: format!("{others}.{}", if one_in(random, 12) { "noHolds" } else { "holds" }),
         only_active: random.bool(),
     });
+    let orphans = children.is_some() && holds.is_none() && one_in(random, 3);
+    if orphans {
+        keys.insert("orphans".to_owned(), json!(true));
+    }
     if let Some(Holds { collection, only_active }) = &holds {
         let mut value = json!({ "collection": collection, "key": { "of": "k", "in": "h" } });
         if *only_active {
@@ -225,6 +259,7 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
         archive,
         holds,
         children,
+        orphans,
         allowed,
         is_closed: one_in(random, 8).then(|| one_in(random, 3)),
         keys,

@@ -2,10 +2,11 @@
 //!
 //! `SWEEPER_DIFFERENTIAL_SEED=17` plays one seed, `SWEEPER_DIFFERENTIAL_SEEDS=1000..4000` those of the ignored test.
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 
 use fastrand::Rng;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use mongodb::Client;
 use mongodb::bson::DateTime;
 use serde_json::Value;
@@ -27,7 +28,7 @@ const SEEDS: u64 = 200;
 const AT_ONCE: usize = 3;
 
 /// Failed seeds after which no more are played.
-const MOST_FAILED: usize = 25;
+const MOST_FAILED: usize = 15;
 
 #[tokio::test]
 async fn what_is_shown_is_what_is_done() {
@@ -46,7 +47,7 @@ async fn what_is_shown_is_what_is_done_thousands_of_times() {
 async fn play_all(seeds: std::ops::Range<u64>) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.expect("a replica set");
     let (client, uri) = (set.client().await, set.uri());
-    let mut played = stream::iter(seeds).map(|seed| play(&client, &uri, seed)).buffer_unordered(AT_ONCE);
+    let mut played = stream::iter(seeds).map(|seed| caught(&client, &uri, seed)).buffer_unordered(AT_ONCE);
     let mut failed = Vec::new();
     while let Some(failure) = played.next().await {
         failed.extend(failure);
@@ -55,6 +56,12 @@ async fn play_all(seeds: std::ops::Range<u64>) {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+/// Plays one seed, and names it if the test itself fails.
+async fn caught(client: &Client, uri: &str, seed: u64) -> Option<String> {
+    let played = AssertUnwindSafe(play(client, uri, seed)).catch_unwind().await;
+    played.unwrap_or_else(|_| Some(format!("SWEEPER_DIFFERENTIAL_SEED={seed}\nseed {seed}: the test panicked, as shown above")))
 }
 
 /// Plays one seed; returns the differences with all that is needed to understand them.

@@ -33,6 +33,7 @@ pub(super) struct Run {
     pub csv: String,
     pub markdown: String,
     pub table: String,
+    pub html: String,
     pub metrics: Option<Scrape>,
     pub recorded: Option<Document>,
     pub written: Written,
@@ -53,7 +54,7 @@ impl Stage<'_> {
         let mut command = sweeper(&[]);
         command.args(args).arg("--policy").arg(self.directory.join("policy.yaml")).args(["--uri", self.uri]);
         command.env("SWEEPER_TEST_LEASE_SECONDS", "2");
-        for extension in ["json", "csv", "md", "txt"] {
+        for extension in ["json", "csv", "md", "txt", "html"] {
             command.arg("-o").arg(file(extension));
         }
         if has_metrics {
@@ -74,6 +75,7 @@ impl Stage<'_> {
             csv: read("csv"),
             markdown: read("md"),
             table: read("txt"),
+            html: read("html"),
             // A run that ends with a usage error writes none; that there is no report is a difference of its own.
             metrics: Some(read("prom")).filter(|text| !text.is_empty()).map(|text| Scrape::read(&text)),
             recorded,

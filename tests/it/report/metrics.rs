@@ -168,6 +168,16 @@ async fn a_dry_run_says_what_has_expired_and_is_no_success() {
 }
 
 #[tokio::test]
+async fn the_earliest_date_of_bson_has_an_age() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..1, DateTime::from_millis(i64::MIN))).await;
+    let (report, dry) = report(&case, RULE, &["--dry-run"]).await;
+    assert_eq!(report.ran.code, Some(0), "{report:?}");
+    let age = dry.rule("oldest_expired_age_seconds", &format!("{}.c", case.db.name()));
+    assert_eq!(age, Some(i64::MAX as f64 / 1000.0));
+}
+
+#[tokio::test]
 async fn a_run_that_does_not_end_well_says_so_and_keeps_the_last_success() {
     let case = Case::new().await;
     case.fill("c", dated(0..7, days(-3))).await;
