@@ -50,7 +50,11 @@ pub(super) struct Stage<'a> {
 impl Stage<'_> {
     /// Runs a command with all of its outputs, and reads what it wrote.
     pub(super) async fn run(&self, name: &str, args: &[String], has_metrics: bool) -> Run {
-        let file = |extension: &str| self.directory.join(format!("{name}.{extension}"));
+        // One file of metrics for all runs, as in cron: what an earlier run left there must not pass for news.
+        let file = |extension: &str| match extension {
+            "prom" => self.directory.join("metrics.prom"),
+            _ => self.directory.join(format!("{name}.{extension}")),
+        };
         let mut command = sweeper(&[]);
         command.args(args).arg("--policy").arg(self.directory.join("policy.yaml")).args(["--uri", self.uri]);
         command.env("SWEEPER_TEST_LEASE_SECONDS", "2");
@@ -77,7 +81,7 @@ impl Stage<'_> {
             table: read("txt"),
             html: read("html"),
             // A run that ends with a usage error writes none; that there is no report is a difference of its own.
-            metrics: Some(read("prom")).filter(|text| !text.is_empty()).map(|text| Scrape::read(&text)),
+            metrics: Some(read("prom")).filter(|text| has_metrics && !text.is_empty()).map(|text| Scrape::read(&text)),
             recorded,
             written: self.written(since).await,
         }
