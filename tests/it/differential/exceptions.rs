@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::databases::Databases;
 use super::oracle::{Expected, Unknown, Verdict};
+use super::policies::{Policy, Rule};
 
 /// Issue 29, 1: the guard `unknownType`, which may be there or not.
 pub(super) const UNKNOWN_TYPE: &[&str] = &["unknownType"];
@@ -38,6 +39,24 @@ pub(super) fn guard(guard: &str) -> &str {
 /// Issue 29, 4: children without a parent are not counted, limited or refused, so that it is left open whether they go.
 pub(super) fn orphans(without_parent: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     without_parent
+}
+
+/// Issue 29, 4: a rule with `orphans` may come to be refused by guards that look at the children.
+pub(super) const ORPHANS: &[&str] = &["children", "orphans", "maxDeletePercent"];
+
+/// Issue 29, 4: `maxDeletes` may come to bind children without a parent.
+pub(super) fn limits_orphans(rule: &Rule) -> bool {
+    rule.orphans && rule.max_deletes.is_some()
+}
+
+/// fuzz.md, 3, and issue 29, 4: the last line may come to say `at most`, or to count children without a parent.
+pub(super) fn has_words_of_its_own(policy: &Policy, expected: &[Expected]) -> bool {
+    counts_twice(expected) || policy.rules.iter().any(|rule| rule.orphans)
+}
+
+/// fuzz.md, 7: under `--max-deletes` the text says what would go within it, and wouldDeleteCount what would go without it.
+pub(super) fn is_limited_by_run(policy: &Policy, said: u64, would_go: u64) -> bool {
+    policy.line.max_deletes.is_some_and(|most| said <= would_go.min(most))
 }
 
 /// New, 1: along a descending index that is multikey a sweep is in no order, and reports `oldestFirst`.

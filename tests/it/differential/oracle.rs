@@ -185,6 +185,9 @@ impl Oracle<'_> {
         if self.has_unknown_type(documents) {
             may.extend(exceptions::UNKNOWN_TYPE);
         }
+        if self.rule.orphans {
+            may.extend(exceptions::ORPHANS);
+        }
         let share = expected.expired.len() as f64 * 100.0 / expected.documents.max(1) as f64;
         if self.rule.max_percent.is_some_and(|most| share > most) {
             must.insert("maxDeletePercent");
