@@ -80,11 +80,7 @@ impl Expiry {
     fn predicate_with(&self, dated: Document) -> Document {
         let mut all = vec![dated];
         all.extend(self.at_path(self.latest()));
-        if let Some(mut none_of) = self.wrong_unit() {
-            // A Decimal128 does not count as an epoch number, but would compare as one.
-            none_of.push(doc! { &self.field: { "$type": "decimal" } });
-            all.push(doc! { "$nor": none_of });
-        }
+        all.extend(self.in_unit());
         if let Some(ttl_field) = &self.ttl_field {
             let own = doc! { ttl_field: { "$exists": true }, "$expr": self.own_ttl_expired(ttl_field) };
             all.push(match self.threshold() {
@@ -113,6 +109,7 @@ impl Expiry {
         let ttl = Bson::from(format!("${ttl_field}"));
         let mut all = vec![self.dated(self.latest())];
         all.extend(self.at_path(self.latest()));
+        all.extend(self.in_unit());
         // A null ttl compares below every number, so its type is checked as well.
         all.push(doc! { "$expr": with("ttl", whole_int32(ttl), doc! { "$and": [
             { "$ne": ["$$ttl", Bson::Null] },
@@ -130,6 +127,7 @@ impl Expiry {
         let value = whole_int32(Bson::from(format!("${ttl_field}")));
         let mut all = vec![self.dated(self.latest())];
         all.extend(self.at_path(self.latest()));
+        all.extend(self.in_unit());
         all.push(doc! { ttl_field: { "$exists": true }, "$expr": { "$eq": [value, Bson::Null] } });
         all.extend(self.filter.clone());
         Some(doc! { "$and": all })
@@ -210,6 +208,14 @@ impl Expiry {
     /// Returns an aggregation expression that tells whether the document has a date, and the earliest one is at or before the given one.
     fn earliest_until(&self, latest: impl Into<Bson>) -> Document {
         doc! { "$lte": [{ "$ifNull": [self.earliest(), Bson::MaxKey] }, latest.into()] }
+    }
+
+    /// Returns the condition that leaves out documents whose epoch number does not count; `None` if the rule's dates are not epoch numbers.
+    fn in_unit(&self) -> Option<Document> {
+        let mut none_of = self.wrong_unit()?;
+        // A Decimal128 does not count as an epoch number, but would compare as one.
+        none_of.push(doc! { &self.field: { "$type": "decimal" } });
+        Some(doc! { "$nor": none_of })
     }
 
     /// Returns predicates for epoch numbers that cannot be meant in the rule's unit. One such element of an array is enough: if

@@ -47,6 +47,9 @@ fn rows(unit: i64, step: f64) -> Vec<Row> {
         ("0".into(), ttl(20), false, false),
         (wrong.into(), ttl(20), false, true),
         (wrong.into(), None, false, true),
+        // Kept for its unit, and not for its ttl.
+        (wrong.into(), ttl(0), false, true),
+        ((-wrong).into(), ttl(0), false, true),
         (vec![at(20), wrong].into(), ttl(20), false, true),
         (vec![Bson::from(vec![at(20)])].into(), ttl(20), false, false),
     ]
