@@ -25,7 +25,7 @@ use crate::support::sweeper::{run, sweeper};
 const SEEDS: u64 = 200;
 
 /// Seeds that are played at the same time.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 /// Failed seeds after which no more are played.
 const MOST_FAILED: usize = 5;
