@@ -57,6 +57,7 @@ mod differential {
     mod oracle;
     mod policies;
     mod seeds;
+    mod values;
     mod witnesses;
 }
 
