@@ -233,10 +233,9 @@ pub(super) fn before(command: Command, policy: &Policy, expected: &[Expected], r
             continue;
         }
         let expired = one.expired.len() as u64;
-        if let Some(counted) = rule["expiredCount"].as_u64() {
-            if counted != expired && !exceptions::counts_parents_that_stay(counted, one) {
-                found.push(format!("expiredCount of {at:?}: {counted}, expected {expired}"));
-            }
+        let is_wrong = |counted: &u64| *counted != expired && !exceptions::counts_parents_that_stay(*counted, one);
+        if let Some(counted) = rule["expiredCount"].as_u64().filter(is_wrong) {
+            found.push(format!("expiredCount of {at:?}: {counted}, expected {expired}"));
         }
         if rule["status"] != "complete" {
             continue;
@@ -257,7 +256,7 @@ pub(super) fn before(command: Command, policy: &Policy, expected: &[Expected], r
             found.push(format!("wouldDeleteCount of {at:?}: {said}, expected {would_go}"));
         }
         if one.parents_that_stay == 0 {
-            let oldest = rule["oldestExpired"].as_str().map(|text| instant(text));
+            let oldest = rule["oldestExpired"].as_str().map(instant);
             same!(found, oldest, one.expired.values().min().copied(), "oldestExpired of {at:?}");
         }
     }
