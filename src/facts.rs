@@ -4,6 +4,7 @@ mod collection;
 mod idle_ttl;
 mod native_ttl;
 mod oplog;
+mod part;
 mod write_concern;
 
 use bson::DateTime;
@@ -12,6 +13,7 @@ pub use collection::{Catalog, Collection, CollectionKind, Figures, FileSize, Ind
 pub use idle_ttl::{IdleReason, IdleTtl, TtlMonitor};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 pub use oplog::{Oplog, OplogLook, OplogSize};
+pub use part::Part;
 
 use crate::flavor::{Capabilities, Flavor};
 use crate::policy::namespace::Namespace;
@@ -40,6 +42,7 @@ pub struct ServerFacts {
     pub local_time: DateTime,
     /// The client's clock minus the server's, in milliseconds, give or take the round trip.
     pub clock_skew_ms: i64,
+    pub part: Part,
     pub ttl_monitor: TtlMonitor,
 }
 
@@ -101,6 +104,11 @@ impl ServerFacts {
         let absent = expect.hosts.iter().find(|host| !self.hosts.contains(host))?;
         Some(format!("the policy expects the host `{absent}`; connected to {}", self.hosts.join(", ")))
     }
+
+    /// Returns the reason why nothing may be written to the deployment: the policy does not expect it, or the rest of it is missing. `None` if it may.
+    pub fn unwritable(&self, expect: &Expect) -> Option<String> {
+        self.unexpected(expect).or_else(|| self.part.detached().map(str::to_owned))
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +126,7 @@ impl ServerFacts {
             hosts: Vec::new(),
             local_time: DateTime::from_millis(0),
             clock_skew_ms: 0,
+            part: Part::Whole,
             ttl_monitor: TtlMonitor::Unknown,
         }
     }

@@ -88,7 +88,7 @@
 //!
 //! ```
 //! use bson::{DateTime, doc};
-//! use ttl_sweeper::facts::{Collection, CollectionKind, Figures, Seen, ServerFacts, Target, Topology, TtlMonitor};
+//! use ttl_sweeper::facts::{Collection, CollectionKind, Figures, Part, Seen, ServerFacts, Target, Topology, TtlMonitor};
 //! use ttl_sweeper::flavor::Flavor;
 //! use ttl_sweeper::plan::{Decision, RunFacts, plan};
 //! use ttl_sweeper::policy::namespace::Namespace;
@@ -108,6 +108,7 @@
 //!     hosts: vec!["localhost:27017".into()],
 //!     local_time: DateTime::from_millis(7_200_000),
 //!     clock_skew_ms: 0,
+//!     part: Part::Unknown,
 //!     ttl_monitor: TtlMonitor::Unknown,
 //! };
 //! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false, strict: false };

@@ -373,7 +373,7 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not shown.
     let is_empty = figures.document_count == 0 && !sweep.selection.is_buckets();
     let native = if is_empty { Vec::new() } else { native::warnings(field, collection, run.server) };
-    let orphaned = rule.family.is_some() && !is_empty && !collection.ttl().is_empty();
+    let orphaned = rule.family.is_some() && !is_empty && native::deletes_any(collection, run.server);
     let orphaned = orphaned.then(|| {
         "native TTL deletes documents here as well, and leaves their children behind: drop the TTL index, or index the field without \
          expireAfterSeconds"

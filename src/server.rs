@@ -7,6 +7,7 @@ pub(crate) mod codes;
 pub(crate) mod connect;
 pub(crate) mod count;
 pub(crate) mod delete;
+pub(crate) mod detached;
 pub(crate) mod document_match;
 pub(crate) mod driver;
 pub(crate) mod error;

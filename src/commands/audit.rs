@@ -46,13 +46,7 @@ pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> any
 }
 
 async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions {
-        as_of: args.as_of,
-        allow_clock_skew: args.allow_clock_skew,
-        strict: args.strict,
-        asks_monitor: true,
-        approval: None,
-    };
+    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: args.allow_clock_skew, strict: args.strict, approval: None };
     let (mut deployment, plan) = prepare::plan(session, &options).await?;
     deployment.read_options = ReadOptions { preference: preference(args.read_preference), max_time: Some(args.max_time) };
     let looking = AuditProgress::new(session.show(), plan.rules.len());

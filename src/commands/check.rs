@@ -10,6 +10,7 @@ use super::outputs;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
 use crate::cli::{CheckArgs, Common};
+use crate::facts::{Part, Topology};
 use crate::failure::Failure;
 use crate::native::own_ttl;
 use crate::plan::Decision;
@@ -47,13 +48,7 @@ fn offline(session: &Session) -> Result<Report, Failure> {
 
 /// Resolves the rules against the deployment, up to where a sweep would begin to count.
 async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report> {
-    let options = PlanOptions {
-        as_of: None,
-        allow_clock_skew: args.allow_clock_skew,
-        strict: args.strict,
-        asks_monitor: true,
-        approval: None,
-    };
+    let options = PlanOptions { as_of: None, allow_clock_skew: args.allow_clock_skew, strict: args.strict, approval: None };
     let (deployment, plan) = prepare::plan(session, &options).await?;
     let granted = async {
         let asked = privileges::ask(&deployment).await;
@@ -63,6 +58,12 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     if let Some(why) = unknown {
         warn!(
             "the user's privileges are unknown, because the service does not show them: {why}; a missing one shows only in a sweep"
+        );
+    }
+    if deployment.facts.part == Part::Unknown && deployment.facts.topology == Topology::Standalone {
+        warn!(
+            "whether this server is a member of a replica set that runs without its set, or a shard, is unknown, because the user may not read \
+             `local.system.replset` or `admin.system.version`: nothing refuses to sweep one then"
         );
     }
     if let Some(missing) = session.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {

@@ -76,6 +76,7 @@ async fn look(session: &Session) -> Result<(Deployment, Vec<Difference>), Failur
     let only = Only(&session.options.only);
     only.rules(&session.policy)?;
     let mut deployment = prepare::connect(session, "nothing was changed").await?;
+    prepare::find_part(&mut deployment, "nothing was changed").await?;
     deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
     if let Some(why) = deployment.facts.ttl_monitor.why_off() {
         warn!("{why}: no TTL setting of this server deletes anything");
@@ -95,12 +96,13 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
     // All rules take part: a setting is extra only if none of them corresponds to it.
     let rules: Vec<_> = session.policy.rules.iter().collect();
     let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version, deployment.facts.capabilities.plain_to_ttl);
-    diff::note_idle(&mut differences, &catalog, &deployment.facts);
+    diff::note(&mut differences, &catalog, &deployment.facts);
     differences.retain(|difference| only.selects(difference.rule.as_ref(), &difference.namespace));
     Ok(differences)
 }
 
-/// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule allows, is not made.
+/// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule allows, is not made, and
+/// none is on a server that is connected to without the rest of its deployment.
 async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [Row]) -> Result<(), Failure> {
     for (difference, row) in differences.iter().zip(rows) {
         let (Some(change), Some(target), Some(rule)) = (&difference.change, &difference.target, &difference.rule) else {
@@ -111,6 +113,9 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
             Err(cause) => {
                 let why = format!("counting expired documents: {cause}; nothing was changed there");
                 (ChangeStatus::Failed, Some(why))
+            }
+            Ok(_) if deployment.facts.part.detached().is_some() => {
+                (ChangeStatus::Refused, deployment.facts.part.detached().map(str::to_owned))
             }
             Ok(counted) => {
                 match counted.and_then(|affected| guard::share(rule.max_delete_percent, affected.expired, affected.documents)) {

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::{NothingSelected, Only};
-use crate::server::{Deployment, catalog, overdue};
+use crate::server::{Deployment, catalog, detached, overdue};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
 ///
@@ -25,6 +25,16 @@ pub(super) async fn connect(session: &Session, nothing: &str) -> Result<Deployme
     }
 }
 
+/// Adds to the facts the part that the server has in a larger deployment. `nothing` names what was not done in case of an error.
+///
+/// Errors: no answer.
+pub(super) async fn find_part(deployment: &mut Deployment, nothing: &str) -> Result<(), Failure> {
+    deployment.facts.part = detached::look(deployment).await.map_err(|cause| {
+        Failure::cannot_run(format!("looking whether the server is a part of a larger deployment: {cause}; {nothing}"))
+    })?;
+    Ok(())
+}
+
 /// Options of a plan that come from the command line.
 pub(super) struct PlanOptions<'a> {
     /// Instant of the plan; `None`: the server's clock.
@@ -32,8 +42,6 @@ pub(super) struct PlanOptions<'a> {
     pub allow_clock_skew: bool,
     /// Whether a namespace that does not exist, or a field that no document has, is a refusal and not a warning.
     pub strict: bool,
-    /// Whether to ask for the server's TTL monitor, for commands that are there to look.
-    pub asks_monitor: bool,
     /// The approval to hold the plan against, and its maximum age.
     pub approval: Option<(&'a Approval, Duration)>,
 }
@@ -50,9 +58,8 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     let rules = only.rules(&session.policy)?;
     let connection = &session.policy.connection;
     let mut deployment = session.connect().await?;
-    if options.asks_monitor {
-        deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
-    }
+    find_part(&mut deployment, "nothing was deleted").await?;
+    deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
     let _ = session.connected.set(deployment.clone());
     let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await

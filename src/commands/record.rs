@@ -126,7 +126,7 @@ pub(super) fn earlier(path: &Path, now: DateTime) -> Earlier {
 pub(super) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
     let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
     // The end of the run says that it is not recorded there.
-    if deployment.facts.unexpected(&session.policy.connection.expect).is_some() {
+    if deployment.facts.unwritable(&session.policy.connection.expect).is_some() {
         return;
     }
     let run = RunRecord { server: Some(&deployment.facts), as_of: Some(as_of), ..session.record(ReportCommand::Sweep) };
@@ -176,8 +176,8 @@ async fn end_in_time(
     meaning: &str,
 ) {
     let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
-    if let Some(unexpected) = deployment.facts.unexpected(&session.policy.connection.expect) {
-        return warn!("recording the run in `{namespace}`: {unexpected}; it is not recorded there");
+    if let Some(why) = deployment.facts.unwritable(&session.policy.connection.expect) {
+        return warn!("recording the run in `{namespace}`: {why}; it is not recorded there");
     }
     let failed;
     let (report, error) = match swept {

@@ -7,7 +7,7 @@ use bson::RawDocumentBuf;
 use tracing::error;
 
 use super::outputs::{SingleOutput, deliver_single};
-use super::{confirm, load};
+use super::{confirm, load, prepare};
 use crate::archive::blocking;
 use crate::archive::disk::RealDisk;
 use crate::archive::reader::{self, Stored, Verified};
@@ -54,9 +54,13 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args)).await?;
-    let connected = async { connect::connect(&uri.with_password(&stop).await?, flavor, id).await };
+    let connected = async {
+        let mut deployment = connect::connect(&uri.with_password(&stop).await?, flavor, id).await?;
+        prepare::find_part(&mut deployment, "nothing was inserted").await?;
+        Ok::<_, Failure>(deployment)
+    };
     let deployment = stop.or_fail("nothing was inserted", connected).await?;
-    if let Some(why) = deployment.facts.unexpected(&expect) {
+    if let Some(why) = deployment.facts.unwritable(&expect) {
         return Err(Failure::cannot_run(format!("{why}; nothing was inserted")).exit_code(exit::REFUSED).into());
     }
     if !args.dry_run && confirm::can_ask(args.yes) {

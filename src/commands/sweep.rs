@@ -125,7 +125,6 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         None => None,
     };
     let options = PlanOptions {
-        asks_monitor: false,
         as_of: args.as_of.or_else(|| approval.as_ref().map(Approval::as_of)),
         allow_clock_skew: args.allow_clock_skew,
         strict: args.strict,
@@ -247,6 +246,10 @@ fn not_begun(outcome: RuleOutcome, counts: &Counts) -> RuleOutcome {
 
 /// Returns the outcomes of a plan when no rule is swept, in the order of the plan.
 pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
-    let is_closed = |rule: &PlannedRule| rule.rule.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()));
-    plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_closed(planned) }).collect()
+    plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_window_closed(planned) }).collect()
+}
+
+/// Whether it is not the time at which a rule may delete.
+pub(super) fn is_window_closed(planned: &PlannedRule) -> bool {
+    planned.rule.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
 }

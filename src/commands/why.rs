@@ -9,6 +9,7 @@ use super::holds::{self, RunHolds};
 use super::outputs::SingleOutput;
 use super::prepare::{self, PlanOptions};
 use super::session::Session;
+use super::sweep::is_window_closed;
 use crate::audit::sample::canonical;
 use crate::cli::{Common, WhyArgs};
 use crate::exit;
@@ -18,7 +19,7 @@ use crate::plan::{Plan, PlannedRule};
 use crate::policy::namespace::Namespace;
 use crate::policy::{Child, Policy, Rule};
 use crate::report::counts::Counts;
-use crate::report::why::{self, ChildWhy, Parent, RuleWhy, WhyReport};
+use crate::report::why::{self, ByRule, ChildWhy, Parent, RuleWhy, WhyReport};
 use crate::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::server::error::ServerError;
 use crate::server::{Deployment, one_document, one_family};
@@ -48,7 +49,7 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
 }
 
 async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyReport, Failure> {
-    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, strict: false, asks_monitor: false, approval: None };
+    let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, strict: false, approval: None };
     let none = |failure: Failure| match failure.exit_code {
         // Nothing is selected: the namespace is the only pattern.
         exit::USAGE => Failure::usage(format!(
@@ -135,9 +136,14 @@ async fn judge(
         let parent = judge.parent(planned, counts, child, &id).await.map_err(|cause| {
             Failure::cannot_run(format!("why: looking for the parent of the document of `{namespace}`: {cause}"))
         })?;
-        child_of.push(ChildWhy::of(planned, counts, child, &parent));
+        child_of.push(ChildWhy::of(&found_on(planned, counts), child, &parent));
     }
     Ok((id, explained, child_of))
+}
+
+/// Returns a rule with what is known of its next sweep.
+fn found_on<'a>(planned: &'a PlannedRule, counts: &'a Counts) -> ByRule<'a> {
+    ByRule { planned, counts, window_closed: is_window_closed(planned) }
 }
 
 /// The judgement on documents by the rules of a plan.
@@ -152,7 +158,7 @@ impl Judge<'_> {
     async fn by_rule(&self, planned: &PlannedRule, counts: &Counts, document: &Document) -> Result<RuleWhy, ServerError> {
         let mut counts = counts.clone();
         let Some(rule) = planned.decision.countable() else {
-            return Ok(RuleWhy::of(planned, &counts, document, None, Vec::new(), self.plan.as_of));
+            return Ok(RuleWhy::of(&found_on(planned, &counts), document, None, Vec::new(), self.plan.as_of));
         };
         let id = document.get("_id").unwrap_or(&Bson::Null);
         let rule = &self.holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
@@ -160,7 +166,7 @@ impl Judge<'_> {
         let clauses = why::clauses(rule.own_filter());
         let found = one_document::judge(&deployment, rule, id, &clauses).await?;
         let children = one_family::children_of(&deployment, rule, id).await?;
-        Ok(RuleWhy::of(planned, &counts, document, Some(&found), children, self.plan.as_of))
+        Ok(RuleWhy::of(&found_on(planned, &counts), document, Some(&found), children, self.plan.as_of))
     }
 
     /// Finds the parent of a child, and explains it.

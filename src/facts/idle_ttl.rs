@@ -12,7 +12,7 @@ use super::{Collection, CollectionKind, NativeTtl, Scope, ServerFacts};
 pub enum IdleReason {
     /// The server never deletes by an index of this kind: compound, hashed, text, on `_id`.
     Kind,
-    /// expireAfterSeconds is not a number, is negative, or marks the setting as inactive.
+    /// expireAfterSeconds is not a number, or is negative.
     Value,
     /// The TTL monitor of the server does not run.
     MonitorOff,

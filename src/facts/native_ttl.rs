@@ -1,18 +1,18 @@
 //! Native TTL settings, by which the server itself deletes documents.
 
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::instant::rfc3339;
 use crate::values::integer;
 
 /// Field in which Azure Cosmos DB (RU) keeps the time of a document's last change. Source: Microsoft, "Time to live" of Azure Cosmos DB for
 /// MongoDB.
 pub const LAST_CHANGE: &str = "_ts";
 
-/// The value with which the server replaced invalid ones, and which it calls inactive. Source: mongod,
-/// `kExpireAfterSecondsForInactiveTTLIndex`.
-const INACTIVE: i64 = 2_147_483_647;
+/// The largest value of an index, which the server also shows in place of an invalid one (mongo, `kExpireAfterSecondsForInactiveTTLIndex`).
+const LARGEST: i64 = 2_147_483_647;
 
 /// The object that a TTL setting belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -70,6 +70,14 @@ impl NativeTtl {
         integer(&self.expire_after_seconds)
     }
 
+    /// Says what the server deletes by the largest value, which looks like a setting that is switched off; `None` for any other value. It deletes
+    /// by it as by every other (seen with 6.0.5; mongo, `ttl_test.cpp`, `TTLkExpireAfterSecondsForInactiveTTLIndexIsValid`).
+    pub fn by_largest(&self, now: DateTime) -> Option<String> {
+        self.deletes_after().ok().filter(|(_, seconds)| i64::from(*seconds) == LARGEST)?;
+        let latest = DateTime::from_millis(now.timestamp_millis() - LARGEST * 1000);
+        Some(format!("{LARGEST} s are 68 years: the server deletes dates up to {}", rfc3339(latest)))
+    }
+
     /// Returns the date field, and the seconds after that date at which the server deletes.
     ///
     /// Errors: the reason why the server never deletes by this setting.
@@ -82,9 +90,9 @@ impl NativeTtl {
             _ => return Err("its expireAfterSeconds is not a number".to_owned()),
         };
         match self.value() {
-            Some(seconds) if seconds >= INACTIVE => Err(format!("its expireAfterSeconds is {shown}, which marks it as inactive")),
             Some(seconds) if seconds >= 0 => {
-                u32::try_from(seconds).map(|seconds| (field, seconds)).map_err(|_| format!("its expireAfterSeconds is {shown}"))
+                let of_server = |_| format!("its expireAfterSeconds is {shown}, which is too large for a server");
+                u32::try_from(seconds).map(|seconds| (field, seconds)).map_err(of_server)
             }
             _ => Err(format!("its expireAfterSeconds is {shown}: the server deletes nothing by it")),
         }
@@ -125,8 +133,8 @@ mod tests {
             (Bson::Double(1.9), Ok(1)),
             (Bson::Double(-0.5), Ok(0)),
             (Bson::Int32(2_147_483_646), Ok(2_147_483_646)),
-            (Bson::Int32(i32::MAX), Err("its expireAfterSeconds is 2147483647, which marks it as inactive")),
-            (Bson::Double(1e300), Err("inactive")),
+            (Bson::Int32(i32::MAX), Ok(2_147_483_647)),
+            (Bson::Double(1e300), Err("which is too large for a server")),
             (Bson::Double(f64::NAN), Err("its expireAfterSeconds is NaN: the server deletes nothing by it")),
             (Bson::Int32(-1), Err("its expireAfterSeconds is -1: the server deletes nothing by it")),
             (Bson::Null, Err("its expireAfterSeconds is not a number")),
@@ -138,6 +146,15 @@ mod tests {
                 (found, _) => panic!("{value}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn the_largest_value_reaches_back_68_years() {
+        let now = DateTime::parse_rfc3339_str("2026-01-19T03:14:07Z").unwrap();
+        let said = |key: Document, value: i32| index(key, value).by_largest(now);
+        let expected = "2147483647 s are 68 years: the server deletes dates up to 1958-01-01T00:00:00.000Z";
+        assert_eq!(said(doc! { "at": 1 }, i32::MAX).as_deref(), Some(expected));
+        assert_eq!([said(doc! { "at": 1 }, i32::MAX - 1), said(doc! { "at": "hashed" }, i32::MAX)], [None, None]);
     }
 
     #[test]

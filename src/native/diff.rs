@@ -87,16 +87,17 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl:
     differences
 }
 
-/// Adds the reason to each setting that equals its rule, or differs from it, and by which the server deletes nothing all the same. A monitor that
-/// is off concerns every setting, and is left to the caller.
-pub fn note_idle(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
-    for difference in differences.iter_mut().filter(|difference| matches!(difference.state, State::Same | State::Differs)) {
+/// Adds to each setting what its value alone does not show: that the server deletes nothing by it, although it equals its rule or differs from it, or
+/// that it deletes by it, although it seems to be switched off. A monitor that is off concerns every setting, and is left to the caller.
+pub fn note(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
+    for difference in differences.iter_mut() {
         let collection = catalog.collections.iter().find(|collection| collection.namespace == difference.namespace);
-        let idle = difference.native.as_ref().zip(collection).and_then(|(native, collection)| native.idle(collection, server));
-        let idle = idle.filter(|idle| idle.reason != IdleReason::MonitorOff);
-        if let Some(idle) = idle {
-            let why = format!("the server deletes nothing by it: {}", idle.detail);
-            difference.reason = Some(difference.reason.take().map_or(why.clone(), |reason| format!("{reason}; {why}")));
+        let Some((native, collection)) = difference.native.as_ref().zip(collection) else { continue };
+        let is_meant = matches!(difference.state, State::Same | State::Differs);
+        let idle = native.idle(collection, server).filter(|idle| is_meant && idle.reason != IdleReason::MonitorOff);
+        let idle = idle.map(|idle| format!("the server deletes nothing by it: {}", idle.detail));
+        if let Some(note) = idle.or_else(|| native.by_largest(server.local_time)) {
+            difference.reason = Some(difference.reason.take().map_or(note.clone(), |reason| format!("{reason}; {note}")));
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
     let mut policy = head(source);
     let mut warnings = Vec::new();
     for (draft, name) in drafts.iter().zip(names(&drafts)) {
-        policy.push_str(&format!("\n  # {}\n", comment(&origin(draft))));
+        policy.push_str(&format!("\n  # {}\n", comment(&origin(draft, source.server.local_time))));
         if let Some(why) = of_bucket(&draft.collection.namespace) {
             policy.push_str(&format!("  # Careful: {}\n", comment(&why)));
             warnings.push(why);
@@ -117,10 +117,11 @@ fn head(source: &ImportSource) -> String {
 }
 
 /// Names the setting that a rule was made from, and explains how the server treats it if that is not obvious.
-fn origin(draft: &RuleDraft) -> String {
+fn origin(draft: &RuleDraft, now: DateTime) -> String {
+    let largest = draft.ttl.by_largest(now).map(|what| format!("; {what}")).unwrap_or_default();
     let hidden = if draft.ttl.hidden { ", hidden: the server deletes by it all the same" } else { "" };
     let index = draft.ttl.index.as_ref().map(|name| format!("TTL index {}{hidden}", quoted(name)));
-    match &draft.collection.kind {
+    let origin = match &draft.collection.kind {
         // Microsoft, "Time to live": custom TTL.
         CollectionKind::CosmosRu => format!(
             "{} on an account with EnableTtlOnCustomPath; the service also expires numbers in this field, as milliseconds since 1970, \
@@ -136,7 +137,8 @@ fn origin(draft: &RuleDraft) -> String {
             )
         }
         _ => index.unwrap_or_else(|| "clustered collection, expireAfterSeconds of its `_id`".to_owned()),
-    }
+    };
+    origin + &largest
 }
 
 /// Writes the keys of a rule except its name, the first one without its indentation.

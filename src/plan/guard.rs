@@ -30,6 +30,8 @@ pub enum Guard {
     Clock,
     /// The deployment is not the one that the policy expects.
     Expect,
+    /// The server is a part of a deployment, connected to without the rest.
+    Detached,
     /// `--as-of` is later than the server's clock.
     AsOf,
     /// The saved plan does not allow the rule, or no longer holds.
@@ -121,10 +123,13 @@ impl Approved {
 /// Remedy for a plan that no longer holds.
 pub const AGAIN: &str = "look at a new audit, and save it as the plan";
 
-/// Refuses all rules of a run: on an unexpected deployment, at an instant in the future, or with clocks too far apart.
+/// Refuses all rules of a run: on an unexpected deployment, on a part of one without the rest, at an instant in the future, or with clocks too far apart.
 pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     if let Some(reason) = run.server.unexpected(run.expect) {
         return Some(Refusal::new(Guard::Expect, reason));
+    }
+    if let Some(reason) = run.server.part.detached() {
+        return Some(Refusal::new(Guard::Detached, reason));
     }
     let ahead = run.as_of.timestamp_millis() - run.server.local_time.timestamp_millis();
     if ahead > 0 {
@@ -322,6 +327,7 @@ mod tests {
         for (guard, word) in [
             (Guard::Clock, "clock"),
             (Guard::Expect, "expect"),
+            (Guard::Detached, "detached"),
             (Guard::AsOf, "asOf"),
             (Guard::Plan, "plan"),
             (Guard::Lock, "lock"),

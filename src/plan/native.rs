@@ -15,6 +15,11 @@ pub(super) fn deletes(field: &str, collection: &Collection, server: &ServerFacts
     collection.ttl().iter().any(|ttl| concerns(ttl, field) && ttl.idle(collection, server).is_none())
 }
 
+/// Whether the server deletes by any native setting of the collection.
+pub(super) fn deletes_any(collection: &Collection, server: &ServerFacts) -> bool {
+    collection.ttl().iter().any(|ttl| ttl.idle(collection, server).is_none())
+}
+
 fn concerns(ttl: &NativeTtl, field: &str) -> bool {
     ttl.scope == Scope::LastChange || matches!(ttl.key.as_slice(), [(on, _)] if on == field)
 }

@@ -1,6 +1,7 @@
 //! Report of `sweeper why`: one document, and what each rule for its collection, or for its parent, makes of it.
 
 mod family;
+mod swept;
 
 use std::collections::BTreeSet;
 
@@ -10,13 +11,13 @@ use serde_json::Value;
 
 use super::ServerReport;
 use super::aligned::align;
-use super::counts::Counts;
-use super::verdict::Verdict;
 use crate::audit::figures::PARENT_FIELD;
 use crate::instant::Instant;
-use crate::plan::{PlannedRule, SweepRule};
+use crate::plan::SweepRule;
 use crate::text::{self, clean, page};
 pub use family::{ChildWhy, ChildrenWhy, Orphan, Parent};
+pub use swept::ByRule;
+use swept::goes;
 
 /// Characters of a value that are shown.
 const MAX_SHOWN: usize = 200;
@@ -47,9 +48,11 @@ pub struct RuleWhy {
     pub rule: String,
     /// One sentence: when the document goes, or why it stays.
     pub verdict: String,
-    /// Whether the next sweep by the rule deletes the document.
+    /// Whether the next sweep by the rule deletes the document, unless one of `limits` keeps it.
     pub taken: bool,
-    /// The reason why the rule deletes nothing, or was not looked at; null if it may delete.
+    /// The limits of the rule that may keep a document which it takes: only a count tells.
+    pub limits: Vec<&'static str>,
+    /// The reason why the rule deletes nothing now, or was not looked at; null if it may delete.
     pub not_swept: Option<String>,
     pub field: Option<String>,
     /// Value of the field as relaxed Extended JSON; of a dotted path, the value of its first part. Null if the document has none.
@@ -122,20 +125,21 @@ pub fn fields(rule: &SweepRule) -> impl Iterator<Item = &str> {
 }
 
 impl RuleWhy {
-    /// Explains a document, of which the [`fields`] and its `children` are given, by a rule. `counts` are the findings on the rule so far.
+    /// Explains a document, of which the [`fields`] and its `children` are given, by a rule.
     pub fn of(
-        planned: &PlannedRule,
-        counts: &Counts,
+        by_rule: &ByRule,
         document: &Document,
         found: Option<&Findings>,
         children: Vec<ChildrenWhy>,
         as_of: DateTime,
     ) -> Self {
+        let ByRule { planned, counts, .. } = by_rule;
         let mut why = Self {
             rule: planned.rule.name.clone(),
             verdict: String::new(),
             taken: false,
-            not_swept: not_swept(planned, counts),
+            limits: Vec::new(),
+            not_swept: by_rule.not_swept(),
             field: planned.field.clone(),
             value: None,
             date: None,
@@ -158,6 +162,9 @@ impl RuleWhy {
         why.held = found.filter(|_| counts.held_keys.is_some()).map(|found| found.is_held);
         if let (Some(rule), Some(found)) = (planned.decision.countable(), found) {
             why.enter(rule, document, found);
+        }
+        if why.taken {
+            why.limits = by_rule.limits();
         }
         why.verdict = why.judged(found, as_of);
         why
@@ -200,7 +207,7 @@ impl RuleWhy {
             (true, _) if found.is_held => {
                 format!("expired at {}, but stays: a hold in `{}` keeps it", expires(), self.holds.as_deref().unwrap_or_default())
             }
-            (true, _) if not_swept.is_none() => format!("expired at {}: the next sweep deletes it", expires()),
+            (true, _) if not_swept.is_none() => format!("expired at {}: {}", expires(), goes(&self.limits)),
             (true, _) => format!("expired at {}, but the rule deletes nothing: {}", expires(), not_swept.unwrap_or_default()),
             (false, Some(reason)) => format!("stays, because {}{filtered}", self.reason(reason)),
             (false, None) if self.expires_at.is_some_and(|Instant(at)| at > as_of) => {
@@ -238,15 +245,6 @@ impl RuleWhy {
             other => format!("it never expires ({other})"),
         }
     }
-}
-
-/// Returns the reason why a rule deletes nothing; `None` if it may.
-fn not_swept(planned: &PlannedRule, counts: &Counts) -> Option<String> {
-    Verdict::before(planned, counts).map(|verdict| match (verdict.reason, verdict.error) {
-        (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
-        (Some(reason), None) => reason.to_string(),
-        (None, error) => error.unwrap_or_default(),
-    })
 }
 
 /// Renders the report as text; it ends with a newline.

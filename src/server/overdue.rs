@@ -7,10 +7,9 @@ use super::error::Result;
 use super::find::Query;
 use crate::audit::troubles::OverdueCount;
 use crate::expiry::Expiry;
-use crate::facts::{Collection, CollectionKind, NativeTtl, Scope, Topology, TtlMonitor};
+use crate::facts::{Collection, CollectionKind, NativeTtl, Part, Scope, TtlMonitor};
 use crate::plan::buckets;
 use crate::policy::DateFormat;
-use crate::policy::namespace::Namespace;
 use crate::values::count_in;
 
 /// Seconds after which an expired document counts as overdue: several passes of the TTL monitor, which runs every 60 s.
@@ -85,7 +84,7 @@ fn expiry(deployment: &Deployment, collection: &Collection, ttl: &NativeTtl, fie
     Some(Expiry { field, expire_after_seconds: Some(seconds), filter: Some(of_buckets), ..plain })
 }
 
-/// Asks for the state of the TTL monitor. A server that does not answer, or not to this user, leaves it unknown.
+/// Asks for the state of the TTL monitor, once the part of the server in its deployment is known. A server that does not answer, or not to this user, leaves it unknown.
 pub(crate) async fn monitor(deployment: &Deployment) -> TtlMonitor {
     if !deployment.facts.capabilities.parameters {
         return TtlMonitor::Unknown;
@@ -93,15 +92,8 @@ pub(crate) async fn monitor(deployment: &Deployment) -> TtlMonitor {
     let asked = deployment.read("admin", doc! { "getParameter": 1, "ttlMonitorEnabled": 1 }).await;
     match asked.ok().and_then(|reply| reply.get_bool("ttlMonitorEnabled").ok()) {
         Some(false) => TtlMonitor::Off,
-        _ if deployment.facts.topology == Topology::Standalone && is_member(deployment).await => TtlMonitor::Maintenance,
+        _ if deployment.facts.part == Part::Member => TtlMonitor::Maintenance,
         Some(true) => TtlMonitor::On,
         None => TtlMonitor::Unknown,
     }
-}
-
-/// Tells whether a standalone has the configuration of a replica set.
-async fn is_member(deployment: &Deployment) -> bool {
-    let configuration = Namespace { database: "local".into(), collection: "system.replset".into() };
-    let found = Query::find(&configuration, doc! {}).projection(doc! { "_id": 1 }).limit(1).all(deployment).await;
-    found.is_ok_and(|found| !found.is_empty())
 }

@@ -5,7 +5,7 @@ use bson::{Bson, DateTime, Document, doc};
 use super::error::ServerError;
 use super::retry::{Retries, retry};
 use super::transport::{Patience, ServerCommand, Transport};
-use crate::facts::{ServerFacts, Topology, TtlMonitor};
+use crate::facts::{Part, ServerFacts, Topology, TtlMonitor};
 use crate::flavor::Flavor;
 use crate::machine::wall_clock;
 use crate::values::integer_in;
@@ -66,8 +66,26 @@ pub(super) async fn ask(
         hosts: if hosts.is_empty() { seeds } else { hosts },
         local_time,
         clock_skew_ms: DateTime::from_system_time(middle).timestamp_millis() - local_time.timestamp_millis(),
+        part: part(flavor, &hello),
         ttl_monitor: TtlMonitor::Unknown,
     })
+}
+
+/// Reads from a hello what it tells of the server's part in a deployment. A config server names itself (mongo, `replication_info.cpp`); a member of a
+/// shard adds to each reply the time up to which a majority has confirmed (mongo, `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and
+/// needs no privilege for it. A server that was started for a set, and has none yet or no longer, takes no writes.
+fn part(flavor: Flavor, hello: &Document) -> Part {
+    if flavor != Flavor::MongoDb {
+        Part::Unknown
+    } else if hello.contains_key("configsvr") {
+        Part::ConfigServers
+    } else if hello.contains_key("lastCommittedOpTime") {
+        Part::Shard
+    } else if hello.get_bool("isreplicaset").unwrap_or(false) {
+        Part::Whole
+    } else {
+        Part::Unknown
+    }
 }
 
 /// Runs a command that changes nothing, and retries it as [`Retries::several`] says.

@@ -3,10 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{RuleWhy, not_swept};
-use crate::plan::PlannedRule;
+use super::{ByRule, RuleWhy, goes};
 use crate::policy::Child;
-use crate::report::counts::Counts;
 use crate::text;
 
 /// A collection of children of the document.
@@ -77,9 +75,9 @@ pub enum Orphan {
 }
 
 impl ChildWhy {
-    /// Explains a document by the rule of its parent. `counts` are the findings on the rule so far.
-    pub fn of(planned: &PlannedRule, counts: &Counts, child: &Child, parent: &Parent) -> Self {
-        let not_swept = not_swept(planned, counts);
+    /// Explains a document by the rule of its parent.
+    pub fn of(by_rule: &ByRule, child: &Child, parent: &Parent) -> Self {
+        let (planned, not_swept) = (by_rule.planned, by_rule.not_swept());
         let (id, exists) = match parent {
             Parent::Unnamed => (None, None),
             Parent::There { id, .. } => (Some(id), Some(true)),
@@ -97,7 +95,7 @@ impl ChildWhy {
             parent_field: child.parent_field.clone(),
             parent: id.cloned(),
             parent_exists: exists,
-            verdict: verdict(&child.field, parent, not_swept.as_deref()),
+            verdict: verdict(&child.field, parent, not_swept.as_deref(), &by_rule.limits()),
             taken: goes && not_swept.is_none(),
         }
     }
@@ -111,9 +109,9 @@ impl ChildWhy {
     }
 }
 
-fn verdict(field: &str, parent: &Parent, not_swept: Option<&str>) -> String {
+fn verdict(field: &str, parent: &Parent, not_swept: Option<&str>, limits: &[&str]) -> String {
     let goes = || match not_swept {
-        None => "the next sweep deletes it".to_owned(),
+        None => goes(limits),
         Some(why) => format!("stays, because the rule deletes nothing: {why}"),
     };
     match parent {

@@ -2,7 +2,7 @@
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
-use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, Topology, TtlMonitor};
+use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, Part, ServerFacts, Topology, TtlMonitor};
 use ttl_sweeper::flavor::Flavor;
 use ttl_sweeper::native::import::{self, ImportSource, Imported};
 use ttl_sweeper::policy::namespace::Namespace;
@@ -25,6 +25,7 @@ fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial:
         hosts: Vec::new(),
         local_time: DateTime::from_millis(0),
         clock_skew_ms: 0,
+        part: Part::Unknown,
         ttl_monitor: TtlMonitor::Unknown,
     };
     let index = IndexFacts {
