@@ -108,6 +108,7 @@ mod holds {
 
 mod guards {
     mod clock;
+    mod detached;
     mod hints;
     mod own_counts;
     mod refusals;

@@ -158,3 +158,38 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     let ran = why(&case, &two.replace("DB.c", "DB.d").replace("DB.*", "DB.e"), "five", &[]).await;
     assert_eq!((ran.code, ran.stderr.contains("no rule of the policy is for `")), (Some(2), true), "{ran:?}");
 }
+
+#[tokio::test]
+async fn limits_that_only_a_count_decides_are_named_and_a_closed_window_is_a_reason() {
+    let case = Case::new().await;
+    case.fill("c", (0..4).map(|id| doc! { "_id": id, "at": at(-HOUR) }).chain([doc! { "_id": 9, "at": at(HOUR) }])).await;
+    let rule = |keys: &str| format!("  - {{name: r, namespace: DB.c, field: at, expireAfter: 1h{keys}}}\n");
+    let expired = "expired at 2020-09-13T12:26:40.000Z";
+    for (keys, limits, unless) in [
+        ("", json!([]), ""),
+        (", maxDeletes: 1", json!(["maxDeletes"]), ", unless `maxDeletes` keeps it"),
+        (
+            ", maxDeletes: 1, maxDeletePercent: 50, minOplogWindow: 10000d",
+            json!(["maxDeletes", "maxDeletePercent", "minOplogWindow"]),
+            ", unless `maxDeletes` or `maxDeletePercent` or `minOplogWindow` keeps it",
+        ),
+    ] {
+        let found = explained(&case, &rule(keys), "3").await;
+        assert_eq!((&found["taken"], &found["limits"]), (&json!(true), &limits), "{found}");
+        assert_eq!(found["verdict"], format!("{expired}: the next sweep deletes it{unless}"));
+    }
+    // What stays, stays whatever the limits are.
+    let found = explained(&case, &rule(", maxDeletes: 1"), "9").await;
+    assert_eq!((&found["taken"], &found["limits"]), (&json!(false), &json!([])), "{found}");
+
+    let clock = |hours: i64| (chrono::Utc::now() + chrono::TimeDelta::hours(hours)).format("%H:%M:%S").to_string();
+    let window = |from, to| format!(", window: {{start: '{}', end: '{}', timezone: UTC}}", clock(from), clock(to));
+    let found = explained(&case, &rule(&window(-2, 2)), "3").await;
+    assert_eq!((&found["taken"], &found["notSwept"]), (&json!(true), &Value::Null), "{found}");
+    let found = explained(&case, &rule(&window(2, 4)), "3").await;
+    assert_eq!(found["taken"], false, "{found}");
+    let why = found["notSwept"].as_str().unwrap();
+    assert!(why.starts_with("it deletes only from ") && why.ends_with(" UTC, and it is not that time now"), "{why}");
+    assert_eq!(found["verdict"], format!("{expired}, but the rule deletes nothing: {why}"));
+    assert_eq!(case.ids("c").await.len(), 5);
+}
