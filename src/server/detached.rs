@@ -56,3 +56,78 @@ async fn has(deployment: &Deployment, (database, collection): (&str, &str), filt
         Err(cause) => Err(cause),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::flavor::Flavor;
+    use crate::server::codes;
+    use crate::server::error::ServerError;
+    use crate::server::scripted::{Script, ScriptedReply};
+
+    const FOUND: fn() -> Vec<ScriptedReply> = || vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End];
+    const NONE: fn() -> Vec<ScriptedReply> = || vec![ScriptedReply::Batch(Vec::new()), ScriptedReply::End];
+
+    fn refused(code: i32) -> Vec<ScriptedReply> {
+        vec![ScriptedReply::Error(ServerError::reported(code, "not allowed to do action [find]", ""))]
+    }
+
+    /// Returns the part, and the collections that were asked.
+    async fn part(topology: Topology, by_hello: Part, answers: Vec<Vec<ScriptedReply>>) -> (Result<Part>, Vec<String>) {
+        let script = Script::new(answers.into_iter().flatten());
+        let mut deployment = script.deployment();
+        (deployment.facts.topology, deployment.facts.part) = (topology, by_hello);
+        let part = look(&deployment).await;
+        (part, script.sent().iter().map(|command| command.get_str("find").unwrap().to_owned()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_not_be_read_is_not_known_and_refuses_nobody() {
+        use Topology::{ReplicaSet, Sharded, Standalone};
+        let atlas = 8000;
+        let (both, identity) = (vec!["system.replset", "system.version"], vec!["system.version"]);
+        for (topology, by_hello, answers, expected, asked) in [
+            (Standalone, Part::Unknown, vec![FOUND()], Part::Member, vec!["system.replset"]),
+            (Standalone, Part::Unknown, vec![NONE(), FOUND()], Part::Shard, both.clone()),
+            (Standalone, Part::Unknown, vec![NONE(), NONE()], Part::Whole, both.clone()),
+            (Standalone, Part::Unknown, vec![refused(codes::UNAUTHORIZED), NONE()], Part::Unknown, both.clone()),
+            (Standalone, Part::Unknown, vec![refused(codes::UNAUTHORIZED), FOUND()], Part::Shard, both.clone()),
+            (Standalone, Part::Unknown, vec![NONE(), refused(atlas)], Part::Unknown, both),
+            (ReplicaSet, Part::Unknown, vec![FOUND()], Part::Shard, identity.clone()),
+            (ReplicaSet, Part::Unknown, vec![NONE()], Part::Whole, identity.clone()),
+            (ReplicaSet, Part::Unknown, vec![refused(atlas)], Part::Unknown, identity),
+            (ReplicaSet, Part::Shard, vec![], Part::Shard, vec![]),
+            (ReplicaSet, Part::ConfigServers, vec![NONE()], Part::ConfigServers, vec!["shards"]),
+            (ReplicaSet, Part::ConfigServers, vec![refused(codes::UNAUTHORIZED)], Part::ConfigServers, vec!["shards"]),
+            (ReplicaSet, Part::ConfigServers, vec![FOUND()], Part::Shard, vec!["shards"]),
+            (Sharded, Part::Unknown, vec![], Part::Whole, vec![]),
+        ] {
+            let (found, sent) = part(topology, by_hello, answers).await;
+            assert_eq!(
+                (found, sent),
+                (Ok(expected), asked.into_iter().map(str::to_owned).collect()),
+                "{topology:?} {by_hello:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_answer_is_an_error_and_trouble_that_passes_is_none() {
+        let down = || vec![ScriptedReply::Error(ServerError::reported(codes::SHUTDOWN_IN_PROGRESS, "shutting down", ""))];
+        let (found, sent) = part(Topology::ReplicaSet, Part::Unknown, vec![down(), FOUND()]).await;
+        assert_eq!((found, sent.len()), (Ok(Part::Shard), 2));
+        let (found, _) = part(Topology::ReplicaSet, Part::Unknown, (0..50).map(|_| down()).collect()).await;
+        assert!(found.is_err(), "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn services_that_show_no_members_are_not_asked() {
+        let script: Arc<Script> = Script::new([]);
+        let mut deployment = script.deployment();
+        deployment.facts.capabilities = Flavor::DocumentDb.capabilities(21);
+        deployment.facts.part = Part::Unknown;
+        assert_eq!((look(&deployment).await, script.sent().len()), (Ok(Part::Whole), 0));
+    }
+}

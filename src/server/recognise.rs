@@ -165,6 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn a_hello_names_shards_and_config_servers() {
+        let time = Bson::Timestamp(bson::Timestamp { time: 5, increment: 1 });
+        for (hello, flavor, expected) in [
+            (doc! { "setName": "rs0" }, Flavor::MongoDb, Part::Unknown),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::MongoDb, Part::Shard),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time, "configsvr": 2 }, Flavor::MongoDb, Part::ConfigServers),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::AmazonDocumentDb, Part::Unknown),
+            (doc! { "isreplicaset": true }, Flavor::MongoDb, Part::Whole),
+            (doc! {}, Flavor::MongoDb, Part::Unknown),
+        ] {
+            assert_eq!(part(flavor, &hello), expected, "{hello} {flavor:?}");
+        }
+    }
+
+    #[test]
     fn the_servers_clock_is_a_date_or_a_number_and_never_guessed() {
         const NOW: i64 = 1_800_000_000_123;
         for time in [Bson::DateTime(DateTime::from_millis(NOW)), Bson::Int64(NOW), Bson::Double(NOW as f64 + 0.4)] {

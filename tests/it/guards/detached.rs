@@ -11,15 +11,21 @@ use crate::support::proxy::{Proxy, Service};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::site::Site;
 use crate::support::sweeper::{Case, Report, id_set, run, sweeper};
-use mongodb::bson::{Document, doc, oid::ObjectId};
+use mongodb::Client;
+use mongodb::bson::oid::ObjectId;
+use mongodb::bson::{Document, doc};
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 90}\n";
 const MEMBER: &str = "this member of a replica set runs without its set";
 const SHARD: &str = "this is a shard of a sharded cluster, connected to directly";
 
+/// The TTL monitor begins no pass within a test.
+const RARELY: [&str; 2] = ["--setParameter", "ttlMonitorSleepSecs=86400"];
+
 /// Starts the only member of a set, and fills `c`: of ten documents seven have expired.
 async fn set(extra: &'static [&'static str]) -> (ReplicaSet, Case) {
-    let set = tokio::task::spawn_blocking(move || ReplicaSet::start(1, extra)).await.unwrap();
+    let args = [extra, &RARELY].concat();
+    let set = tokio::task::spawn_blocking(move || ReplicaSet::start(1, &args)).await.unwrap();
     let case = Case::at(&set.members[0].uri(), set.members[0].client().await, "t");
     fill(&case).await;
     (set, case)
@@ -35,23 +41,22 @@ async fn restart(mongod: &mut Mongod, extra: &[&str]) {
     // The server closes the connection instead of an answer.
     let _ = mongod.client().await.database("admin").run_command(doc! { "shutdown": 1, "force": true }).await;
     mongod.child.wait().expect("the server ends");
-    mongod.extra = extra.iter().map(|arg| (*arg).to_owned()).collect();
+    mongod.extra = extra.iter().chain(&RARELY).map(|arg| (*arg).to_owned()).collect();
     mongod.restart();
 }
 
-/// Switches the TTL monitor on, which the harness starts servers without; none begins a pass within a test.
+/// Switches the TTL monitor on, which the harness starts servers without.
 async fn switch_on(mongod: &Mongod) {
     let admin = mongod.client().await.database("admin");
-    command(&admin, doc! { "setParameter": 1, "ttlMonitorSleepSecs": 86400 }).await;
     command(&admin, doc! { "setParameter": 1, "ttlMonitorEnabled": true }).await;
 }
 
 /// Makes a server a shard, as `addShard` does.
-async fn make_shard(mongod: &Mongod) {
+async fn make_shard(client: &Client) {
     let identity = doc! {
         "_id": "shardIdentity", "shardName": "shard0", "clusterId": ObjectId::new(), "configsvrConnectionString": "configs/127.0.0.1:1",
     };
-    mongod.client().await.database("admin").collection("system.version").insert_one(identity).await.expect("an identity");
+    client.database("admin").collection("system.version").insert_one(identity).await.expect("an identity");
 }
 
 /// Runs every command that says what a sweep would do, and the sweep: the guard refuses all rules, and nothing goes.
@@ -94,7 +99,7 @@ async fn a_member_that_runs_without_its_set_is_swept_only_once_it_is_back() {
         assert!(warnings.contains(idle) && !warnings.contains("as well"), "{report:?}");
     }
     restart(&mut set.members[0], &["--replSet", "rs0"]).await;
-    until_primary(&set.members[0]).await;
+    until_primary(&case.client).await;
     switch_on(&set.members[0]).await;
     let report = case.report(RULES, &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &7.into()), "{report:?}");
@@ -102,8 +107,8 @@ async fn a_member_that_runs_without_its_set_is_swept_only_once_it_is_back() {
     assert_eq!(case.ids("c").await, id_set(7..10));
 }
 
-async fn until_primary(mongod: &Mongod) {
-    let admin = mongod.client().await.database("admin");
+async fn until_primary(client: &Client) {
+    let admin = client.database("admin");
     for _ in 0..600 {
         let hello = admin.run_command(doc! { "hello": 1 }).await.unwrap_or_default();
         if hello.get_bool("isWritablePrimary").unwrap_or(false) {
@@ -165,21 +170,21 @@ async fn a_shard_is_known_by_its_replies_and_by_its_identity() {
     switch_on(shard).await;
     let before = case.report(RULES, &["--dry-run"]).await;
     assert_eq!((before.rule(0, "status"), before.rule(0, "expiredCount")), (&"complete".into(), &7.into()), "{before:?}");
-    make_shard(shard).await;
+    make_shard(&case.client).await;
     assert_refused(&case, SHARD).await;
     // The monitor of a shard deletes all the same.
     let dry = case.report(RULES, &["--dry-run"]).await;
     assert!(dry.rule(0, "warnings").to_string().contains("deletes from this collection as well"), "{dry:?}");
     // Started as a mere set, it has nothing but its identity to tell.
     restart(shard, &["--replSet", "rs0"]).await;
-    until_primary(shard).await;
+    until_primary(&case.client).await;
     assert_refused(&case, SHARD).await;
 }
 
 #[tokio::test]
 async fn a_standalone_with_the_identity_of_a_shard_is_refused_and_its_router_is_not() {
     let mongod = tokio::task::spawn_blocking(|| Mongod::start(&[])).await.unwrap();
-    make_shard(&mongod).await;
+    make_shard(&mongod.client().await).await;
     let mut case = Case::on(&mongod, "t").await;
     fill(&case).await;
     assert_refused(&case, SHARD).await;
@@ -193,12 +198,13 @@ async fn a_standalone_with_the_identity_of_a_shard_is_refused_and_its_router_is_
     assert!(!asked.contains(&"system.version") && !asked.contains(&"system.replset"), "{asked:?}");
 }
 
-/// Creates two users: one with what a sweep needs and no more, and one who may look at the server as well.
+/// Creates users: one with all rights, one with what a sweep needs and no more, and one who may look at the server as well.
 async fn add_users(mongod: &Mongod) {
     let admin = mongod.client().await.database("admin");
     let on = |collection: &str, actions: &[&str]| doc! { "resource": { "db": "t", "collection": collection }, "actions": actions.to_vec() };
     let privileges = vec![on("c", &["find", "remove", "listIndexes", "collStats"]), on("", &["listCollections"])];
     command(&admin, doc! { "createRole": "sweeper", "privileges": privileges, "roles": [] }).await;
+    command(&admin, doc! { "createUser": "root", "pwd": "password", "roles": ["root"] }).await;
     command(&admin, doc! { "createUser": "few", "pwd": "password", "roles": ["sweeper"] }).await;
     command(&admin, doc! { "createUser": "monitoring", "pwd": "password", "roles": ["sweeper", "clusterMonitor"] }).await;
 }
@@ -214,10 +220,12 @@ async fn a_user_with_few_rights_is_kept_from_a_shard_as_well() {
     let (mut set, case) = set(&["--shardsvr"]).await;
     let shard = &mut set.members[0];
     add_users(shard).await;
-    make_shard(shard).await;
     let key = case.file("key", "a key that all members share");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     restart(shard, &["--shardsvr", "--replSet", "rs0", "--keyFile", key.to_str().unwrap()]).await;
+    let root = Client::with_uri_str(uri_of("root", shard)).await.unwrap();
+    until_primary(&root).await;
+    make_shard(&root).await;
     let site = Site::new();
     let report = site.report(&uri_of("few", shard), RULE, &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(5), &"detached".into()), "{report:?}");
@@ -264,9 +272,9 @@ async fn config_servers_are_no_shard_unless_they_hold_one() {
     let admin = mongod.client().await.database("admin");
     let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{}", mongod.port) }];
     command(&admin, doc! { "replSetInitiate": { "_id": "configs", "configsvr": true, "members": members } }).await;
-    until_primary(&mongod).await;
+    until_primary(&mongod.client().await).await;
     // As on MongoDB 7.0 and later.
-    make_shard(&mongod).await;
+    make_shard(&mongod.client().await).await;
     let archived = Case::new().await;
     fill(&archived).await;
     let rule = format!(

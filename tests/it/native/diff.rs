@@ -1,6 +1,7 @@
 //! `sweeper native diff` compares each rule with the equivalent native TTL setting.
 
-use crate::support::native::{RULES, column, command, deployment, indexes, native};
+use crate::support::native::{RULES, column, command, deployment, index, indexes, native, ttl};
+use crate::support::sweeper::Case;
 use crate::support::version::version;
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
@@ -67,6 +68,26 @@ async fn a_diff_holds_every_rule_beside_the_setting_that_would_do_the_same() {
     assert_eq!(only.stdout.lines().count(), 2, "{only:?}");
     let same = "  - {namespace: DB.differs, field: at, expireAfterSeconds: 60}\n";
     assert_eq!(native(&case, same, &["diff"]).await.0.code, Some(0));
+}
+
+#[tokio::test]
+async fn the_largest_value_is_said_to_delete_what_is_68_years_old() {
+    let case = Case::new().await;
+    index(&case.db, "c", doc! { "at": 1 }, "m", ttl(i32::MAX)).await;
+    let rule = |keys: &str| format!("  - {{namespace: DB.c, {keys}}}\n");
+    let reason = async |keys: &str, row: usize| {
+        let (_, report) = native(&case, &rule(keys), &["diff"]).await;
+        let row = &report["rows"][row];
+        (
+            row["state"].clone(),
+            row["reason"].as_str().unwrap_or_default().split_once(" up to 19").map(|(head, _)| head.to_owned()),
+        )
+    };
+    let said = "2147483647 s are 68 years: the server deletes dates";
+    assert_eq!(reason("field: at, expireAfterSeconds: 2147483647", 0).await, ("same".into(), Some(said.to_owned())));
+    assert_eq!(reason("field: at, expireAfterSeconds: 5", 0).await, ("differs".into(), Some(said.to_owned())));
+    let extra = format!("no rule deletes by it; the server does; {said}");
+    assert_eq!(reason("field: other, expireAfterSeconds: 5", 1).await, ("extra".into(), Some(extra)));
 }
 
 #[tokio::test]
