@@ -1,7 +1,7 @@
 use bson::{Bson, doc};
 
 use super::*;
-use crate::facts::{Collection, Figures, IndexFacts, TimeSeries, Topology};
+use crate::facts::{Collection, Figures, IndexFacts, Part, TimeSeries, Topology, TtlMonitor};
 use crate::flavor::Flavor;
 use crate::policy::parse::parse;
 
@@ -255,5 +255,58 @@ fn the_limit_of_the_oldest_document_goes_with_an_index_that_serves_its_query() {
         let (limit, warnings) = head(server, keys, kind, indexes);
         assert_eq!((limit, warnings.len()), (None, 1));
         assert!(warnings[0].starts_with("`maxHeadMs` ") && warnings[0].contains(why), "{warnings:?}");
+    }
+}
+
+#[test]
+fn the_servers_own_ttl_is_said_to_delete_only_where_its_monitor_may_run() {
+    let text = "version: 1
+journal: {collection: d.journal}
+collections: [{namespace: d.c, field: at, expireAfter: 1h, holds: {collection: d.holds, key: k}, children: [{namespace: d.lines, field: c}]}]";
+    let rule = parse("p", text, &|_| None, true).unwrap().rules.remove(0);
+    for (ttl_monitor, as_well) in
+        [(TtlMonitor::On, 3), (TtlMonitor::Unknown, 3), (TtlMonitor::Off, 0), (TtlMonitor::Maintenance, 0)]
+    {
+        let server = ServerFacts { ttl_monitor, ..server(0) };
+        let run = RunFacts {
+            server: &server,
+            expect: &Expect::default(),
+            as_of: DateTime::from_millis(NOW),
+            allow_clock_skew: false,
+            strict: false,
+        };
+        let ttl = IndexFacts { expire_after_seconds: Some(60.into()), ..index("at") };
+        let target = Target {
+            rule: rule.clone(),
+            namespace: namespace(),
+            seen: seen(CollectionKind::Plain, vec![ttl], 5),
+            children: Vec::new(),
+        };
+        let warnings = plan(&run, vec![target]).rules.remove(0).warnings;
+        let count = |words: &str| warnings.iter().filter(|warning| warning.contains(words)).count();
+        assert_eq!(
+            (count("as well"), count("deletes nothing")),
+            (as_well, usize::from(as_well == 0)),
+            "{ttl_monitor:?}: {warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn a_part_of_a_deployment_without_the_rest_is_refused_unless_another_one_was_expected() {
+    let all = || seen(CollectionKind::Plain, vec![index("at")], 1);
+    for (part, expected) in [
+        (Part::Unknown, "sweep"),
+        (Part::Whole, "sweep"),
+        (Part::ConfigServers, "sweep"),
+        (Part::Member, "detached, countable: true"),
+        (Part::Shard, "detached, countable: true"),
+    ] {
+        let server = ServerFacts { part, ..server(0) };
+        assert_eq!(short(&planned(&server, ", field: at", all()).decision), expected, "{part:?}");
+        let elsewhere = Expect { replica_set: Some("rs0".into()), ..Expect::default() };
+        let unwritable = server.unwritable(&Expect::default());
+        assert_eq!(unwritable.is_some(), part.detached().is_some(), "{part:?}");
+        assert!(server.unwritable(&elsewhere).is_some_and(|why| why.starts_with("the policy expects")), "{part:?}");
     }
 }
