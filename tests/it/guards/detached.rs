@@ -39,7 +39,7 @@ async fn fill(case: &Case) {
 /// Ends a server as a person does, and starts it with the same data and other options. A member that is killed has lost what its oplog would bring back.
 async fn restart(mongod: &mut Mongod, extra: &[&str]) {
     // The server closes the connection instead of an answer.
-    let _ = mongod.client().await.database("admin").run_command(doc! { "shutdown": 1, "force": true }).await;
+    let _ = mongod.client().await.database("admin").run_command(doc! { "shutdown": 1, "force": true, "timeoutSecs": 0 }).await;
     mongod.child.wait().expect("the server ends");
     mongod.extra = extra.iter().chain(&RARELY).map(|arg| (*arg).to_owned()).collect();
     mongod.restart();

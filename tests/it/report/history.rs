@@ -221,11 +221,14 @@ async fn insert_is_enough_to_record_the_end_and_find_to_show_and_check_names_wha
 
         let check = as_user(&case, &uri, name, &["check", "--connect"]).await;
         assert_eq!(check.code, Some(0), "{check:?}");
-        assert_eq!(check.stderr.is_empty(), missing.is_empty(), "{check:?}");
+        // This user may not ask either whether the standalone is a member of a set.
+        let said: Vec<&str> = check.stderr.lines().filter(|line| !line.contains("runs without its set")).collect();
+        let said = said.join("\n");
+        assert_eq!(said.is_empty(), missing.is_empty(), "{check:?}");
         for word in ["`insert`", "`update`", "`find`"] {
-            assert_eq!(check.stderr.contains(word), missing.contains(&word), "{check:?}");
+            assert_eq!(said.contains(word), missing.contains(&word), "{check:?}");
         }
-        assert_eq!(check.stderr.contains("grantPrivilegesToRole"), !missing.is_empty(), "{check:?}");
+        assert_eq!(said.contains("grantPrivilegesToRole"), !missing.is_empty(), "{check:?}");
 
         let swept = as_user(&case, &uri, name, &["sweep"]).await;
         assert_eq!(swept.code, Some(0), "{swept:?}");
