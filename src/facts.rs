@@ -80,6 +80,13 @@ impl ServerFacts {
         ((6, 0, 6)..=(8, 0, 11)).contains(&version)
     }
 
+    /// Whether commands name the collection that they are for by its UUID. Through a mongos they do not: a delete that goes to all shards fails on
+    /// one that has no chunk of the collection, before the versions of 2025 (mongo, a test in `jstests/sharding` with the tag `requires_fcv_81`: "doesn't
+    /// return a UUID mismatch in case it targets a shard with no chunks").
+    pub fn takes_collection_uuids(&self) -> bool {
+        self.capabilities.collection_uuids && self.topology != Topology::Sharded
+    }
+
     /// Says that the deployment is of a kind with which this program was never tested; `None` if it was.
     pub fn untested(&self) -> Option<String> {
         match self.flavor {

@@ -85,6 +85,8 @@ impl Flavor {
                 // `$$NOW` came with 4.2, the oldest version that the driver speaks to.
                 delete_clocks: true,
                 delete_time_limits: true,
+                // From MongoDB 6.0 on (`write_ops.idl`, `find_command.idl`, `aggregate_command.idl`).
+                collection_uuids: wire_version >= 17,
                 // `$bsonSize` came with 4.4.
                 exact_states: wire_version >= 9,
                 sorts: true,
@@ -120,6 +122,7 @@ impl Flavor {
                 collations: false,
                 delete_clocks: false,
                 delete_time_limits: false,
+                collection_uuids: false,
                 exact_states: false,
                 sorts: false,
                 deletes_by_id_list: true,
@@ -155,6 +158,7 @@ impl Flavor {
                 // Seen at version 0.108: a delete with `$$NOW` is refused (code 9).
                 delete_clocks: false,
                 delete_time_limits: true,
+                collection_uuids: false,
                 // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
@@ -196,6 +200,7 @@ impl Flavor {
                 collations: false,
                 delete_clocks: false,
                 delete_time_limits: false,
+                collection_uuids: false,
                 exact_states: false,
                 sorts: false,
                 deletes_by_id_list: true,
@@ -240,6 +245,8 @@ pub struct Capabilities {
     pub delete_clocks: bool,
     /// Deletes end after `maxTimeMS`.
     pub delete_time_limits: bool,
+    /// Reads and deletes with `collectionUUID` fail where the name belongs to another collection, or to none.
+    pub collection_uuids: bool,
     /// Deletes compare whole documents with constants: `$expr` with `$$ROOT` and `$bsonSize`.
     pub exact_states: bool,
     /// A sort on an indexed field is served by the index. Without it the index cannot be read in ranges.

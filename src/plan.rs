@@ -20,7 +20,7 @@ mod tests;
 
 use std::time::Duration;
 
-use bson::{DateTime, Document, RawDocumentBuf, doc};
+use bson::{DateTime, Document, RawDocumentBuf, Uuid, doc};
 
 pub use family::{ChildRule, Family, ParentKey};
 pub use guard::{Approved, Guard, Refusal};
@@ -220,6 +220,8 @@ pub struct Selection {
     pub index: Option<IndexChoice>,
     /// The namespace with the documents: the rule's own, or the buckets behind it.
     pub namespace: Namespace,
+    /// UUID of that collection, to which the rule is bound; `None` if the deployment does not show it.
+    pub uuid: Option<Uuid>,
     pub storage: Storage,
     /// Paths of the shard key. Deletes by `_id` name them, which routes each delete to the shards that have its documents.
     pub shard_key: Vec<String>,

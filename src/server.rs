@@ -1,6 +1,7 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
 
 pub(crate) mod audit;
+pub(crate) mod bound;
 pub(crate) mod catalog;
 pub(crate) mod children;
 pub(crate) mod codes;
@@ -66,6 +67,7 @@ use bson::{Bson, Document, doc};
 use tracing::debug;
 
 use crate::facts::ServerFacts;
+use bound::Bound;
 use error::ServerError;
 use meter::Billing;
 use retry::{Retries, retry};
@@ -113,6 +115,8 @@ pub(crate) struct Deployment {
     /// Time after which the reply to a command counts as lost, unless the server says that it is at work on it.
     pub command_timeout: Duration,
     pub read_options: ReadOptions,
+    /// The collections that reads and deletes name by their UUIDs.
+    bound: Bound,
     /// Number of operations that were answered, see [`OPERATIONS`].
     answered: Arc<AtomicU64>,
     /// The connections and the bill of a service that charges each request; `transport` is one of them.

@@ -32,6 +32,7 @@ mod archived;
 mod attempts;
 mod batch;
 mod billed_stretches;
+mod binding;
 mod budget;
 mod candidates;
 mod child_pages;
@@ -54,6 +55,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use binding::Binding;
 use bson::Document;
 use tokio::sync::watch;
 
@@ -85,6 +87,8 @@ use crate::stop::Stop;
 pub(crate) struct RuleSweep {
     deployment: Deployment,
     rule: SweepRule,
+    /// The collections that it is bound to, those of the children and of their parents included.
+    binding: Arc<Binding>,
     /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
     ids_follow: Option<bool>,
     grant: Arc<DeleteGrant>,
@@ -122,6 +126,8 @@ impl RuleSweep {
         archive: Option<Arc<RuleArchive>>,
     ) -> Self {
         let lease = leases.of(&rule.namespace).cloned();
+        let deployment = &deployment.bound_to(rule);
+        let binding = Arc::new(Binding::new(deployment, rule));
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
         let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
@@ -136,7 +142,7 @@ impl RuleSweep {
         }
         let of_child = |child: &ChildRule| {
             let sweep = Self::new(deployment, &child.rule, &Counts::default(), grant, watches, leases, archive.clone());
-            Arc::new(sweep)
+            Arc::new(Self { binding: binding.clone(), ..sweep })
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
         if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &counts.held_keys) {
@@ -157,6 +163,7 @@ impl RuleSweep {
             head: rule.limits.max_head.clone().map(HeadGate::new),
             pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
             deployment,
+            binding,
             ids_follow: storage.and_then(|choice| choice.ids_follow),
             rule,
             grant: grant.clone(),

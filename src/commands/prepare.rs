@@ -8,6 +8,7 @@ use super::archiving;
 use super::session::Session;
 use crate::approval::Approval;
 use crate::exit;
+use crate::facts::Seen;
 use crate::failure::Failure;
 use crate::plan::{self, Plan, RunFacts};
 use crate::policy::only::{NothingSelected, Only};
@@ -64,6 +65,13 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     let targets = catalog::targets(&deployment, &rules, |rule, namespace| only.selects(Some(rule), namespace))
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was deleted")))?;
+    let seen = targets.iter().find_map(|target| match &target.seen {
+        Seen::Collection(collection, _) => collection.identity(),
+        _ => None,
+    });
+    if let Some((namespace, uuid)) = seen {
+        deployment = deployment.without_refused_uuids(&namespace, uuid).await;
+    }
     let facts = RunFacts {
         server: &deployment.facts,
         expect: &connection.expect,

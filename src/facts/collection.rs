@@ -1,6 +1,6 @@
 //! Collections as the catalog of a deployment shows them.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, Uuid};
 
 use super::native_ttl::{LAST_CHANGE, NativeTtl, Scope, date_field};
 use crate::policy::namespace::Namespace;
@@ -19,6 +19,8 @@ pub struct Catalog {
 pub struct Collection {
     pub namespace: Namespace,
     pub kind: CollectionKind,
+    /// `None` if the deployment does not show it, and for a view or a time-series collection: these have no documents of their own.
+    pub uuid: Option<Uuid>,
     /// The default collation.
     pub collation: Option<Document>,
     /// `expireAfterSeconds` of the collection itself.
@@ -48,6 +50,8 @@ pub struct TimeSeries {
     pub bucket_max_span_seconds: Option<i64>,
     /// Whether the deployment shows the collection of the buckets.
     pub shows_buckets: bool,
+    /// UUID of that collection; `None` if the deployment does not show it.
+    pub buckets: Option<Uuid>,
     /// Whether there are measurements before 1970 or after 2038; `None` if that was not looked at, because the collection has no native TTL, or
     /// could not be seen.
     pub extended_times: Option<bool>,
@@ -110,7 +114,7 @@ impl IndexFacts {
 impl Collection {
     /// Returns a collection without options and indexes.
     pub fn new(namespace: Namespace, kind: CollectionKind) -> Self {
-        Self { namespace, kind, collation: None, expire_after_seconds: None, indexes: Vec::new() }
+        Self { namespace, kind, uuid: None, collation: None, expire_after_seconds: None, indexes: Vec::new() }
     }
 
     /// Returns the namespace that holds the documents: the buckets of a time-series collection, otherwise the collection itself.
@@ -119,6 +123,15 @@ impl Collection {
             CollectionKind::TimeSeries(_) => self.namespace.buckets(),
             _ => self.namespace.clone(),
         }
+    }
+
+    /// Returns the namespace that holds the documents, with its UUID; `None` if the deployment does not show that.
+    pub fn identity(&self) -> Option<(Namespace, Uuid)> {
+        let uuid = match &self.kind {
+            CollectionKind::TimeSeries(series) => series.buckets,
+            _ => self.uuid,
+        };
+        Some((self.storage(), uuid?))
     }
 
     /// Returns the native TTL settings: the collection's own, then those of its indexes.

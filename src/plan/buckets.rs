@@ -86,6 +86,7 @@ pub fn select(
         folds_ids: false,
         index: None,
         namespace: namespace.buckets(),
+        uuid: series.buckets,
         shard_key: Vec::new(),
         storage: Storage::Buckets { measurements: format!("data.{time_field}") },
         document_count: figures.document_count,

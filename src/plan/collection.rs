@@ -79,6 +79,7 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), collection.collation.as_ref()),
         index,
         namespace: collection.namespace.clone(),
+        uuid: collection.uuid,
         shard_key: figures.shard_key.clone(),
         storage: if collection.kind == CollectionKind::Clustered { Storage::Clustered } else { Storage::Plain },
         document_count: figures.document_count,

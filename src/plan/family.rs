@@ -203,6 +203,7 @@ fn rule_of(
         folds_ids: false,
         index,
         namespace: namespace.clone(),
+        uuid: collection.uuid,
         storage,
         shard_key: Vec::new(),
         document_count: figures.document_count,

@@ -57,6 +57,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
         folds_ids: false,
         index: None,
         namespace: namespace.clone(),
+        uuid: Some(bson::Uuid::from_bytes([7; 16])),
         storage: Storage::Plain,
         shard_key: Vec::new(),
         document_count,

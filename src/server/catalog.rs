@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Bson, Document, Uuid, doc};
 use futures_util::{StreamExt, stream};
 
 use super::error::Result;
@@ -20,6 +21,9 @@ const MAX_FIELD_LOOK: Duration = Duration::from_secs(5);
 
 /// The collections of each database, or the reason why they cannot be listed.
 type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
+
+/// The names of the collections of a database, with their UUIDs.
+type Listed<'a> = BTreeMap<&'a str, Option<Uuid>>;
 
 /// Reads the collections that a pattern matches, with their indexes.
 ///
@@ -124,13 +128,20 @@ async fn field(deployment: &Deployment, namespace: &Namespace, path: &str) -> Se
 /// Reads one collection, without its indexes; `None` if it is missing.
 pub(crate) async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
     let entry = entry(deployment, namespace).await?;
-    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &BTreeSet::new())))
+    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &Listed::new())))
 }
 
 /// Returns the entry of listCollections for one namespace; `None` if it is missing.
 pub(crate) async fn entry(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
     let command = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
     Ok(Query::listing(&namespace.database, command).all(deployment).await?.into_iter().next())
+}
+
+/// Returns the name of the collection of a database that has a UUID; `None` if none has.
+pub(crate) async fn name_of(deployment: &Deployment, database: &str, sought: Uuid) -> Result<Option<String>> {
+    let entries = Query::listing(database, doc! { "listCollections": 1 }).all(deployment).await?;
+    let found = entries.iter().find(|entry| uuid(entry) == Some(sought));
+    Ok(found.and_then(|entry| entry.get_str("name").ok()).map(str::to_owned))
 }
 
 /// Returns the entries of listIndexes; `None` if there is no such collection, because it was dropped or replaced by a view since it was listed.
@@ -187,7 +198,7 @@ fn names(patterns: &[&NamespacePattern], database: &str) -> Option<Vec<String>> 
 async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>>) -> Result<Vec<Collection>> {
     let filter = names.map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
     let entries = Query::listing(database, doc! { "listCollections": 1, "filter": filter }).all(deployment).await?;
-    let listed: BTreeSet<&str> = entries.iter().filter_map(|entry| entry.get_str("name").ok()).collect();
+    let listed: Listed = entries.iter().filter_map(|entry| Some((entry.get_str("name").ok()?, uuid(entry)))).collect();
     let collections = entries.iter().filter_map(|entry| read(deployment, database, entry, &listed));
     let mut collections: Vec<Collection> =
         collections.filter(|found| why_never_swept(database, &found.namespace.collection).is_none()).collect();
@@ -195,8 +206,16 @@ async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>
     Ok(collections)
 }
 
+/// Returns the UUID in an entry of listCollections; `None` if there is none.
+pub(crate) fn uuid(entry: &Document) -> Option<Uuid> {
+    match entry.get_document("info").ok()?.get("uuid")? {
+        Bson::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => uuid.to_uuid().ok(),
+        _ => None,
+    }
+}
+
 /// Reads an entry of listCollections. `listed` holds the names in the same database, including those of buckets.
-fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTreeSet<&str>) -> Option<Collection> {
+fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &Listed) -> Option<Collection> {
     let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
     let options = entry.get_document("options").cloned().unwrap_or_default();
     let kind = match entry.get_str("type") {
@@ -207,7 +226,8 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
                 time_field: series.get_str("timeField").unwrap_or_default().to_owned(),
                 meta_field: series.get_str("metaField").ok().map(str::to_owned),
                 bucket_max_span_seconds: integer_in(&series, "bucketMaxSpanSeconds"),
-                shows_buckets: listed.contains(namespace.buckets().collection.as_str()),
+                shows_buckets: listed.contains_key(namespace.buckets().collection.as_str()),
+                buckets: listed.get(namespace.buckets().collection.as_str()).copied().flatten(),
                 extended_times: None,
             })
         }
@@ -218,6 +238,7 @@ fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &BTre
         _ => CollectionKind::Plain,
     };
     Some(Collection {
+        uuid: uuid(entry),
         collation: options.get_document("collation").ok().cloned(),
         expire_after_seconds: options.get("expireAfterSeconds").cloned(),
         ..Collection::new(namespace, kind)

@@ -36,6 +36,8 @@ pub(crate) const CONVERSION_FAILURE: i32 = 241;
 pub(crate) const SNAPSHOT_UNAVAILABLE: i32 = 246;
 pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
 pub(crate) const CLIENT_DISCONNECT: i32 = 279;
+/// The collection of this name does not have the UUID that the command names.
+pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 /// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).
 pub(crate) const TEMPORARILY_UNAVAILABLE: i32 = 365;
 pub(crate) const SOCKET_EXCEPTION: i32 = 9001;
@@ -73,8 +75,8 @@ const RETRYABLE: [i32; 13] = [
     NOT_PRIMARY_OR_SECONDARY,
 ];
 
-/// Codes with which a server refuses a command before doing anything: no privilege, no primary.
-const REFUSALS: [i32; 3] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK];
+/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection.
+const REFUSALS: [i32; 4] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK, COLLECTION_UUID_MISMATCH];
 
 /// Codes after which a delete can be sent again as well: its statements repeat the whole predicate. A read that takes longer than its limit takes
 /// as long again.

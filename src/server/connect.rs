@@ -11,6 +11,7 @@ use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, Tls, WriteC
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::bound::Bound;
 use super::driver::Driver;
 use super::error::{FailureStage, NO_SERVER, ServerError};
 use super::heard::Heard;
@@ -117,6 +118,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         read_concern,
         command_timeout,
         read_options: ReadOptions::default(),
+        bound: Bound::default(),
         answered: Arc::default(),
         billing,
     })
@@ -140,6 +142,7 @@ pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Resu
         read_concern: None,
         command_timeout: timeout::MAX_COMMAND_TIME,
         read_options: ReadOptions::default(),
+        bound: Bound::default(),
         answered: Arc::default(),
         billing: None,
     })

@@ -15,6 +15,7 @@ use super::transport::{Patience, ServerCommand};
 use super::{Deployment, codes, fence, privileges};
 use crate::lock::fence::Fence;
 use crate::plan::Selection;
+use crate::policy::namespace::Namespace;
 use crate::text::bytes;
 use crate::values::count_in;
 use crate::values::raw::{self, RawValue};
@@ -199,10 +200,14 @@ fn command(
     if let Some(max_time) = fence.and_then(|fence| fence.max_time).filter(|_| capabilities.delete_time_limits) {
         options.append(cstr!("maxTimeMS"), i64::try_from(max_time.as_millis()).unwrap_or(i64::from(i32::MAX)));
     }
+    let Namespace { database, collection } = &selection.namespace;
+    if let Some(uuid) = deployment.bound.uuid(database, collection) {
+        options.append(cstr!("collectionUUID"), RawBson::try_from(Bson::from(uuid))?);
+    }
     if let Some(Bson::String(comment)) = deployment.comment() {
         options.append(cstr!("comment"), comment);
     }
-    let collection = RawValue::of(selection.namespace.collection.as_str())?;
+    let collection = RawValue::of(collection.as_str())?;
     let capacity = statements.iter().map(|statement| statement.bytes() + 2 * AROUND_QUERY).sum::<usize>() + AROUND_COMMAND;
     raw::written(capacity, |command| {
         command.value(cstr!("delete"), &collection);

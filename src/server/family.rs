@@ -75,6 +75,7 @@ impl Journal {
             collation: None,
             variables: Vec::new(),
             namespace: journal.clone(),
+            uuid: None,
             index: None,
             holds: None,
             ..rule.selection.clone()

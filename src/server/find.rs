@@ -346,6 +346,11 @@ impl Query {
         if let Some(max_time) = self.max_time {
             options.insert("maxTimeMS", millis(max_time));
         }
+        if let QueryKind::Find { collection, .. } | QueryKind::Aggregate { collection, .. } = &self.kind
+            && let Some(uuid) = deployment.bound.uuid(&self.database, collection)
+        {
+            options.insert("collectionUUID", uuid);
+        }
         for element in &RawDocumentBuf::try_from(&options)? {
             let (name, value) = element?;
             body.append(name, value);

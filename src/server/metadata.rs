@@ -1,6 +1,5 @@
 //! Options and indexes of a collection in the form in which mongodump writes them next to the documents.
 
-use bson::spec::BinarySubtype;
 use bson::{Bson, Document};
 
 use super::error::Result;
@@ -19,10 +18,8 @@ pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result
         metadata.insert("options", options);
     }
     metadata.insert("indexes", indexes);
-    if let Some(Bson::Binary(uuid)) = entry.get_document("info").ok().and_then(|info| info.get("uuid"))
-        && uuid.subtype == BinarySubtype::Uuid
-    {
-        metadata.insert("uuid", text::hex(&uuid.bytes));
+    if let Some(uuid) = catalog::uuid(&entry) {
+        metadata.insert("uuid", text::hex(&uuid.bytes()));
     }
     metadata.insert("collectionName", &namespace.collection);
     metadata.insert("type", entry.get_str("type").unwrap_or("collection"));

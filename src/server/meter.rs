@@ -328,9 +328,9 @@ impl Deployment {
         Self { transport, billing: Some(Billing { requests, ..billing.clone() }), ..self.clone() }
     }
 
-    /// Returns the same deployment with its requests charged to a rule, and held to its limit.
+    /// Returns the same deployment with its requests bound to the collections of a rule, charged to it, and held to its limit.
     pub(crate) fn of_rule(&self, rule: &SweepRule) -> Self {
-        let charged = self.charged_to(&rule.name, &rule.namespace);
+        let charged = self.bound_to(rule).charged_to(&rule.name, &rule.namespace);
         if let Some(Account(state)) = charged.account() {
             let mut state = state.lock();
             state.costs.average_bytes = rule.selection.average_bytes;

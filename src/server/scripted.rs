@@ -8,6 +8,7 @@ use bson::{Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
+use super::bound::Bound;
 use super::error::ServerError;
 use super::transport::{Batches, ServerCommand, Transport};
 use super::{Deployment, ReadOptions, timeout};
@@ -58,6 +59,7 @@ impl Script {
             read_concern: None,
             command_timeout: timeout::MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
+            bound: Bound::default(),
             answered: Arc::default(),
             billing: None,
         }

@@ -78,6 +78,8 @@ impl<'a> ChildPages<'a> {
     async fn page(&mut self, ids: Vec<RawValue>, parents: &[RawValue]) -> Result<NextBatch> {
         let RuleSweep { deployment, rule, .. } = self.sweep;
         let present = family::present(deployment, &rule.namespace, self.key, parents, false).await?;
+        // A collection that is gone has no parents either.
+        self.sweep.binding.forget();
         if !present.is_empty() {
             self.living.extend(present);
             // The rest of the pass leaves out their children.

@@ -28,6 +28,9 @@ use crate::server::restriction::Restriction;
 pub(super) use family::{Family, confirm_by_majority};
 use throttle::LAG_CHECK_INTERVAL;
 
+/// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
+const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
+
 /// The state of one rule's loop.
 pub(super) struct Engine<'a> {
     sweep: Arc<RuleSweep>,
@@ -110,6 +113,7 @@ impl<'a> Engine<'a> {
         if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
             self.outcome.end = end;
         }
+        self.look_at_collections().await;
         self.outcome.fixed_latency = self.decisive_fixed_latency();
         self.outcome
     }
@@ -124,6 +128,41 @@ impl<'a> Engine<'a> {
                 self.outcome.end = end;
             }
         }
+    }
+
+    /// Fails the sweep if a collection that it is bound to is gone or another one by now. Where the server looks itself, that is only asked to say
+    /// why the sweep has failed.
+    async fn look_at_collections(&mut self) {
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
+        let failed = match &self.outcome.end {
+            End::Failed(why) => Some(why.clone()),
+            End::Complete | End::Partial(StopReason::MaxDeletes) if !sweep.binding.is_by_server() => None,
+            End::Complete | End::Partial(_) => return,
+        };
+        // A run that has to end waits a little, and then says that it was not looked.
+        let given_up = async {
+            let reason = match &failed {
+                Some(_) => None,
+                None => Some(stopped(&sweep.rule, budget, stop).await),
+            };
+            tokio::time::sleep(MAX_LAST_LOOK).await;
+            reason
+        };
+        let changed = tokio::select! {
+            biased;
+            changed = sweep.binding.changed() => changed,
+            reason = given_up => {
+                self.outcome.end = reason.map_or_else(|| self.outcome.end.clone(), End::Partial);
+                return;
+            }
+        };
+        self.outcome.end = match (changed, failed) {
+            (Ok(Some(changed)), Some(why)) if !why.starts_with(&changed) => End::Failed(format!("{changed}: {why}")),
+            (Ok(Some(changed)), None) => End::Failed(changed),
+            (Err(why), None) => End::Failed(why),
+            (Ok(_) | Err(_), Some(why)) => End::Failed(why),
+            (Ok(None), None) => return,
+        };
     }
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.

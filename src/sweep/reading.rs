@@ -47,6 +47,7 @@ impl RuleSweep {
         let wait = wait.ok_or_else(|| self.explain_read(cause))?;
         warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {} ms", wait.as_millis());
         tokio::time::sleep(wait).await;
+        self.binding.forget();
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use super::faults::End;
 use super::{Model, dispatch};
 use crate::facts::ServerFacts;
 use crate::flavor::Flavor;
+use crate::server::bound::Bound;
 use crate::server::error::{FailureStage, ServerError};
 use crate::server::timeout::{MAX_COMMAND_TIME, reply_in_time};
 use crate::server::transport::{Batches, ServerCommand, Transport};
@@ -45,6 +46,7 @@ impl Client {
             read_concern: None,
             command_timeout: MAX_COMMAND_TIME,
             read_options: ReadOptions::default(),
+            bound: Bound::default(),
             answered: Arc::default(),
             billing: None,
         }

@@ -1,0 +1,118 @@
+//! The collections that the sweep of a rule is bound to, and the looks that show whether they are still the same.
+//!
+//! Where commands name a collection by its UUID, the server looks. Elsewhere the catalog is looked at before the first delete, again where the last look
+//! is older than [`LOOK_EVERY`] when a delete is about to be sent, and before a rule is called complete.
+
+use std::time::Duration;
+
+use bson::Uuid;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::plan::SweepRule;
+use crate::policy::namespace::Namespace;
+use crate::server::bound::{self, Change};
+use crate::server::error::ServerError;
+use crate::server::retry::{Retries, retry};
+use crate::server::{Deployment, privileges};
+
+/// Age of a look at the catalog after which no delete is sent without another one.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The collections of a rule.
+pub(super) struct Binding {
+    deployment: Deployment,
+    /// The namespace under which retries are logged.
+    reported_as: Namespace,
+    collections: Vec<(Namespace, Option<Uuid>)>,
+    last: Mutex<LastLook>,
+}
+
+/// The last look at the catalog that found everything unchanged.
+#[derive(Default)]
+struct LastLook {
+    begun: Option<Instant>,
+    /// Number of times at which earlier looks ceased to count.
+    forgotten: u64,
+}
+
+impl Binding {
+    /// Creates the binding of a rule and of its children. `deployment` is bound to the rule.
+    pub(super) fn new(deployment: &Deployment, rule: &SweepRule) -> Self {
+        let (deployment, reported_as) = (deployment.clone(), rule.namespace.clone());
+        Self { deployment, reported_as, collections: bound::collections(rule), last: Mutex::default() }
+    }
+
+    /// Whether the server itself looks at each command.
+    pub(super) fn is_by_server(&self) -> bool {
+        self.collections.iter().all(|(namespace, _)| self.deployment.is_bound(namespace))
+    }
+
+    /// Lets no earlier look count for the deletes that follow.
+    pub(super) fn forget(&self) {
+        let mut last = self.last.lock();
+        last.begun = None;
+        last.forgotten += 1;
+    }
+
+    /// Waits for a look that is recent enough for a delete to be sent, where the server does not look itself.
+    ///
+    /// Errors: the reason why nothing may be deleted any more.
+    pub(super) async fn fresh(&self) -> Result<(), String> {
+        if self.is_by_server() {
+            return Ok(());
+        }
+        let (begun, forgotten) = {
+            let last = self.last.lock();
+            if last.begun.is_some_and(|begun| begun.elapsed() < LOOK_EVERY) {
+                return Ok(());
+            }
+            (Instant::now(), last.forgotten)
+        };
+        if let Some(changed) = self.changed().await? {
+            return Err(changed);
+        }
+        let mut last = self.last.lock();
+        if last.forgotten == forgotten {
+            last.begun = last.begun.max(Some(begun));
+        }
+        Ok(())
+    }
+
+    /// Looks whether a collection is another one, and says which, and what became of it; `None` if all are the same.
+    ///
+    /// Errors: the reason why it cannot be told.
+    pub(super) async fn changed(&self) -> Result<Option<String>, String> {
+        for (namespace, uuid) in &self.collections {
+            let mut retries = Retries::patient();
+            let next_wait = |cause: &ServerError| {
+                let wait = retries.wait(cause)?;
+                let rule = &self.reported_as;
+                warn!(namespace = %rule, "{rule}: looking at the catalog: {cause}; trying again in {} ms", wait.as_millis());
+                Some(wait)
+            };
+            let look = retry(next_wait, || self.deployment.change(namespace, *uuid)).await;
+            let change = look.map_err(|cause| {
+                let why = privileges::explain(&cause, namespace, &["listCollections"]);
+                format!("looking whether `{namespace}` is still the collection that was counted: {why}")
+            })?;
+            if let Some(change) = change {
+                return Ok(Some(self.said(&change)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn said(&self, change: &Change) -> String {
+        let may_be_hit = change.is_taken() && !self.is_by_server();
+        let hit = match may_be_hit {
+            true => format!(
+                "; deletes of the {} s before may have been in that one, because this server does not take `collectionUUID`",
+                LOOK_EVERY.as_secs()
+            ),
+            false => String::new(),
+        };
+        format!("{}{hit}", change.said())
+    }
+}
