@@ -123,6 +123,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     }
     scenario.look_at_heads(seed);
     scenario.relate(seed);
+    scenario.move_away(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, Box::new(judge.clone()));
@@ -195,6 +196,9 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     }
     if let Some(after) = world.scenario.locks_dropped {
         tokio::spawn(others::drop_locks(world.clone(), after));
+    }
+    if let Some(moved) = world.scenario.moved.clone() {
+        writers.push(tokio::spawn(others::move_away(world.clone(), moved, random.fork())));
     }
     let mut related = fastrand::Rng::with_seed((!seed).rotate_left(32));
     writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));

@@ -61,6 +61,9 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes notice of a document that a command of a client has just deleted.
     fn deleted(&self, deletion: &Deletion<'_>);
 
+    /// Takes notice of a collection that the catalog shows to a command, by its number: one that is dropped and created again has another.
+    fn listed(&self, _comment: &str, _namespace: &str, _collection: u64) {}
+
     /// Takes notice of a write that a fail-over has taken back. It is the number of a [`Deletion`], or of another write.
     fn taken_back(&self, _write: u64) {}
 }
@@ -71,6 +74,8 @@ pub(crate) struct Deletion<'a> {
     pub write: u64,
     /// `database.collection`.
     pub namespace: &'a str,
+    /// Number of the collection.
+    pub collection: u64,
     /// The document as it was.
     pub document: &'a Document,
     /// The server's clock.
@@ -195,6 +200,16 @@ impl Model {
         self.state.lock().drop_collection(namespace);
     }
 
+    /// Gives a collection another name, as another client of the server may.
+    pub(crate) fn rename_collection(&self, namespace: &str, to: &str) {
+        self.state.lock().rename_collection(namespace, to);
+    }
+
+    /// Returns the number of the collection that has a name.
+    pub(crate) fn number(&self, namespace: &str) -> Option<u64> {
+        self.state.lock().collections.get(namespace).map(|collection| collection.number)
+    }
+
     /// Lets a collection's own count (`count` without a query) differ from the truth, as after a crash.
     pub(crate) fn miscount(&self, namespace: &str, by: i64) {
         self.state.lock().collection(namespace).miscount = by;
@@ -204,6 +219,9 @@ impl Model {
     /// the number of the write; `None` if there was nothing to delete.
     pub(crate) fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) -> Option<u64> {
         let mut state = self.state.lock();
+        if document.is_none() && !state.collections.contains_key(namespace) {
+            return None;
+        }
         let write = match (state.collection(namespace).find(id), document) {
             (Some(record), document) => state.write(namespace, record, document.map(Bson::from)),
             (None, Some(document)) => state.insert(namespace, document),

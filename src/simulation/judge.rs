@@ -49,8 +49,18 @@ struct Facts {
     dropped: Option<DroppedLeases>,
     family: Option<FamilyJudge>,
     holds: Option<HoldsJudge>,
+    /// Collections that others dropped or renamed.
+    moved: Vec<Left>,
     /// Runs of which every reply came.
     certain: BTreeSet<String>,
+}
+
+/// A collection that others dropped or renamed.
+struct Left {
+    namespace: String,
+    number: u64,
+    /// Its documents at that moment.
+    documents: Vec<Document>,
 }
 
 /// The leases that were dropped together with their collection.
@@ -70,6 +80,8 @@ struct Run {
     /// The share of each rule's collection that had expired at its beginning, in percent.
     shares: Vec<f64>,
     has_deleted: bool,
+    /// Numbers of the collections that the catalog has shown to the run, by namespace, until it deleted there.
+    listed: BTreeMap<String, BTreeSet<u64>>,
     archive: Option<Arc<RunArchive>>,
 }
 
@@ -121,7 +133,9 @@ impl Judge {
         let shares = self.scenario.rules.iter().map(|swept| share(&swept.rule)).collect();
         let begun = facts.time;
         let after = facts.family.as_ref().map_or(0, FamilyJudge::last_write);
-        facts.runs.insert(run.to_owned(), Run { begun, begun_at, after, shares, has_deleted: false, archive });
+        facts
+            .runs
+            .insert(run.to_owned(), Run { begun, begun_at, after, shares, has_deleted: false, listed: BTreeMap::new(), archive });
     }
 
     /// Notes a write that another client made, at a time of the server's clock; `document` is what it left.
@@ -183,6 +197,20 @@ impl Judge {
     /// Notes that the collection of the leases was dropped, which had these documents.
     pub(super) fn dropped(&self, leases: Vec<Document>) {
         self.facts.lock().dropped = Some(DroppedLeases { at: Instant::now(), leases });
+    }
+
+    /// Notes that others drop or rename a collection with these documents.
+    pub(super) fn moved(&self, namespace: &str, number: u64, documents: Vec<Document>) {
+        self.facts.lock().moved.push(Left { namespace: namespace.to_owned(), number, documents });
+    }
+
+    /// Judges that a run deletes only in a collection that it knew before its first delete.
+    fn judge_collection(&self, run: &str, facts: &Facts, deletion: &Deletion<'_>) {
+        let Deletion { namespace, collection, document, .. } = deletion;
+        let listed = facts.runs.get(run).and_then(|known| known.listed.get(*namespace));
+        if listed.is_some_and(|listed| !listed.contains(collection)) {
+            self.trace.violated(|| format!("{run} deletes {document} from another collection that has the name {namespace}"));
+        }
     }
 
     /// Returns the run that holds the lease of a namespace, and may rely on it.
@@ -249,6 +277,7 @@ impl Judge {
             self.trace.violated(|| format!("{run} deletes {document}, a parent, {wrong}"));
         }
         self.judge_share(run, facts, namespace);
+        self.judge_collection(run, facts, deletion);
         facts.time += 1;
         if run != LAST {
             self.trace.deleted();
@@ -310,6 +339,15 @@ impl Observer for Arc<Judge> {
                 Ok(false) => self.trace.violated(|| format!("{run} deletes {document}, which is not in its archive")),
                 Err(why) => self.trace.violated(|| format!("{run} deletes {document}, and its archive is unreadable: {why}")),
             }
+        }
+    }
+
+    fn listed(&self, comment: &str, namespace: &str, collection: u64) {
+        let Some(run) = comment.strip_prefix("sweeper ") else { return };
+        let mut facts = self.facts.lock();
+        let has_deleted = facts.gone.iter().any(|gone| gone.run == run && gone.namespace == namespace);
+        if let Some(known) = facts.runs.get_mut(run).filter(|_| !has_deleted) {
+            known.listed.entry(namespace.to_owned()).or_default().insert(collection);
         }
     }
 

@@ -46,6 +46,8 @@ pub(super) struct Scenario {
     /// Milliseconds after the start at which the collection of the leases is dropped.
     pub locks_dropped: Option<u64>,
     pub monitors: bool,
+    /// The move of the first rule's collection, if there is one.
+    pub moved: Option<Moved>,
     pub sweepers: Vec<Sweeper>,
     /// The children of the documents of the first rule's collection.
     pub family: Option<Family>,
@@ -83,6 +85,17 @@ pub(super) struct Troubles {
     pub fail_over_every: Option<u64>,
     /// Mean time between two cuts of the way between a sweeper and the server, in milliseconds.
     pub partition_every: Option<u64>,
+}
+
+/// What others do to a collection as a whole.
+#[derive(Debug, Clone)]
+pub(super) struct Moved {
+    /// Milliseconds after the start.
+    pub after: u64,
+    /// Whether it gets another name; otherwise it is dropped.
+    pub is_renamed: bool,
+    /// Milliseconds until another collection has the name; 0 for the same moment.
+    pub taken_after: u64,
 }
 
 /// One of the two that sweep.
@@ -150,6 +163,7 @@ impl Scenario {
             // A run is sure to notice only as long as it can ask the server.
             locks_dropped: (is_calm && maybe(random, 3)).then(|| random.u64(..60_000)),
             monitors: maybe(random, 3),
+            moved: None,
             sweepers,
             family: None,
             holds: None,
@@ -161,6 +175,18 @@ impl Scenario {
     pub(super) fn look_at_heads(&mut self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x0068_6561_6473);
         self.rules.iter_mut().for_each(|swept| swept.max_head = random.u8(..6) == 0);
+    }
+
+    /// Lets others drop, rename or replace the first rule's collection, if the seed says so. What else the seed draws stays as it is.
+    pub(super) fn move_away(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x006d_6f76_6564);
+        let soon = if random.bool() { 2_000 } else { 30_000 };
+        let moved = Moved {
+            after: random.u64(..soon),
+            is_renamed: random.bool(),
+            taken_after: if random.bool() { 0 } else { random.u64(1..10_000) },
+        };
+        self.moved = (random.u8(..4) == 0 && self.family.is_none()).then_some(moved);
     }
 
     /// Adds children and holds, if the seed says so.

@@ -84,6 +84,7 @@ mod expiry {
 }
 
 mod faults {
+    mod collections;
     mod every_command;
     mod fail_points;
     mod failover;

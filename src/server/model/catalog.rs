@@ -121,12 +121,15 @@ fn list_collections(call: &Call, state: &State) -> Result<Document, Failure> {
     let filter = Filter::new(call.body.get_document("filter").unwrap_or(&Document::new()), call.now)?;
     let prefix = format!("{}.", call.database);
     let mut found = Vec::new();
-    for name in state.collections.keys().filter_map(|namespace| namespace.strip_prefix(&prefix)) {
+    let of_database =
+        state.collections.iter().filter_map(|(namespace, collection)| Some((namespace.strip_prefix(&prefix)?, collection)));
+    for (name, collection) in of_database {
         let by_id = doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" };
-        let info = doc! { "readOnly": false };
+        let info = doc! { "readOnly": false, "uuid": collection.uuid() };
         let entry = Bson::from(doc! { "name": name, "type": "collection", "options": {}, "info": info, "idIndex": by_id });
         if filter.matches(&entry)? {
             found.extend(entry.as_document().cloned());
+            call.model.observer.listed(call.comment(), &format!("{prefix}{name}"), collection.number);
         }
     }
     Ok(first_batch(format!("{}.$cmd.listCollections", call.database), found))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document, Uuid, doc};
 
 use super::failure::Failure;
 use super::index::{Entry, Index, Range, RecordId};
@@ -51,6 +51,12 @@ impl Collection {
     pub(super) fn new(number: u64) -> Self {
         let by_id = Index::new(doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" });
         Self { number, documents: BTreeMap::new(), indexes: vec![by_id], next: 1, miscount: 0 }
+    }
+
+    pub(super) fn uuid(&self) -> Uuid {
+        let mut bytes = [0x40; 16];
+        bytes[8..].copy_from_slice(&self.number.to_be_bytes());
+        Uuid::from_bytes(bytes)
     }
 
     pub(super) fn len(&self) -> usize {

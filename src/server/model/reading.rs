@@ -58,6 +58,7 @@ pub(super) async fn find(call: &Call) -> Result<Document, Failure> {
     concern.wait(call).await?;
     let mut state = call.model.state.lock();
     call.check(&state)?;
+    state.check_uuid(body, &namespace)?;
     let data = concern.data(&state, &namespace);
     let source = match Query::new(&data, &namespace, body, (filter, &sorting))? {
         None => Source::Done(VecDeque::new()),
@@ -83,7 +84,8 @@ pub(super) async fn find(call: &Call) -> Result<Document, Failure> {
     Ok(reply)
 }
 
-const FIND: [&str; 14] = [
+const FIND: [&str; 15] = [
+    "collectionUUID",
     "filter",
     "sort",
     "projection",
@@ -101,7 +103,7 @@ const FIND: [&str; 14] = [
 ];
 
 pub(super) async fn aggregate(call: &Call) -> Result<Document, Failure> {
-    call.takes(&["pipeline", "cursor", "hint", "collation", "allowDiskUse", "let"])?;
+    call.takes(&["pipeline", "cursor", "hint", "collation", "allowDiskUse", "let", "collectionUUID"])?;
     let body = &call.body;
     let Ok(options) = body.get_document("cursor") else {
         return Err(Failure::new(9, "The 'cursor' option is required, except for aggregate with the explain argument"));
@@ -124,6 +126,7 @@ pub(super) async fn aggregate(call: &Call) -> Result<Document, Failure> {
     concern.wait(call).await?;
     let mut state = call.model.state.lock();
     call.check(&state)?;
+    state.check_uuid(body, &namespace)?;
     let data = concern.data(&state, &namespace);
     let documents = match Query::new(&data, &namespace, body, (filter, &[]))? {
         Some((mut query, _)) => query.all(&data)?,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bson::{Bson, DateTime, Document};
+use bson::{Bson, DateTime, Document, doc};
 use tokio::time::Instant;
 
 use super::collection::{Collection, Collections};
@@ -115,6 +115,31 @@ impl State {
     /// Drops a collection, with all that is known of its writes.
     pub(super) fn drop_collection(&mut self, namespace: &str) {
         self.collections.remove(namespace);
+    }
+
+    /// Gives a collection another name; one that has the name is dropped.
+    pub(super) fn rename_collection(&mut self, namespace: &str, to: &str) {
+        let Some(collection) = self.collections.remove(namespace) else { return };
+        let of_collection = self.log.iter_mut().filter(|write| write.collection == collection.number);
+        of_collection.for_each(|write| write.namespace = to.to_owned());
+        self.collections.insert(to.to_owned(), collection);
+    }
+
+    /// Fails if a command names another collection than the one that has the name. The details are in the error of a statement as well (seen with 6.0.5).
+    pub(super) fn check_uuid(&self, command: &Document, namespace: &str) -> Result<(), Failure> {
+        let Some(asked) = command.get("collectionUUID") else { return Ok(()) };
+        let has = |collection: &Collection| Bson::from(collection.uuid()) == *asked;
+        if self.collections.get(namespace).is_some_and(has) {
+            return Ok(());
+        }
+        let (database, expected) = namespace.split_once('.').expect("a namespace");
+        let of_database = self.collections.iter().filter(|(_, collection)| has(collection));
+        let mut names = of_database.filter_map(|(name, _)| name.strip_prefix(database)?.strip_prefix('.'));
+        let actual = names.next().map_or(Bson::Null, Bson::from);
+        let details =
+            doc! { "db": database, "collectionUUID": asked, "expectedCollection": expected, "actualCollection": actual };
+        let mismatch = Failure::new(codes::COLLECTION_UUID_MISMATCH, "Collection UUID does not match that specified");
+        Err(Failure { details, ..mismatch })
     }
 
     /// Puts a document into a place, or removes the one that is there.

@@ -55,7 +55,7 @@ impl Statements {
 }
 
 pub(super) async fn delete(call: &Call) -> Result<Document, Failure> {
-    call.takes(&["deletes", "ordered", "let", "bypassDocumentValidation"])?;
+    call.takes(&["deletes", "ordered", "let", "bypassDocumentValidation", "collectionUUID"])?;
     let namespace = call.namespace()?;
     let statements = list(call, "deletes")?;
     let mut done = Statements::new(call);
@@ -84,6 +84,7 @@ async fn delete_one(call: &Call, namespace: &str, statement: &Document, is_limit
     let filter = Filter::new(query, call.now)?;
     let (scan, number) = {
         let state = call.model.state.lock();
+        state.check_uuid(&call.body, namespace)?;
         let Some(collection) = state.collections.get(namespace) else {
             return Ok(0);
         };
@@ -138,6 +139,7 @@ fn step(
         let deletion = Deletion {
             write,
             namespace,
+            collection: number,
             document: document.as_document().expect("a document"),
             now: state.now(),
             begun: call.begun,

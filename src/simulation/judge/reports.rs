@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bson::{Bson, Document};
 
-use super::{Facts, Gone, Judge, NOW, Run};
+use super::{Facts, Gone, Judge, Left, NOW, Run};
 use crate::report::{Report, Status};
 use crate::simulation::scenario::{LAST, SweptRule};
 
@@ -48,13 +48,20 @@ impl Judge {
             if ruled.status != Status::Complete {
                 continue;
             }
-            let Run { begun, begun_at, .. } = facts.runs[run];
+            let Run { begun, begun_at, ref listed, .. } = facts.runs[run];
             let namespace = &swept.rule.namespace;
             let goes = |document: &&Document| {
                 let may_go = swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
                 may_go && !self.scenario.keeps(namespace, document)
             };
-            for document in documents(namespace).iter().filter(goes) {
+            // What was there when others took the collection away was not deleted before, and could not be deleted any more.
+            let is_bound = |left: &&Left| {
+                let known = listed.get(namespace);
+                left.namespace == *namespace && known.is_some_and(|known| known.len() == 1 && known.contains(&left.number))
+            };
+            let of_moved = facts.moved.iter().filter(is_bound).flat_map(|left| left.documents.clone());
+            let left: Vec<Document> = documents(namespace).into_iter().chain(of_moved).collect();
+            for document in left.iter().filter(goes) {
                 let key = (namespace.clone(), document.get("_id").map(Bson::to_string).unwrap_or_default());
                 if facts.touched.get(&key).is_none_or(|touched| *touched <= begun) {
                     self.trace.violated(|| format!("{run} says `complete` and left {document} in {namespace}"));

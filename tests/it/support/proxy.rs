@@ -7,6 +7,7 @@ pub(crate) mod document_db;
 pub(crate) mod errors;
 pub(crate) mod fault;
 mod mongos;
+mod no_uuids;
 mod partial;
 pub(crate) mod router;
 mod upstream;
@@ -35,6 +36,8 @@ pub(crate) enum Service {
     Mongos,
     /// A mongos in front of several mongods, of which the proxy's is the first.
     Router(Arc<Router>),
+    /// A server that refuses `collectionUUID`.
+    NoUuids,
     /// A member of a replica set, as it is. What is simulated is the network.
     Member,
 }
@@ -71,6 +74,7 @@ enum Player {
     DocumentDb(DocumentDb),
     Mongos,
     Router(Arc<Router>),
+    NoUuids,
     Member,
 }
 
@@ -106,6 +110,7 @@ impl Proxy {
             Service::DocumentDb(settings) => Player::DocumentDb(settings),
             Service::Mongos => Player::Mongos,
             Service::Router(router) => Player::Router(router),
+            Service::NoUuids => Player::NoUuids,
             Service::Member => Player::Member,
         };
         let shared = Shared {
@@ -134,7 +139,7 @@ impl Proxy {
             }
             Player::DocumentDb(_) => format!("mongodb://{host}/?retrywrites=false&maxIdleTimeMS=120000"),
             Player::Mongos | Player::Router(_) => format!("mongodb://{host}/"),
-            Player::Member => format!("mongodb://{host}/?directConnection=true"),
+            Player::NoUuids | Player::Member => format!("mongodb://{host}/?directConnection=true"),
         }
     }
 
@@ -152,7 +157,7 @@ impl Proxy {
     pub(crate) fn usage(&self) -> Usage {
         match &self.shared.player {
             Player::CosmosRu(account) => account.usage(),
-            Player::DocumentDb(_) | Player::Mongos | Player::Router(_) | Player::Member => Usage::default(),
+            Player::DocumentDb(_) | Player::Mongos | Player::Router(_) | Player::NoUuids | Player::Member => Usage::default(),
         }
     }
 
@@ -266,6 +271,7 @@ impl Shared {
             Player::DocumentDb(cluster) => cluster.answer(&mut call).await?,
             Player::Mongos => mongos::answer(&mut call).await?,
             Player::Router(router) => router.answer(&mut call).await?,
+            Player::NoUuids => no_uuids::answer(&mut call).await?,
             Player::Member => call.forward().await?,
         };
         Ok(match fault {

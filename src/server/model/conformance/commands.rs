@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocumentBuf, Uuid, doc};
 use fastrand::Rng;
 
 use super::filters::{expression, filter};
@@ -14,9 +14,9 @@ use super::values::{Shape, document, id, likely_id, operand};
 use super::{one_of, relations};
 use crate::plan::SweepRule;
 use crate::policy::namespace::Namespace;
-use crate::server::Deployment;
 use crate::server::error::ServerError;
 use crate::server::transport::{Patience, ServerCommand};
+use crate::server::{Deployment, catalog};
 
 /// One step of a sequence.
 pub(super) enum Step {
@@ -24,6 +24,8 @@ pub(super) enum Step {
     Run { database: String, body: Document },
     /// A command that opens a cursor, whose documents have an order or not.
     Open { database: String, body: Document, is_ordered: bool },
+    /// A command about the collection with a UUID: the one that the server lists, or one that no collection has.
+    Bound { namespace: Namespace, body: Document, is_right: bool },
     /// The indexes of a collection.
     Listing(Namespace),
     /// A call of the program's own code.
@@ -37,6 +39,9 @@ impl fmt::Debug for Step {
         match self {
             Self::Run { body, .. } => write!(f, "run {}", shown(&body.clone().into())),
             Self::Open { body, .. } => write!(f, "open {}", shown(&body.clone().into())),
+            Self::Bound { body, is_right, .. } => {
+                write!(f, "with the {} UUID: {}", if *is_right { "right" } else { "wrong" }, shown(&body.clone().into()))
+            }
             Self::Listing(namespace) => write!(f, "indexes of {namespace}"),
             Self::Tool(call) => write!(f, "{call:?}"),
             Self::Relations(call) => write!(f, "{call:?}"),
@@ -62,6 +67,17 @@ impl Step {
             Self::Open { database, body, is_ordered } => {
                 let command = ServerCommand::of(database, body, PATIENCE).expect("a command");
                 Outcome::of_documents(read(deployment, command).await, *is_ordered)
+            }
+            Self::Bound { namespace, body, is_right } => {
+                let entry = catalog::entry(deployment, namespace).await.expect("a listing");
+                let listed = entry.as_ref().and_then(catalog::uuid).filter(|_| *is_right);
+                let mut body = body.clone();
+                body.insert("collectionUUID", listed.unwrap_or(Uuid::from_bytes([1; 16])));
+                let command = ServerCommand::of(&namespace.database, &body, PATIENCE).expect("a command");
+                match body.contains_key("delete") {
+                    true => Outcome::of_reply(deployment.transport.run(command).await),
+                    false => Outcome::of_documents(read(deployment, command).await, false),
+                }
             }
             Self::Listing(namespace) => Outcome::of(indexes(deployment, namespace).await),
             Self::Tool(call) => call.run(deployment).await,
@@ -132,9 +148,26 @@ pub(super) fn any(random: &mut Rng, namespace: &Namespace, shape: Shape, of: &[S
         6 => run(update(random, shape, collection)),
         7 => aggregate(random, namespace, &rule),
         8 => bad(random, namespace),
-        20.. => Step::Relations(Box::new(relations::Call::any(random, namespace, shape, rule))),
+        20 => bound(random, namespace),
+        21.. => Step::Relations(Box::new(relations::Call::any(random, namespace, shape, rule))),
         _ => Step::Tool(Box::new(Call::any(random, namespace, shape, rule))),
     }
+}
+
+/// Returns a command that names its collection by a UUID, which may be gone or under another name.
+fn bound(random: &mut Rng, namespace: &Namespace) -> Step {
+    let collection = namespace.collection.as_str();
+    let ids = doc! { "_id": { "$in": [random.i32(0..30), random.i32(0..30)] } };
+    let statement = |filter: Document| doc! { "q": filter, "limit": 0 };
+    let body = match random.u8(0..3) {
+        0 => doc! { "find": collection, "filter": ids },
+        1 => doc! { "aggregate": collection, "pipeline": [{ "$match": ids }, { "$project": { "_id": 1 } }], "cursor": {} },
+        _ => {
+            let deletes = vec![statement(ids), statement(doc! { "_id": random.i32(0..30) })];
+            doc! { "delete": collection, "deletes": deletes, "ordered": random.bool() }
+        }
+    };
+    Step::Bound { namespace: namespace.clone(), body, is_right: random.bool() }
 }
 
 /// Returns a query, in most cases with an order.
