@@ -255,7 +255,7 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
     let message = if is_too_late(message) {
         "it came to the server too late for its lease or its holds, or the clocks of the servers differ by many seconds"
     } else if code == codes::COLLECTION_UUID_MISMATCH {
-        "the collection that was found at the beginning no longer has this name: it was dropped, renamed or replaced"
+        "the collection was dropped, renamed or replaced"
     } else if codes::is_of_expression(code) {
         of_expression(code, message)
     } else if message.contains(NO_SUCH_HINT) {

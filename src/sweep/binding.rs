@@ -116,3 +116,50 @@ impl Binding {
         format!("{}{hit}", change.said())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::facts::Topology;
+    use crate::report::made_up::planned;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch, End};
+
+    fn listed(byte: u8) -> [ScriptedReply; 2] {
+        let info = doc! { "uuid": Uuid::from_bytes([byte; 16]) };
+        [Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]), End]
+    }
+
+    fn binding(answers: Vec<[ScriptedReply; 2]>, topology: Topology) -> (std::sync::Arc<Script>, Binding) {
+        let script = Script::new(answers.into_iter().flatten());
+        let mut deployment = script.deployment();
+        deployment.facts.topology = topology;
+        let rule = planned("", 4).decision.countable().unwrap().clone();
+        let binding = Binding::new(&deployment.bound_to(&rule), &rule);
+        (script, binding)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_counts_for_two_seconds_unless_it_is_forgotten() {
+        let (script, binding) =
+            binding(vec![listed(7), listed(7), listed(7), listed(8), [Batch(vec![]), End]], Topology::Sharded);
+        for (seconds, looks) in [(0, 1), (1, 1), (1, 2), (1, 2)] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_eq!((binding.fresh().await, script.sent().len()), (Ok(()), looks));
+        }
+        binding.forget();
+        assert_eq!((binding.fresh().await, script.sent().len()), (Ok(()), 3));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let why = binding.fresh().await.unwrap_err();
+        assert!(why.starts_with("`app.c` was replaced by another collection during the run; deletes of the 2 s before"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn where_the_server_looks_itself_nothing_is_asked_before_a_delete() {
+        let (script, binding) = binding(vec![[Batch(vec![]), End], [Batch(vec![]), End]], Topology::ReplicaSet);
+        assert_eq!((binding.is_by_server(), binding.fresh().await, script.sent().len()), (true, Ok(()), 0));
+        assert_eq!(binding.changed().await, Ok(Some("`app.c` was dropped during the run".to_owned())));
+    }
+}

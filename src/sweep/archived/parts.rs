@@ -24,7 +24,8 @@ struct Case {
 impl Case {
     /// Creates a sweep of documents that are said to have this average size; `answers` follow those for the metadata.
     fn new(average_bytes: usize, answers: Vec<ScriptedReply>) -> Self {
-        let options = Batch(vec![doc! { "name": "c", "type": "collection" }]);
+        let info = doc! { "uuid": bson::Uuid::from_bytes([7; 16]) };
+        let options = Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]);
         let indexes = Batch(vec![doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }]);
         let script = Script::new([options, End, indexes, End].into_iter().chain(answers));
         let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));

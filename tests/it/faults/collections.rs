@@ -125,7 +125,7 @@ async fn swept_around(case: &Case, mut command: Command, change: Change) -> Repo
 async fn assert_failed(case: &Case, report: &Report, change: Change) {
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{change:?} {report:?}");
     let error = report.rule(0, "error").as_str().expect("a reason");
-    assert!(error.starts_with(&change.reason(case, "c")), "{change:?} {error}");
+    assert!(error.contains(&change.reason(case, "c")), "{change:?} {error}");
     let deleted = report.rule(0, "deletedCount").as_u64().expect("a number");
     assert!((1..400).contains(&deleted), "{change:?} {report:?}");
     assert!(error.contains(&format!("{deleted} document")), "{change:?} {error}");
@@ -199,8 +199,7 @@ async fn a_rule_that_archives_ends_with_its_collection() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_within_a_command_when_the_collection_goes_fails_the_rule_as_well() {
-    // The order of the storage, in large ranges, without a rate.
+async fn a_rule_in_the_order_of_the_storage_ends_with_its_collection() {
     let rule =
         "  - {namespace: DB.c, field: at, expireAfter: 1d, order: storage, batchSize: 10, targetBatchMs: 100, concurrency: 1}\n";
     for change in [Dropped, Replaced] {
@@ -233,7 +232,7 @@ async fn a_time_series_collection_that_is_dropped_or_created_again_ends_its_rule
         let report = read(end(child).await);
         assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{report:?}");
         let error = report.rule(0, "error").as_str().expect("a reason");
-        assert!(error.starts_with(&change.reason(&case, "system.buckets.s")), "{error}");
+        assert!(error.contains(&change.reason(&case, "system.buckets.s")), "{error}");
         let survivors = if change == CreatedAgain { id_set(1000..1100) } else { id_set::<i32>([]) };
         assert_eq!(case.ids("s").await, survivors, "{report:?}");
     }
@@ -249,7 +248,7 @@ async fn orders_swept_while(database: &str, name: &str, change: Change) -> (Case
     let report = read(end(child).await);
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{change:?} {report:?}");
     let error = report.rule(0, "error").as_str().expect("a reason");
-    assert!(error.starts_with(&change.reason(&case, name)), "{change:?} {error}");
+    assert!(error.contains(&change.reason(&case, name)), "{change:?} {error}");
     (case, report)
 }
 
@@ -302,7 +301,7 @@ async fn a_collection_that_is_replaced_while_the_question_waits_keeps_every_docu
         change.make(&case, "c").await;
         let ran = terminal.types("yes\n").end().await;
         assert_eq!(ran.code, Some(3), "{ran:?}");
-        assert!(ran.stdout.contains("during the run"), "{ran:?}");
+        assert!(ran.stdout.contains("failed: deleted 0 documents"), "{ran:?}");
         let survivors = if change == Replaced { id_set(1000..1100) } else { id_set::<i32>([]) };
         assert_eq!(case.ids("c").await, survivors, "{ran:?}");
     }
