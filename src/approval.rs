@@ -75,7 +75,8 @@ impl Approval {
                     }
                 }
                 PlanAnswer::Refused(reason) => {
-                    planned.decision = Decision::Refuse { refusal: refusal(reason), countable: None };
+                    let countable = Some(sweep.clone());
+                    planned.decision = Decision::Refuse { refusal: refusal(reason), countable };
                 }
             }
         }
@@ -223,7 +224,7 @@ mod tests {
 
     fn refused(planned: &PlannedRule) -> &str {
         match &planned.decision {
-            Decision::Refuse { refusal: Refusal { guard: Guard::Plan, detail }, countable: None } => detail,
+            Decision::Refuse { refusal: Refusal { guard: Guard::Plan, detail }, countable: Some(_) } => detail,
             other => panic!("{other:?}"),
         }
     }

@@ -13,12 +13,14 @@ pub struct Failure {
     /// Suggested next step, shown on a line of its own.
     pub hint: Option<String>,
     pub exit_code: u8,
+    /// Whether the run was asked to stop before it did anything: no error, and a sweep has a report of it.
+    pub is_stop: bool,
 }
 
 impl Failure {
     /// Returns the failure of a run that could not take place.
     pub fn cannot_run(message: impl Into<String>) -> Self {
-        Self { message: message.into(), details: Vec::new(), hint: None, exit_code: exit::CANNOT_RUN }
+        Self { message: message.into(), details: Vec::new(), hint: None, exit_code: exit::CANNOT_RUN, is_stop: false }
     }
 
     /// Returns the failure of a wrong command line or policy; nothing was contacted.
@@ -72,6 +74,11 @@ pub fn log(cause: &anyhow::Error, quiet: bool) {
         Some(first) => log::error_with(&format!("{message}; {}", first.trim_start()), Some(exit_code(cause)), &[]),
         None => log::error_with(&message, Some(exit_code(cause)), &below),
     }
+}
+
+/// Whether an error is the answer to a request to stop.
+pub fn is_stop(cause: &anyhow::Error) -> bool {
+    cause.downcast_ref::<Failure>().is_some_and(|failure| failure.is_stop)
 }
 
 /// Returns the exit code of an error that ended a run.

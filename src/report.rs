@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod native_ttl;
 mod orphans;
 pub mod outcome;
+pub(crate) mod overlap;
 pub(crate) mod preview;
 pub mod restore;
 pub mod rule;
@@ -208,8 +209,14 @@ impl From<&ServerFacts> for ServerReport {
 #[schemars(rename = "totals")]
 pub struct Totals {
     pub rules: usize,
-    /// Null if a rule that could be counted was not.
+    /// Null if a rule that could be counted was not. Where `overlapping` is true a document counts once for each rule.
     pub expired_count: Option<u64>,
+    /// Whether several rules count documents of one collection: the sums of documents and bytes are then upper bounds.
+    #[serde(default)]
+    pub overlapping: bool,
+    /// In a dry run and an audit the documents that one sweep deletes at most: those of the rules, within the `maxDeletes` of the run. Null if it is
+    /// unknown for a rule that may be swept.
+    pub would_delete_count: Option<u64>,
     pub deleted_count: u64,
     /// Null if it is unknown for a rule; a skipped rule counts as 0.
     pub remaining_count: Option<u64>,
@@ -217,7 +224,7 @@ pub struct Totals {
     pub document_count: Option<u64>,
     /// Size of the expired documents; null if it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
-    /// Bytes that the sweeps add to the oplog; null if they are unknown for a rule that has documents to delete.
+    /// Bytes that the sweeps add to the oplog; null if they are unknown for a rule that has documents to delete. A refused rule deletes none.
     pub oplog_bytes: Option<u64>,
     /// Cost of everything that the run asked, its history included. Null where the service bills nothing, or no server was asked.
     #[schemars(range(min = 0))]
@@ -231,7 +238,9 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn of(rules: &[RuleReport]) -> Self {
+    fn of(rules: &[RuleReport], dry_run: bool, max_deletes: Option<u64>) -> Self {
+        let ready = rules.iter().filter(|rule| rule.status == Status::Complete);
+        let would_delete = ready.map(|rule| rule.would_delete_count).sum::<Option<u64>>().filter(|_| dry_run);
         let count = |status| rules.iter().filter(|rule| rule.status == status).count();
         let uncountable =
             |rule: &&RuleReport| rule.expired_count.is_none() && matches!(rule.status, Status::Skipped | Status::Refused);
@@ -243,12 +252,14 @@ impl Totals {
         Self {
             rules: rules.len(),
             expired_count: counted().map(|rule| rule.expired_count).sum(),
+            overlapping: overlap::is_shared(rules, |rule| rule.expired_count),
+            would_delete_count: would_delete.map(|goes| goes.min(max_deletes.unwrap_or(u64::MAX))),
             document_count: (!collections.is_empty()).then(|| collections.values().sum()),
             estimated_bytes: counted().map(size).sum(),
             deleted_count: rules.iter().map(|rule| rule.deleted_count).sum(),
             remaining_count: rules.iter().filter(|rule| rule.status != Status::Skipped).map(|rule| rule.remaining_count).sum(),
             oplog_bytes: counted()
-                .filter(|rule| rule.expired_count != Some(0))
+                .filter(|rule| rule.expired_count != Some(0) && rule.status != Status::Refused)
                 .map(|rule| rule.estimate.as_ref()?.oplog_bytes)
                 .sum(),
             request_units: None,
@@ -297,8 +308,10 @@ impl Report {
         self
     }
 
-    /// Makes the report of a run. Status and exit code follow from the rules.
-    pub fn new(run: RunRecord, rules: Vec<RuleReport>) -> Self {
+    /// Makes the report of a run. Status and exit code follow from the rules, which the limit of the run holds for as well.
+    pub fn new(run: RunRecord, mut rules: Vec<RuleReport>) -> Self {
+        rules.iter_mut().for_each(|rule| rule.limit(run.limits.max_deletes));
+        overlap::warn(run.command, &mut rules);
         let status =
             rules.iter().map(|rule| rule.status).max().filter(|status| *status > Status::Complete).unwrap_or(Status::Complete);
         let is_held = |rule: &RuleReport| rule.status == Status::Refused && rule.reason == Some(Reason::Guard(Guard::Lock));
@@ -325,7 +338,7 @@ impl Report {
             server: run.server.map(ServerReport::from),
             plan: run.plan,
             limits: RunLimits::of(run.limits),
-            totals: Totals::of(&rules),
+            totals: Totals::of(&rules, run.dry_run, run.limits.max_deletes),
             rules,
         }
     }

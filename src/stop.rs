@@ -209,7 +209,7 @@ impl Stop {
             None if self.is_file_seen() => (exit::LIMIT, "stopped by the stop file"),
             None => (exit::LIMIT, "stopped by the maximum duration"),
         };
-        Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit_code)
+        Failure { is_stop: true, ..Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit_code) }
     }
 }
 

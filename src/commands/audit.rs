@@ -68,7 +68,7 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     let rules = plan.rules.iter().zip(counts).zip(not_swept(&plan));
     let rules = rules.map(|((planned, counts), outcome)| {
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
-        RuleReport::of(planned, &counts, &outcome, &Remaining::Unknown).billed(spent)
+        RuleReport::of(planned, &counts, &outcome, &Remaining::Derived).billed(spent)
     });
     let rules = rules.collect();
     let record = RunRecord {

@@ -13,8 +13,8 @@ use crate::cli::{CheckArgs, Common};
 use crate::facts::{Part, Topology};
 use crate::failure::Failure;
 use crate::native::own_ttl;
-use crate::plan::Decision;
 use crate::plan::estimate::RunCaps;
+use crate::plan::{Decision, SweepRule};
 use crate::policy::Rule;
 use crate::policy::only::Only;
 use crate::report::counts::{CountObstacle, Counts, Remaining};
@@ -73,14 +73,13 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     let estimates = Estimates::open(session, &deployment, &plan, RunCaps::default(), false);
     let estimates = async { estimates.await.map_err(|cause| Failure::cannot_run(format!("looking at the oplog: {cause}"))) };
     let estimates = session.stop.or_fail("nothing was deleted", estimates).await?;
-    let looked = fields::look(session, &deployment, &plan, true, |planned| match &planned.decision {
-        Decision::Sweep(rule) => Some(rule).filter(|rule| granted.missing(rule).is_none()),
-        _ => None,
-    });
+    let is_allowed = |rule: &&SweepRule| granted.missing(rule).is_none();
+    let looked = fields::look(session, &deployment, &plan, true, |planned| planned.decision.countable().filter(is_allowed));
     let looked = session.stop.or_fail("nothing was deleted", async { Ok::<_, Failure>(looked.await) }).await?;
     let holds = RunHolds::new(&deployment, &plan);
     let mut reports = Vec::new();
     for (planned, looked) in plan.rules.iter().zip(looked) {
+        let looked = if matches!(planned.decision, Decision::Sweep(_)) { looked } else { Counts::default() };
         let missing = match &planned.decision {
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
             _ => None,

@@ -15,9 +15,9 @@ use super::session::Session;
 use crate::instant::millis;
 use crate::plan::estimate::RunCaps;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
-use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
+use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Expired, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
-use crate::report::{Status, Verdict, not_begun};
+use crate::report::{Status, Verdict, not_begun, overlap};
 use crate::server::error::ServerError;
 use crate::server::{Deployment, children, count};
 use crate::sweep::asked_reason;
@@ -64,12 +64,13 @@ pub(super) async fn before(
     let is_gone = gone.borrow().is_some();
     let looked = match is_gone {
         true => vec![Counts::default(); plan.rules.len()],
-        false => fields::look(session, deployment, plan, scope.count_all, |planned| counted_rule(planned, scope.count_all)).await,
+        false => fields::look(session, deployment, plan, scope.count_all, |planned| planned.decision.countable()).await,
     };
     let gone = &gone;
     stream::iter(plan.rules.iter().zip(looked))
         .map(|(planned, looked)| async move {
-            let Some(rule) = counted_rule(planned, scope.count_all) else { return looked };
+            // What a look at a refused rule found is evidence for others only.
+            let Some(rule) = counted_rule(planned, scope.count_all) else { return Counts::default() };
             if looked.obstacle.is_some() || (!scope.count_all && Verdict::before(planned, &looked).is_some()) {
                 return looked;
             }
@@ -122,6 +123,9 @@ async fn count(
     counts.documents = for_search_guard(deployment, planned, rule).await?;
     if !count_all && Verdict::before(planned, &counts).is_some() {
         return Ok(counts);
+    }
+    if counts.is_spared() {
+        counts.expired = Some(Expired { count: 0, is_complete: true, oldest: None, measurements: None });
     }
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         // The guard objects to any number from this one on.
@@ -188,7 +192,7 @@ pub(super) async fn for_share_guard(
 }
 
 /// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped is counted along
-/// its index; the numbers of the other rules follow from what is known.
+/// its index, as is one that is not complete in a namespace where another rule deleted; the numbers of the other rules follow from what is known.
 pub(super) async fn after(
     session: &Session,
     deployment: &Deployment,
@@ -199,24 +203,33 @@ pub(super) async fn after(
 ) -> Vec<Remaining> {
     // The time of the run may be over, but a person may still want it to end at once.
     let stop = &session.stop.with_end(Some(Instant::now() + MAX_COUNTS_TIME));
-    let rules = plan.rules.iter().zip(before).zip(outcomes);
+    let shared = overlap::others_deleted(plan, outcomes);
+    let rules = plan.rules.iter().zip(before).zip(outcomes.iter().zip(shared));
     stream::iter(rules)
-        .map(|((planned, counts), outcome)| async move {
-            let is_counted = count_all && is_stopped(planned, counts, outcome) && !stop.is_asked();
-            let (true, Decision::Sweep(rule)) = (is_counted, &planned.decision) else {
-                return Remaining::Derived;
+        .map(|((planned, counts), (outcome, is_shared))| async move {
+            let uncounted = if is_shared { Remaining::Shared } else { Remaining::Derived };
+            let may_be_left = if is_shared { !is_swept_whole(outcome) } else { is_stopped(planned, counts, outcome) };
+            let is_counted = count_all && may_be_left && !stop.is_asked();
+            let (true, Some(rule)) = (is_counted, planned.decision.countable()) else {
+                return uncounted;
             };
             let deployment = deployment.of_rule(rule);
             let rule = holds::with_keys(rule, counts);
-            tokio::select! {
+            let counted = tokio::select! {
                 biased;
-                remaining = remaining(&deployment, &rule) => remaining.unwrap_or(Remaining::Derived),
-                () = stop.asked() => Remaining::Derived,
-            }
+                remaining = remaining(&deployment, &rule) => remaining,
+                () = stop.asked() => None,
+            };
+            counted.unwrap_or(uncounted)
         })
         .buffered(COUNTED_AT_ONCE)
         .collect()
         .await
+}
+
+/// Whether a sweep went to the end of a rule.
+fn is_swept_whole(outcome: &RuleOutcome) -> bool {
+    outcome.swept().is_some_and(|swept| swept.outcome.end == End::Complete)
 }
 
 /// Whether a sweep stopped before the rule was complete.

@@ -1,55 +1,76 @@
-//! The report of a sweep that a second signal ends at once.
+//! The report of a sweep that cannot wait for its end: a second signal ends it at once, or it is asked to stop before its first delete.
 
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::session::Session;
-use super::so_far::RuleState;
-use crate::failure::Failure;
+use super::so_far::{Known, RuleState};
 use crate::instant::millis;
-use crate::plan::StopReason;
 use crate::plan::estimate::RunCaps;
+use crate::plan::{Reason, SkipReason, StopReason};
+use crate::policy::Rule;
+use crate::policy::only::Only;
 use crate::progress::RuleTally;
 use crate::report::counts::Remaining;
 use crate::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
-use crate::report::{Report, ReportCommand, RuleReport, RunRecord};
+use crate::report::{Report, ReportCommand, RuleReport, RunRecord, Status, overlap};
+use crate::server::Deployment;
+use crate::sweep::asked_reason;
 
-/// Returns the report of a run that ends at once. The counts of the rules that were being swept are lower bounds.
-///
-/// Errors: nothing had been deleted.
-pub(super) fn report(session: &Session, limits: RunCaps) -> Result<Report, Failure> {
-    let (Some(known), Some(deployment)) = (session.so_far.known(), session.connected.get()) else {
-        let failure = session.stop.failure("nothing was deleted");
-        return Err(failure.also("a second signal ended the run at once"));
+/// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower bounds.
+pub(super) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Report {
+    let reason = asked_reason(&session.stop);
+    let deployment = session.connected.get();
+    let known = session.so_far.known();
+    let rules = match known.as_ref() {
+        Some(known) => of_plan(known, reason, deployment),
+        None => of_policy(session, reason),
     };
-    let states = known.rules.lock();
-    let rules = known.plan.rules.iter().zip(&known.counts).enumerate().map(|(index, (planned, counts))| {
-        let report = |outcome: &RuleOutcome| RuleReport::of(planned, counts, outcome, &Remaining::Derived);
-        let report = match states.get(&index) {
-            None => report(&RuleOutcome::NotSwept { window_closed: false }),
-            Some(RuleState::Waits) => {
-                report(&RuleOutcome::NotBegun(Stopped { reason: StopReason::Interrupted, lease_lost: None }))
-            }
-            Some(RuleState::Ended(outcome)) => report(outcome),
-            Some(RuleState::Runs { since, tally, archive }) => RuleReport {
-                // Known only at the end.
-                unconfirmed_count: None,
-                archived_count: None,
-                paused_ms: None,
-                ..report(&running(*since, tally, archive.clone()))
-            },
-        };
-        report.billed(deployment.units_spent_on(&planned.rule.name, &planned.namespace))
-    });
     let record = RunRecord {
-        as_of: Some(known.plan.as_of),
-        server: Some(&deployment.facts),
+        dry_run,
+        as_of: known.as_ref().map(|known| known.plan.as_of),
+        server: deployment.map(|deployment| &deployment.facts),
         plan: session.so_far.plan(),
         limits,
         ..session.record(ReportCommand::Sweep)
     };
-    warn!("{}", left_behind(session));
-    Ok(Report::new(record, rules.collect()).billed(deployment.units_spent()))
+    Report::new(record, rules).billed(deployment.and_then(Deployment::units_spent))
+}
+
+fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -> Vec<RuleReport> {
+    let outcome = |index| match known.rules.get(&index) {
+        None => RuleOutcome::NotSwept { window_closed: false },
+        Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),
+        Some(RuleState::Ended(outcome)) => outcome.clone(),
+        Some(RuleState::Runs { since, tally, archive }) => running(*since, tally, archive.clone()),
+    };
+    let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
+    let are_shared = overlap::others_deleted(&known.plan, &outcomes);
+    let rules = known.plan.rules.iter().zip(&known.counts).zip(outcomes.iter().zip(are_shared)).enumerate();
+    let rules = rules.map(|(index, ((planned, counts), (outcome, is_shared)))| {
+        let remaining = if is_shared { Remaining::Shared } else { Remaining::Derived };
+        let mut report = RuleReport::of(planned, counts, outcome, &remaining);
+        if matches!(known.rules.get(&index), Some(RuleState::Runs { .. })) {
+            // Known only at the end.
+            report = RuleReport { unconfirmed_count: None, archived_count: None, paused_ms: None, ..report };
+        }
+        report.billed(deployment.and_then(|all| all.units_spent_on(&planned.rule.name, &planned.namespace)))
+    });
+    rules.collect()
+}
+
+/// Returns the rules of the policy where there is no plan: those that are enabled were not begun.
+fn of_policy(session: &Session, reason: StopReason) -> Vec<RuleReport> {
+    // Without any rule the command line is wrong, which a run that goes on would have said.
+    let rules = Only(&session.options.only).rules(&session.policy).unwrap_or_default();
+    let rule = |rule: &Rule| {
+        let (status, reason) = match rule.enabled {
+            true => (Status::Partial, Reason::Stop(reason)),
+            false => (Status::Skipped, Reason::Skip(SkipReason::Disabled)),
+        };
+        RuleReport { status, reason: Some(reason), ..RuleReport::of_policy(rule, Vec::new()) }
+    };
+    rules.into_iter().map(rule).collect()
 }
 
 /// Returns the outcome of a rule that ends in the middle.
@@ -81,12 +102,15 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
     }))
 }
 
-/// Says what a run that ends at once leaves behind.
-fn left_behind(session: &Session) -> String {
-    let leases = session.policy.lock.as_ref().map(|_| "its leases end by themselves".to_owned());
+/// Says that a second signal ended the run, and what it leaves behind.
+pub(super) fn warn_of_the_end(session: &Session) {
+    const AT_ONCE: &str = "a second signal ended the run at once";
+    if !session.so_far.known().as_ref().is_some_and(|known| known.has_begun) {
+        return warn!("{AT_ONCE}; nothing was deleted");
+    }
+    let leases = session.policy.lock.as_ref().map(|_| "its leases end by themselves");
     let archive = session.policy.rules.iter().any(|rule| rule.archive.is_some());
-    let archive = archive.then(|| "its archive has no manifest, and is read from its journal".to_owned());
-    let left: Vec<String> = [leases, archive].into_iter().flatten().collect();
-    let left = if left.is_empty() { String::new() } else { format!("; {}", left.join("; ")) };
-    format!("a second signal ended the run at once: the counts are those of the replies that came, and may be too low{left}")
+    let archive = archive.then_some("its archive has no manifest, and is read from its journal");
+    let left: String = [leases, archive].into_iter().flatten().map(|left| format!("; {left}")).collect();
+    warn!("{AT_ONCE}: the counts are those of the replies that came, and may be too low{left}");
 }

@@ -133,6 +133,8 @@ pub(super) fn run_ended(report: &Report, exit_code: u8) {
         failed,
         refused,
         // Only in the report.
+        overlapping: _,
+        would_delete_count: _,
         document_count: _,
         estimated_bytes: _,
         oplog_bytes: _,

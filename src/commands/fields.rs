@@ -26,7 +26,10 @@ struct Looking<'a> {
     deployment: &'a Deployment,
     /// The names that documents in some namespace of a rule have: the name of the rule, and the path.
     found: RefCell<BTreeSet<(String, String)>>,
+    /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are looked for.
     time: SearchTime,
+    /// Time for the other fields.
+    time_for_others: SearchTime,
     /// Set when the deployment turns out to be unreachable.
     gone: RefCell<Option<String>>,
 }
@@ -43,7 +46,8 @@ enum Turn {
 }
 
 /// Looks for the fields that the rules name, and returns the beginning of their counts, in the order of the plan. `of_rule` returns the rule of a
-/// namespace that is to be looked at. With `for_all`, and in a strict run, all fields are looked for; otherwise those that a sweep depends on.
+/// namespace that is to be looked at: a rule that a guard refuses in one namespace is, or the others would be judged in another way than by a dry
+/// run. With `for_all`, and in a strict run, all fields are looked for; otherwise those that a sweep depends on.
 ///
 /// A name that documents in one namespace of a rule have is right, and not searched for in the others: with hundreds of tenants some have no
 /// document with a rare field such as a legal hold, and a rule that is refused there would have to do without the guard everywhere.
@@ -54,7 +58,14 @@ pub(super) async fn look<'a>(
     for_all: bool,
     of_rule: impl Fn(&'a PlannedRule) -> Option<&'a SweepRule>,
 ) -> Vec<Counts> {
-    let looking = &Looking { session, deployment, found: RefCell::default(), time: SearchTime::new(), gone: RefCell::default() };
+    let looking = &Looking {
+        session,
+        deployment,
+        found: RefCell::default(),
+        time: SearchTime::new(),
+        time_for_others: SearchTime::new(),
+        gone: RefCell::default(),
+    };
     let rules: Vec<Option<&SweepRule>> = plan.rules.iter().map(of_rule).collect();
     let begin = |(planned, rule): (&PlannedRule, &Option<&SweepRule>)| Counts {
         unknown_fields: if rule.is_some() { asked(deployment, planned, for_all || plan.strict, plan.strict) } else { Vec::new() },
@@ -77,7 +88,13 @@ pub(super) async fn look<'a>(
         // In the report of a sweep it is of no interest which tenants have no document with a rare field.
         counts.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
     }
-    looked
+    let expired = stream::iter(rules.iter().zip(looked)).map(|(rule, counts)| async move {
+        match rule {
+            Some(rule) if !plan.strict => looking.any_expired(rule, counts).await,
+            _ => counts,
+        }
+    });
+    expired.buffered(LOOKED_AT_ONCE).collect().await
 }
 
 /// Returns the fields to look for, as if none were found.
@@ -124,6 +141,24 @@ impl Looking<'_> {
         }
     }
 
+    /// Looks for an expired document of a rule that would be refused, and notes if there is none: then nothing can go by a wrong name. A strict run
+    /// asks for right names, whether anything has expired or not.
+    async fn any_expired(&self, rule: &SweepRule, mut counts: Counts) -> Counts {
+        if counts.obstacle.is_some() || !counts.unknown_fields.iter().any(UnknownField::is_refused) {
+            return counts;
+        }
+        let begun = Instant::now();
+        let deployment = self.deployment.of_rule(rule);
+        counts.nothing_expired = tokio::select! {
+            biased;
+            // Where that is unknown, the rule is refused.
+            any = fields::any_expired(&deployment, rule) => any == Ok(false),
+            () = self.session.stop.asked() => false,
+        };
+        counts.duration_ms += millis(begun.elapsed());
+        counts
+    }
+
     /// Returns the fields that are still not found; none where there are no documents.
     ///
     /// Errors: a look fails, and the field is one for the lack of which documents may be deleted.
@@ -140,7 +175,11 @@ impl Looking<'_> {
             let looked = match turn {
                 Turn::Sample => fields::look(deployment, rule, &field.field).await,
                 _ if self.is_known(&rule.name, &field.field.path) => Ok(FieldLook::NotFound),
-                Turn::Search => fields::search(deployment, rule, &field.field, &self.time).await,
+                Turn::Search => {
+                    let decides = field.field.is_guarded || field.is_strict;
+                    let time = if decides { &self.time } else { &self.time_for_others };
+                    fields::search(deployment, rule, &field.field, time).await
+                }
                 Turn::Names => {
                     // Without such a name the finding is the same.
                     field.similar = fields::similar(deployment, rule, &field.field).await.unwrap_or_default();

@@ -63,7 +63,7 @@ pub(super) async fn sweep(
         () = session.stop.asked() => Watches::none(),
     };
     let expected = ready.iter().map(Ready::expired_count).sum();
-    session.so_far.begin(plan, counts, ready.iter().map(|rule| rule.index));
+    session.so_far.begin(ready.iter().map(|rule| rule.index));
     let sweeping = Sweeping {
         session,
         deployment,
@@ -116,10 +116,14 @@ impl Ready<'_> {
 }
 
 fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready<'a>> {
-    plan.rules.iter().zip(counts).enumerate().filter_map(|(index, (planned, counts))| match &planned.decision {
-        Decision::Sweep(rule) if Verdict::before(planned, counts).is_none() => Some(Ready { index, planned, rule, counts }),
-        _ => None,
-    })
+    let with_rule = |(index, (planned, counts))| Some(Ready { index, planned, rule: ready_rule(planned, counts)?, counts });
+    plan.rules.iter().zip(counts).enumerate().filter_map(with_rule)
+}
+
+/// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the counts speak against it.
+pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, counts: &Counts) -> Option<&'a SweepRule> {
+    let Decision::Sweep(rule) = &planned.decision else { return None };
+    (Verdict::before(planned, counts).is_none() && !counts.is_spared()).then_some(rule)
 }
 
 impl Sweeping<'_> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::plan::Plan;
@@ -17,15 +17,18 @@ use crate::report::outcome::RuleOutcome;
 pub(super) struct SoFar {
     /// The saved audit that approved the sweep.
     approved: OnceLock<PlanReport>,
-    /// Empty until the first delete may be sent.
-    known: OnceLock<Known>,
+    /// Empty until there is a plan.
+    known: Mutex<Option<Known>>,
 }
 
 pub(super) struct Known {
     pub plan: Plan,
+    /// The counts before the first delete; empty ones until these are made.
     pub counts: Vec<Counts>,
-    /// The rules that are swept, by their places in the plan.
-    pub rules: Mutex<BTreeMap<usize, RuleState>>,
+    /// The rules that are swept, or may be, by their places in the plan.
+    pub rules: BTreeMap<usize, RuleState>,
+    /// Whether a delete may have been sent.
+    pub has_begun: bool,
 }
 
 /// State of a rule that is swept.
@@ -41,11 +44,20 @@ impl SoFar {
         let _ = self.approved.set(plan);
     }
 
+    /// Notes the plan, and what was counted by now; `counts` is empty where nothing was.
+    pub(super) fn planned(&self, plan: &Plan, counts: &[Counts]) {
+        let none = || vec![Counts::default(); plan.rules.len()];
+        let counts = if counts.is_empty() { none() } else { counts.to_vec() };
+        let rules = (0..plan.rules.len()).map(|index| (index, RuleState::Waits)).collect();
+        *self.known.lock() = Some(Known { plan: plan.clone(), counts, rules, has_begun: false });
+    }
+
     /// Notes that the rules at these places of the plan are about to be swept.
-    pub(super) fn begin(&self, plan: &Plan, counts: &[Counts], ready: impl Iterator<Item = usize>) {
-        let rules = Mutex::new(ready.map(|index| (index, RuleState::Waits)).collect());
-        // A run sweeps once.
-        let _ = self.known.set(Known { plan: plan.clone(), counts: counts.to_vec(), rules });
+    pub(super) fn begin(&self, ready: impl Iterator<Item = usize>) {
+        if let Some(known) = self.known.lock().as_mut() {
+            known.rules = ready.map(|index| (index, RuleState::Waits)).collect();
+            known.has_begun = true;
+        }
     }
 
     /// Notes that a rule deletes from now on. `archive` is its directory in the archive.
@@ -59,8 +71,8 @@ impl SoFar {
     }
 
     fn set(&self, index: usize, state: RuleState) {
-        if let Some(known) = self.known.get() {
-            known.rules.lock().insert(index, state);
+        if let Some(known) = self.known.lock().as_mut() {
+            known.rules.insert(index, state);
         }
     }
 
@@ -69,8 +81,8 @@ impl SoFar {
         self.approved.get().cloned()
     }
 
-    /// Returns what is known since the first delete may have been sent.
-    pub(super) fn known(&self) -> Option<&Known> {
-        self.known.get()
+    /// Returns what is known by now; `None` without a plan.
+    pub(super) fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock()
     }
 }

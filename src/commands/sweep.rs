@@ -14,7 +14,7 @@ use super::session::Session;
 use super::{confirm, counts, cut_short, events, record, rules};
 use crate::approval::Approval;
 use crate::cli::{Common, SweepArgs};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::lock::lease::Leases;
 use crate::machine::wall_clock;
 use crate::pause_file::PauseFile;
@@ -22,7 +22,7 @@ use crate::plan::estimate::RunCaps;
 use crate::plan::{Plan, PlannedRule, StopReason};
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::{RuleOutcome, Stopped};
-use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord, Status};
+use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord};
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::sweep::Limits;
@@ -62,12 +62,10 @@ pub(super) async fn once(
         let report = tokio::select! {
             biased;
             swept = sweep(&session, args) => return Ok((swept?, outputs, None)),
-            () = session.stop.asked_again() => cut_short::report(&session, caps(&session, args)).map_err(anyhow::Error::from),
+            () = session.stop.asked_again() => cut_short::report(&session, caps(&session, args), args.dry_run),
         };
-        if report.is_err() {
-            record::end_at_once(&session, args.dry_run, &report).await;
-        }
-        Ok((report?, outputs, Some(session)))
+        cut_short::warn_of_the_end(&session);
+        Ok((report, outputs, Some(session)))
     };
     let (report, outputs, cut_short) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
@@ -97,7 +95,15 @@ pub(super) fn with_ends(mut session: Session, args: &SweepArgs) -> Result<Sessio
 
 /// Sweeps once, and records the run in the history if the policy has one.
 pub(super) async fn sweep(session: &Session, args: &SweepArgs) -> anyhow::Result<Report> {
-    let swept = unrecorded(session, args).await;
+    let swept = match unrecorded(session, args).await {
+        Err(cause) if failure::is_stop(&cause) => {
+            if !session.options.quiet {
+                failure::log(&cause, false);
+            }
+            Ok(cut_short::report(session, caps(session, args), args.dry_run))
+        }
+        swept => swept,
+    };
     record::end(session, args.dry_run, &swept).await;
     let Some(deployment) = session.connected.get() else { return swept };
     let swept = swept.map(|report| report.billed(deployment.units_spent()));
@@ -131,6 +137,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
     let (deployment, mut plan) = prepare::plan(session, &options).await?;
+    session.so_far.planned(&plan, &[]);
     record::begin(session, args.dry_run, plan.as_of).await;
     let held = match lock_collection {
         Some(collection) => Some(HeldLeases::take(&deployment, collection, &wait, &mut plan).await?),
@@ -187,6 +194,7 @@ async fn sweep_plan(
     let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
     let holds = RunHolds::new(deployment, plan);
     let counts = counts::before(session, deployment, plan, scope, &holds).await;
+    session.so_far.planned(plan, &counts);
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
@@ -195,8 +203,8 @@ async fn sweep_plan(
         .zip(&not_swept)
         .map(|((planned, counts), outcome)| RuleReport::of(planned, counts, outcome, &Remaining::Unknown))
         .collect();
-    let is_ready = |report: &RuleReport| !args.dry_run && report.status == Status::Complete;
-    reports.iter().filter(|report| !is_ready(report)).for_each(events::rule_ended);
+    let is_ready = |place: usize| !args.dry_run && rules::ready_rule(&plan.rules[place], &counts[place]).is_some();
+    reports.iter().enumerate().filter(|(place, _)| !is_ready(*place)).for_each(|(_, report)| events::rule_ended(report));
     let consent = match asks {
         true => {
             let record = RunRecord {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Report, RuleReport, Status, Strategy};
+use super::{Report, RuleReport, Status, Strategy, overlap};
 use crate::text::{count, plural};
 
 /// Documents, buckets and orphans that a sweep deletes at most.
@@ -11,6 +11,8 @@ pub(super) struct AtMost {
     amount: Amount,
     /// Limit of the run for all together.
     limit: u64,
+    /// Whether a document may be in the sum more than once.
+    is_shared: bool,
 }
 
 /// Numbers of documents, buckets and orphans.
@@ -32,7 +34,13 @@ impl AtMost {
         // A rule that leaves its orphans has no such number.
         let orphans = ready().filter_map(|rule| rule.would_delete_orphan_count).fold(0, u64::saturating_add);
         let amount = Amount { documents: sum(false)?, buckets: sum(true)?, orphans };
-        Some(Self { amount, limit: max_deletes(report).unwrap_or(u64::MAX) })
+        let is_shared = overlap::is_shared(ready(), |rule| rule.would_delete_count);
+        Some(Self { amount, limit: max_deletes(report).unwrap_or(u64::MAX), is_shared })
+    }
+
+    /// Returns the number after `at most `, where it may be less.
+    pub(super) fn bounded(self) -> String {
+        format!("{}{self}", if self.is_shared { "at most " } else { "" })
     }
 
     /// Whether nothing would go.
@@ -48,7 +56,7 @@ impl AtMost {
 
 impl fmt::Display for AtMost {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let Self { amount, limit } = *self;
+        let Self { amount, limit, is_shared: _ } = *self;
         let kinds = amount.kinds();
         let sum = kinds.iter().map(|(number, _)| *number).fold(0, u64::saturating_add);
         if kinds.len() > 1 && sum > limit {
@@ -117,7 +125,7 @@ mod tests {
             (3, 2, 6, 8, "8 documents or buckets or orphans"),
             (0, 0, 6, 5, "5 orphans"),
         ] {
-            let most = AtMost { amount: Amount { documents, buckets, orphans }, limit };
+            let most = AtMost { amount: Amount { documents, buckets, orphans }, limit, is_shared: false };
             assert_eq!(most.to_string(), words);
         }
     }

@@ -90,6 +90,14 @@ fn ignored_ttl(rule: &RuleReport, audit: &AuditReport) -> Option<String> {
 pub(super) fn totals(report: &Report) -> String {
     let totals = &report.totals;
     let number = |value: Option<u64>| value.map_or_else(|| "an unknown number".to_owned(), count);
+    if totals.overlapping {
+        let size = totals.estimated_bytes.map(|size| format!(", at most {}", bytes(size))).unwrap_or_default();
+        return format!(
+            "total: at most {} documents expired, because rules share a collection and each counts a document, in collections of {}{size}",
+            number(totals.expired_count),
+            number(totals.document_count)
+        );
+    }
     let mut line = format!("total: {} of {} documents expired", number(totals.expired_count), number(totals.document_count));
     let share = totals.expired_count.zip(totals.document_count).and_then(|(expired, whole)| percent(expired, whole));
     line.extend(share.map(|share| format!(" ({share:.1} %)")));

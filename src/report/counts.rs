@@ -53,6 +53,9 @@ pub struct Counts {
     pub held: Option<HeldDocuments>,
     /// Fields that the rule names and no document was found to have.
     pub unknown_fields: Vec<UnknownField>,
+    /// Whether a look found no expired document of a rule that would be refused for a field that none has: nothing can go by a wrong name, so the
+    /// rule is neither refused nor swept.
+    pub nothing_expired: bool,
     /// The order of the deletes, if it was chosen.
     pub order: Option<OrderChoice>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.
@@ -76,6 +79,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Whether the rule is neither refused for a name nor swept, because nothing has expired; a document that was counted since says otherwise.
+    pub fn is_spared(&self) -> bool {
+        self.nothing_expired && self.expired.as_ref().is_none_or(|expired| expired.count == 0)
+    }
+
     /// Returns the number of documents in the collection, as far as it is known; `own_count` is the server's.
     pub fn document_count(&self, own_count: u64) -> u64 {
         match self.documents {
@@ -121,6 +129,8 @@ pub enum Remaining {
     Unknown,
     /// Derived from the counts before the sweep and its deletes, as far as these are known.
     Derived,
+    /// Neither: other rules of the run deleted in the same namespace, so that the counts of this one tell nothing of what is left.
+    Shared,
     /// Counted after the sweep.
     Counted { count: u64, oldest: Option<DateTime> },
 }
@@ -135,7 +145,8 @@ impl Remaining {
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
             (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
-            (Self::Derived, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
+            (Self::Derived | Self::Shared, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
+            (Self::Shared, _) => (None, None),
             (Self::Derived, Status::Complete | Status::Refused) => {
                 (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))
             }

@@ -135,6 +135,8 @@ fn values_of_run(report: &Report) -> Vec<(String, Value)> {
         orphans_deleted_count,
         // These follow from the rules.
         rules: _,
+        overlapping: _,
+        would_delete_count: _,
         remaining_count: _,
         document_count: _,
         estimated_bytes: _,

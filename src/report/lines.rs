@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::aligned::Tone;
 use super::amount::{AtMost, amount};
-use super::{Report, ReportCommand, RuleReport, ServerReport, Status, estimate, orphans};
+use super::{Report, ReportCommand, RuleReport, ServerReport, Status, estimate, orphans, overlap};
 use crate::audit::figures::PARENT_FIELD;
 use crate::plan::Reason;
 use crate::text::{count, duration, plural};
@@ -222,7 +222,7 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
     let ran = by_rules(report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)));
     let mut parts = Vec::new();
     if report.dry_run {
-        let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), |most| most.to_string());
+        let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), AtMost::bounded);
         parts.push(format!("would delete {number} by {ran}"));
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
@@ -262,6 +262,7 @@ pub(super) fn left(report: &Report) -> Option<String> {
     let orphans = |rule: &RuleReport| orphans::left(rule).unwrap_or(0);
     let known = amount(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) }, orphans);
     let is_bound = ran().any(|rule| rule.remaining_count.is_none() && most(rule).is_some());
+    let is_bound = is_bound || overlap::is_shared(ran(), most);
     let at_most = if is_bound { "at most " } else { "" };
     match (ran().any(|rule| most(rule).is_some_and(|left| left > 0) || orphans(rule) > 0), unknown) {
         (false, 0) => None,

@@ -161,7 +161,7 @@ pub fn dry_run(rules: Vec<RuleReport>) -> Report {
         server: Some(serde_json::from_value(server).expect("a server")),
         plan: None,
         limits: None,
-        totals: Totals::of(&rules),
+        totals: Totals::of(&rules, true, None),
         rules,
     }
 }

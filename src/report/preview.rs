@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, is_of_buckets, max_deletes};
 use super::lines::{by_rules, named, server_line, shared, title, tone};
-use super::{Report, RuleReport, RunLimits, Status, estimate};
+use super::{Report, RuleReport, RunLimits, Status, estimate, overlap};
 use crate::plan::StopReason;
 use crate::text::{count, duration, fold_to, percent, plural};
 
@@ -259,7 +259,10 @@ fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
     let goes = rule.would_delete_count.map(|goes| goes.saturating_add(rule.would_delete_orphan_count.unwrap_or(0)));
     match (rule.would_delete_limit, goes.zip(max_deletes(report))) {
         (Some(StopReason::Window), _) => whys.push("window closed".to_owned()),
-        (_, Some((goes, most))) if most < goes => whys.push(OF_RUN.to_owned()),
+        // A report has applied the limit of the run.
+        (limit, Some((goes, most))) if most < goes || (most == goes && limit == Some(StopReason::MaxDeletes)) => {
+            whys.push(OF_RUN.to_owned());
+        }
         (Some(limit), _) => whys.push(limit.to_string()),
         (None, _) => {}
     }
@@ -358,6 +361,8 @@ fn tail(report: &Report) -> Vec<String> {
     }
     let most = max_deletes(report);
     let swept = report.rules.iter().filter(|rule| rule.would_delete_count.is_some_and(|goes| goes > 0));
-    lines.extend(estimate::of_all(&swept.collect::<Vec<_>>(), most).map(|expected| format!("a sweep takes {expected}")));
+    let swept: Vec<&RuleReport> = swept.collect();
+    let at_most = overlap::at_most(swept.iter().copied(), |rule| rule.would_delete_count);
+    lines.extend(estimate::of_all(&swept, most).map(|expected| format!("a sweep takes {at_most}{expected}")));
     lines
 }

@@ -63,8 +63,8 @@ pub struct RuleReport {
     pub held_by: Option<Vec<HeldBy>>,
     /// Measurements in the expired buckets of a time-series collection.
     pub expired_measurements: Option<u64>,
-    /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes` and the `window`. Null where nothing
-    /// may be swept, not all expired documents were counted, or the sweep is over.
+    /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes`, of the rule and of the run, and the
+    /// `window`. Null where nothing may be swept, not all expired documents were counted, or the sweep is over.
     pub would_delete_count: Option<u64>,
     /// The limit that keeps it below `expiredCount`, or the orphans below `oldOrphanCount`: maxDeletes or window.
     pub would_delete_limit: Option<StopReason>,
@@ -77,8 +77,8 @@ pub struct RuleReport {
     /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
     /// bring them back, or has. Null where nothing was swept.
     pub unconfirmed_count: Option<u64>,
-    /// Expired documents that the run left; null if that is unknown: in a check, for a skipped rule, after a limit without an index, or
-    /// if neither metrics nor a history were to record it.
+    /// Expired documents that the run left; a dry run and an audit leave all. Null if that is unknown: in a check, for a skipped rule, after a limit
+    /// without an index, if neither metrics nor a history were to record it, or where other rules deleted in the same collection.
     pub remaining_count: Option<u64>,
     /// The earliest date of any document that remains.
     pub oldest_remaining: Option<Instant>,
@@ -125,13 +125,13 @@ pub struct RuleReport {
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
     /// Request units that the sweep costs, estimated from the count before it. Null where the service bills nothing, or not all expired documents
-    /// were counted.
+    /// were counted, or the rule is refused.
     #[schemars(range(min = 0))]
     pub estimated_request_units: Option<f64>,
     /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where neither is known.
     #[schemars(range(min = 0))]
     pub estimated_seconds: Option<f64>,
-    /// The estimate of the sweep, made before it. Null where the expired documents were not all counted.
+    /// The estimate of the sweep, made before it. Null where the expired documents were not all counted, or the rule is refused.
     pub estimate: Option<Estimate>,
     pub duration_ms: u64,
     /// The deployment's own TTL settings of the collection; null if they were not looked at.
@@ -182,6 +182,8 @@ impl RuleReport {
         let would_delete = would_delete(planned, expired_count, outcome).filter(|_| status == Status::Complete);
         let would_delete_orphans =
             orphans::would_delete(planned, counts, outcome, would_delete).filter(|_| status == Status::Complete);
+        // No sweep of a refused rule is to be expected.
+        let forecast = counts.forecast.filter(|_| status != Status::Refused);
         let archived_count = swept.and_then(|swept| swept.archive.as_ref().map(|_| swept.outcome.archived.documents));
         Self {
             name: planned.rule.name.clone(),
@@ -224,9 +226,9 @@ impl RuleReport {
             paused_ms: sweep.map(|sweep| sweep.paused.into()),
             pressure_unknown: swept.and_then(|swept| swept.pressure_unknown.clone()),
             request_units: None,
-            estimated_request_units: counts.forecast.map(|forecast| forecast.units),
-            estimated_seconds: counts.forecast.and_then(|forecast| forecast.seconds),
-            estimate: counts.estimate.clone(),
+            estimated_request_units: forecast.map(|forecast| forecast.units),
+            estimated_seconds: forecast.and_then(|forecast| forecast.seconds),
+            estimate: counts.estimate.clone().filter(|_| status != Status::Refused),
             duration_ms: counts.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
@@ -295,6 +297,16 @@ impl RuleReport {
             warnings,
             error: None,
             audit: None,
+        }
+    }
+
+    /// Applies the limit of the run to what a sweep deletes at most: orphans go within what the documents leave of it.
+    pub(super) fn limit(&mut self, max_deletes: Option<u64>) {
+        let Some((documents, most)) = self.would_delete_count.zip(max_deletes) else { return };
+        let orphans = self.would_delete_orphan_count.map(|orphans| orphans.min(most.saturating_sub(documents)));
+        if most < documents || orphans < self.would_delete_orphan_count {
+            (self.would_delete_count, self.would_delete_orphan_count) = (Some(documents.min(most)), orphans);
+            self.would_delete_limit = Some(StopReason::MaxDeletes);
         }
     }
 

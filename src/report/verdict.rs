@@ -29,10 +29,10 @@ impl Verdict {
                 let scan = || scan(planned, rule, counts);
                 let share = || share(rule, counts);
                 let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
-                let refusal = counts
-                    .holds_refusal
-                    .clone()
-                    .or_else(|| guard::unknown_field(&counts.unknown_fields))
+                // The order in which a sweep asks, which ends at the first refusal: all ways to run name the same guard.
+                let refusal = guard::unknown_field(&counts.unknown_fields)
+                    .filter(|_| !counts.is_spared())
+                    .or_else(|| counts.holds_refusal.clone())
                     .or_else(scan)
                     .or_else(share)
                     .or_else(|| orphans::refusal(rule, counts))

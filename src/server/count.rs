@@ -18,6 +18,7 @@ use crate::expiry::expression::{is_type, when};
 use crate::expiry::shape::STRING;
 use crate::plan::{Selection, Storage, SweepRule};
 use crate::policy::namespace::Namespace;
+use crate::policy::paths;
 use crate::report::counts::{CountedDocuments, Expired};
 use crate::report::outcome::HeldDocuments;
 use crate::units::{CountFindings, UnitForecast};
@@ -85,7 +86,7 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
     let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
         // An index in another order has to be read as a whole.
-        let stages = if index.oldest_first {
+        let stages = if index.oldest_first && !bounds_date(rule) {
             first(rule)
         } else {
             vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
@@ -140,6 +141,9 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
 pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
+    if bounds_date(rule) {
+        return None;
+    }
     let found = one_unheld(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
     read(expiry, found.as_ref()).oldest
 }
@@ -147,6 +151,16 @@ pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max
 /// Returns the same deployment with a time limit for queries, and the default read preference.
 fn limited(deployment: &Deployment, max_time: Duration) -> Deployment {
     Deployment { read_options: ReadOptions { max_time: Some(max_time), ..ReadOptions::default() }, ..deployment.clone() }
+}
+
+/// Whether the filter of a rule also has a condition on the date field. Where dates are arrays, the server may then walk the index by that condition,
+/// and the first match is not the one with the earliest date.
+fn bounds_date(rule: &SweepRule) -> bool {
+    let SweepRule { selection, expiry, .. } = rule;
+    let is_within =
+        |path: &str, other: &str| path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let paths = selection.filter.iter().flat_map(|filter| paths::of_filter(filter, &[]));
+    paths.into_iter().any(|found| is_within(&found.path, &expiry.field) || is_within(&expiry.field, &found.path))
 }
 
 /// Returns the stages for the first match, which has the earliest date of all along an ascending index.

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
 use crate::report::amount::{AtMost, amount};
 use crate::report::lines::{last, shared};
-use crate::report::{Report, ReportCommand, RuleReport, Status};
+use crate::report::{Report, ReportCommand, RuleReport, Status, overlap};
 use crate::text::{bytes, clean, count, duration, plural};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
@@ -28,7 +28,7 @@ pub(super) fn verdict(report: &Report) -> String {
         return match AtMost::of(report) {
             None => "an unknown number of documents would go".to_owned(),
             Some(most) if most.is_none() => "nothing would go".to_owned(),
-            Some(most) => format!("{most} would go"),
+            Some(most) => format!("{} would go", most.bounded()),
         };
     }
     let least = if is_uncertain(report) { "at least " } else { "" };
@@ -66,14 +66,16 @@ fn tiles(report: &Report) -> Markup {
     let forecast = audits.iter().map(|rule| rule.audit.as_ref().and_then(next_days));
     let never = audits.iter().map(|rule| rule.never_expires.as_ref().map(|reasons| reasons.values().sum::<u64>()));
     let hold = looked_at().filter(|rule| rule.expired_count != Some(0));
+    let overlapping = overlap::at_most(&report.rules, |rule| rule.expired_count);
+    let left = overlap::at_most(&report.rules, |rule| rule.remaining_count);
     html! {
         dl.tiles {
             @if is_counted(report) {
                 (tile("expired", match report.totals.expired_count {
-                    Some(expired) => html! { (count(expired)) },
+                    Some(expired) => html! { (overlapping) (count(expired)) },
                     None => sum(looked_at().map(|rule| rule.expired_count), count),
                 }))
-                (tile("their size, estimated", sum(hold.map(|rule| rule.estimated_bytes), bytes)))
+                (tile("their size, estimated", html! { (overlapping) (sum(hold.map(|rule| rule.estimated_bytes), bytes)) }))
             }
             @if let Some(orphans) = report.totals.old_orphan_count.filter(|orphans| *orphans > 0) {
                 (tile("orphans", html! { (count(orphans)) }))
@@ -83,7 +85,7 @@ fn tiles(report: &Report) -> Markup {
                 @if let Some(orphans) = report.totals.orphans_deleted_count.filter(|orphans| *orphans > 0) {
                     (tile("orphans deleted", html! { (deleted(orphans, is_uncertain(report))) }))
                 }
-                (tile("left", sum(looked_at().map(|rule| rule.remaining_count), count)))
+                (tile("left", html! { (left) (sum(looked_at().map(|rule| rule.remaining_count), count)) }))
             }
             @if !audits.is_empty() {
                 (tile("expire in 30 days", sum(forecast, count)))

@@ -62,7 +62,13 @@ pub(super) fn of(
     warnings.extend(orphans::warning(planned, counts, outcome).filter(|_| status == Status::Complete));
     // The refusal says it already.
     let is_said = |unknown: &UnknownField| unknown.is_refused() && reason == Some(&Reason::Guard(Guard::UnknownField));
-    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
+    let is_spared = |unknown: &UnknownField| counts.is_spared() && unknown.is_refused();
+    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(|unknown| match is_spared(unknown) {
+        true => {
+            format!("{}; is its name right? nothing has expired now; once a document has, the rule is refused", unknown.finding())
+        }
+        false => unknown.warning(),
+    }));
     warnings
 }
 
