@@ -142,9 +142,9 @@ impl Looking<'_> {
     }
 
     /// Looks for an expired document of a rule that would be refused, and notes if there is none: then nothing can go by a wrong name. A strict run
-    /// asks for right names, whether anything has expired or not.
+    /// asks for right names, whether anything has expired or not. A rule with children may have some to delete of parents that went before.
     async fn any_expired(&self, rule: &SweepRule, mut counts: Counts) -> Counts {
-        if counts.obstacle.is_some() || !counts.unknown_fields.iter().any(UnknownField::is_refused) {
+        if rule.family.is_some() || counts.obstacle.is_some() || !counts.unknown_fields.iter().any(UnknownField::is_refused) {
             return counts;
         }
         let begun = Instant::now();

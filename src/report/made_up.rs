@@ -9,6 +9,7 @@ use super::rule::RuleReport;
 use super::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
 use crate::expiry::Expiry;
 use crate::instant::Instant;
+use crate::plan::estimate::{Estimate, SpeedSource};
 use crate::plan::holds::HeldBack;
 use crate::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::policy::DateFormat;
@@ -173,4 +174,23 @@ pub fn report(name: &str, namespace: &str) -> RuleReport {
         "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
     });
     serde_json::from_value(json).expect("the fields of a rule that are never null")
+}
+
+/// Returns an estimate of a sweep that adds 150,000 bytes to the oplog.
+pub fn estimate() -> Estimate {
+    Estimate {
+        documents: 1200,
+        bytes: None,
+        seconds: None,
+        documents_per_second: 100.0,
+        speed_source: SpeedSource::Assumption,
+        oplog_bytes_per_document: Some(125.0),
+        oplog_bytes: Some(150_000),
+        oplog_window_seconds: None,
+        oplog_window_after_seconds: None,
+        oplog_unknown: None,
+        reusable_bytes: None,
+        compact_bytes: None,
+        compact_members: None,
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::outcome::RuleOutcome;
 use super::{ReportCommand, RuleReport, Status};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedRule};
 
 /// Maximum number of rules that a warning names.
 const MAX_NAMED: usize = 3;
@@ -70,7 +70,7 @@ pub(crate) fn others_deleted(plan: &Plan, outcomes: &[RuleOutcome]) -> Vec<bool>
     for (planned, _) in plan.rules.iter().zip(outcomes).filter(|(_, outcome)| deleted(outcome)) {
         *namespaces.entry(&planned.namespace).or_insert(0_usize) += 1;
     }
-    let others = |(planned, outcome): (&crate::plan::PlannedRule, &RuleOutcome)| {
+    let others = |(planned, outcome): (&PlannedRule, &RuleOutcome)| {
         namespaces.get(&planned.namespace).copied().unwrap_or(0) > usize::from(deleted(outcome))
     };
     plan.rules.iter().zip(outcomes).map(others).collect()
@@ -79,6 +79,7 @@ pub(crate) fn others_deleted(plan: &Plan, outcomes: &[RuleOutcome]) -> Vec<bool>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::StopReason;
     use crate::report::counts::{Counts, Remaining};
     use crate::report::made_up::{counted, not_swept, planned, report, swept};
     use crate::report::outcome::End;
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn what_a_rule_leaves_does_not_follow_from_its_own_counts_where_others_deleted() {
         let sweep = |deleted, end| RuleOutcome::Swept(Box::new(swept(deleted, end)));
-        let stop = || End::Partial(crate::plan::StopReason::MaxDeletes);
+        let stop = || End::Partial(StopReason::MaxDeletes);
         let shared = |outcomes: &[RuleOutcome]| {
             let rules = outcomes.iter().map(|_| planned("", 200)).collect();
             others_deleted(&Plan { as_of: bson::DateTime::from_millis(0), rules, strict: false }, outcomes)

@@ -131,3 +131,94 @@ fn a_total_is_null_where_a_rule_that_counts_is_unknown() {
     let totals = report(true, None, two).totals;
     assert_eq!((totals.expired_count, totals.document_count, totals.failed), (None, Some(10), 1));
 }
+
+/// Returns a report of rules that each count `expired` of the 10 documents of `app.c`.
+fn sharing(command: ReportCommand, max_deletes: Option<u64>, expired: &[u64]) -> Report {
+    let rule = |(index, expired): (usize, &u64)| RuleReport {
+        expired_count: Some(*expired),
+        would_delete_count: Some(*expired),
+        document_count: Some(10),
+        expired_percent: Some(*expired as f64 * 10.0),
+        estimated_bytes: Some(100),
+        ..made_up::report(&format!("rule {index}"), "app.c")
+    };
+    let rules = expired.iter().enumerate().map(rule).collect();
+    let text = "version: 1\ncollections: [{namespace: app.c, field: at, expireAfter: 1h}]\n";
+    let run = RunRecord {
+        command,
+        dry_run: true,
+        run_id: "r".into(),
+        as_of: None,
+        started_at: DateTime::from_millis(0),
+        duration_ms: 1,
+        signal_exit: None,
+        policy: &parse("p", text, &|_| None, true).unwrap(),
+        server: None,
+        plan: None,
+        limits: RunCaps { max_deletes, ..RunCaps::default() },
+    };
+    Report::new(run, rules)
+}
+
+#[test]
+fn sums_over_rules_that_share_a_collection_are_upper_bounds_in_every_format() {
+    let report = sharing(ReportCommand::Audit, None, &[10, 10]);
+    let totals = &report.totals;
+    assert_eq!((totals.expired_count, totals.would_delete_count, totals.overlapping), (Some(20), Some(20), true));
+    assert_eq!(totals.document_count, Some(10), "a collection counts once");
+    for format in [Format::Table, Format::Markdown] {
+        let text = render(&report, format, Look { colored: false, width: 400 });
+        for part in [
+            "total: at most 20 documents expired, because rules share a collection and each counts a document, in collections of 10",
+            "would delete at most 20 documents by 2 rules",
+            "for the same collection: a document that has expired by both is counted by each, and deleted once",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+    let page = render(&report, Format::Html, Look::default());
+    for part in ["at most 20 documents would go", "<dt>expired</dt><dd>at most 20</dd>", "<dd>at most 200 B</dd>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    // One of them counts nothing.
+    let report = sharing(ReportCommand::Audit, None, &[10, 0]);
+    assert!(!report.totals.overlapping && report.rules.iter().all(|rule| rule.warnings.is_empty()), "{report:?}");
+    let text = render(&report, Format::Table, Look { colored: false, width: 400 });
+    assert!(text.contains("total: 10 of 10 documents expired (100.0 %)") && text.contains("would delete 10 documents"), "{text}");
+}
+
+#[test]
+fn what_is_left_by_rules_that_share_a_collection_is_an_upper_bound() {
+    let mut rules = rules(&[Status::Partial, Status::Partial]);
+    rules.iter_mut().for_each(|rule| rule.remaining_count = Some(4));
+    assert_eq!(lines::left(&report(false, None, rules.clone())).as_deref(), Some("left: 8 documents"));
+    rules.iter_mut().for_each(|rule| rule.namespace = "app.c".into());
+    assert_eq!(lines::left(&report(false, None, rules.clone())).as_deref(), Some("left: at most 8 documents"));
+    let page = render(&report(false, None, rules), Format::Html, Look::default());
+    assert!(page.contains("<dt>left</dt><dd>at most 8</dd>"), "{page}");
+}
+
+#[test]
+fn the_limit_of_the_run_is_that_of_each_rule_and_of_their_sum_in_every_format() {
+    let report = sharing(ReportCommand::Sweep, Some(10), &[40]);
+    let rule = &report.rules[0];
+    assert_eq!((rule.expired_count, rule.would_delete_count), (Some(40), Some(10)));
+    assert_eq!((rule.would_delete_limit, report.totals.would_delete_count), (Some(StopReason::MaxDeletes), Some(10)));
+    let json: serde_json::Value = serde_json::from_str(&render(&report, Format::Json, Look::default())).unwrap();
+    assert_eq!((&json["rules"][0]["wouldDeleteCount"], &json["totals"]["wouldDeleteCount"]), (&10.into(), &10.into()));
+    let table = render(&report, Format::Table, Look { colored: false, width: 400 });
+    assert!(table.contains("would delete 10 documents by 1 rule") && table.contains("--max-deletes"), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("rule 0        10       40")), "{table}");
+    let markdown = render(&report, Format::Markdown, Look::default());
+    assert!(markdown.contains("| 40 | 10 | 400.0 % | 10 | maxDeletes |"), "{markdown}");
+    let csv = render(&report, Format::Csv, Look::default());
+    assert!(csv.contains(",complete,,40,,,,,10,maxDeletes,"), "{csv}");
+    let page = render(&report, Format::Html, Look::default());
+    for part in ["10 documents would go", "data-l=\"would go\" data-v=\"10\">10<span class=\"under\">maxDeletes</span>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let both = sharing(ReportCommand::Sweep, Some(10), &[40, 7]);
+    let goes: Vec<_> = both.rules.iter().map(|rule| (rule.would_delete_count, rule.would_delete_limit)).collect();
+    assert_eq!(goes, [(Some(10), Some(StopReason::MaxDeletes)), (Some(7), None)]);
+    assert_eq!(both.totals.would_delete_count, Some(10));
+}

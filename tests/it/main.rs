@@ -111,6 +111,7 @@ mod guards {
     mod clock;
     mod detached;
     mod hints;
+    mod one_judgement;
     mod own_counts;
     mod refusals;
     mod unknown_fields;
@@ -166,6 +167,7 @@ mod report {
     mod html_hostile;
     mod metrics;
     mod outputs;
+    mod same_numbers;
 }
 
 mod services {

@@ -1,9 +1,10 @@
 use std::time::Duration as Time;
 
 use super::*;
+use crate::plan::fields::UnknownField;
 use crate::plan::{Approved, Guard, Refusal, SkipReason};
 use crate::report::counts::CountObstacle;
-use crate::report::made_up::{counted, not_swept, planned, swept};
+use crate::report::made_up::{self, counted, not_swept, planned, swept};
 use crate::report::outcome::{Archived, End, Outcome, Paused, Stopped, Swept};
 
 fn of(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {
@@ -159,4 +160,56 @@ fn what_a_sweep_would_delete_is_bound_by_the_limits_and_known_only_before_it() {
     assert_eq!(would(&of(&limited, &counted(11), sweep(swept(10, End::Partial(StopReason::MaxDeletes))))), (None, None));
     let refused = planned("    maxDeletePercent: 1\n", 200);
     assert_eq!(would(&of(&refused, &counted(11), not_swept())), (None, None));
+}
+
+#[test]
+fn a_refused_rule_has_no_estimate_of_a_sweep_and_counts_all_the_same() {
+    let mut counts = counted(101);
+    counts.forecast = Some(crate::units::UnitForecast { units: 7.0, seconds: Some(1.0) });
+    counts.estimate = Some(made_up::estimate());
+    let costs = |keys: &str| {
+        let report = of(&planned(keys, 200), &counts, not_swept());
+        (
+            report.expired_count,
+            report.estimated_bytes,
+            report.estimate.is_some(),
+            report.estimated_request_units,
+            report.estimated_seconds,
+        )
+    };
+    assert_eq!(costs(""), (Some(101), Some(10_100), true, Some(7.0), Some(1.0)));
+    assert_eq!(costs("    maxDeletePercent: 50\n"), (Some(101), Some(10_100), false, None, None));
+    let report = |keys: &str| of(&planned(keys, 200), &counts, not_swept());
+    let totals =
+        made_up::dry_run(vec![report("    maxDeletePercent: 50\n"), RuleReport { namespace: "app.d".into(), ..report("") }])
+            .totals;
+    assert_eq!(totals.oplog_bytes, Some(150_000));
+}
+
+#[test]
+fn a_field_that_none_has_is_refused_before_all_else_and_only_where_something_has_expired() {
+    let rule = planned("    filter: {held: {$ne: true}}\n    maxDeletePercent: 1\n", 200);
+    let unknown = |is_strict| {
+        crate::plan::fields::named(&rule).into_iter().map(move |field| UnknownField {
+            field,
+            similar: None,
+            is_elsewhere: false,
+            is_strict,
+        })
+    };
+    let holds = Some(Refusal::new(Guard::Holds, "no holds"));
+    let refused = Counts { unknown_fields: unknown(false).collect(), holds_refusal: holds, ..counted(50) };
+    let guard = |counts: &Counts| of(&rule, counts, not_swept()).reason;
+    assert_eq!(guard(&refused), Some(Reason::Guard(Guard::UnknownField)));
+    let spared = Counts { nothing_expired: true, ..refused.clone() };
+    assert_eq!(guard(&spared), Some(Reason::Guard(Guard::UnknownField)), "what was counted since has expired");
+    let none = Counts { expired: counted(0).expired, holds_refusal: None, ..spared.clone() };
+    for counts in [&none, &Counts { expired: None, ..none.clone() }] {
+        let report = of(&rule, counts, not_swept());
+        assert_eq!((counts.is_spared(), report.status, &report.reason), (true, Status::Complete, &None));
+        let said = "no document found has `held` (`filter`); is its name right? nothing has expired now; once a document has, the rule is refused";
+        assert!(report.warnings.iter().any(|warning| warning == said), "{:?}", report.warnings);
+    }
+    // Another guard refuses it all the same.
+    assert_eq!(guard(&Counts { expired: None, ..spared }), Some(Reason::Guard(Guard::Holds)));
 }

@@ -91,17 +91,72 @@ async fn a_dry_run_that_is_interrupted_while_it_counts_says_so() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_interrupted_before_it_is_connected_deletes_nothing_and_says_so() {
+async fn a_run_that_is_interrupted_before_it_is_connected_deletes_nothing_and_reports_it() {
     let (_mongod, case) = alone().await;
     case.fill("c", dated(0..3, days(-3))).await;
     slow_down(&case.client, "listCollections", 60_000).await;
-    let child = start(case.command(RULES, &["sweep", "--format", "json"]));
-    until_running(&case.client, "listCollections").await;
-    signal(&child, "TERM");
-    let ran = end(child).await;
-    assert_eq!(ran.code, Some(143), "{ran:?}");
-    assert!(ran.stderr.contains("nothing was deleted"), "{ran:?}");
+    let interrupted = async |args: &[&str]| {
+        let mut child = start(case.command(RULES, args));
+        until_running(&case.client, "listCollections").await;
+        let said = Said::by(&mut child);
+        signal(&child, "TERM");
+        let ran = end(child).await;
+        while running(&case.client, "listCollections").await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ran { stderr: said.into_text(), ..ran }
+    };
+    let report = read(interrupted(&["sweep", "--format", "json"]).await);
+    assert_interrupted(&report, 143);
+    for key in ["expiredCount", "remainingCount"] {
+        assert!(report.json["totals"][key].is_null() && report.rule(0, key).is_null(), "{key}: {report:?}");
+    }
+    assert_eq!(report.json["totals"]["deletedCount"], 0, "{report:?}");
+    assert!(report.ran.stderr.contains("interrupted; nothing was deleted"), "{report:?}");
+    let quiet = interrupted(&["sweep", "-q"]).await;
+    assert_eq!((quiet.code, quiet.stdout.as_str(), quiet.stderr.lines().count()), (Some(143), "", 1), "{quiet:?}");
+    assert!(quiet.stderr.contains("deleted 0 documents by 2 rules; "), "{quiet:?}");
+    assert!(quiet.stderr.contains("2 partial (interrupted)"), "{quiet:?}");
     assert_eq!(case.ids("c").await, id_set(0..3));
+}
+
+/// New leases are waited for, so that a lock that was removed under another run has ended.
+#[tokio::test]
+async fn a_run_that_is_stopped_before_its_first_delete_writes_every_record_of_it() {
+    let rules = format!("{RULES}lock: {{collection: DB.locks}}\nhistory: {{collection: DB.runs}}\n");
+    for (args, code, reason) in [(&[][..], 143, "interrupted"), (&["--max-duration", "1s"], 4, "maxDuration")] {
+        let (_mongod, case) = alone().await;
+        case.fill("c", dated(0..100, days(-3))).await;
+        case.fill("d", dated(0..3, days(-3))).await;
+        let [json, metrics] = ["a.json", "a.prom"].map(|name| case.file(name, "yesterday's"));
+        std::fs::remove_file(&metrics).unwrap();
+        let (json, metrics) = (json.to_str().unwrap(), metrics.to_str().unwrap());
+        let mut child = start(case.command(&rules, &[&["sweep", "-o", json, "--metrics-file", metrics], args].concat()));
+        let said = Said::by(&mut child);
+        if args.is_empty() {
+            said.until("leases in").await;
+            signal(&child, "TERM");
+        }
+        let ran = end(child).await;
+        let said = said.into_text();
+        let report = Report { json: serde_json::from_str(&std::fs::read_to_string(json).unwrap()).expect(&said), ran };
+        assert_eq!((report.ran.code, &report.json["exitCode"]), (Some(code), &code.into()), "{report:?}");
+        assert_eq!(report.json["status"], "partial");
+        assert!(!report.json["server"].is_null() && !report.json["asOf"].is_null(), "{report:?}");
+        for index in 0..2 {
+            let values = ["status", "reason", "deletedCount", "expiredCount"].map(|key| report.rule(index, key).clone());
+            assert_eq!(values, ["partial".into(), reason.into(), 0.into(), serde_json::Value::Null], "{report:?}");
+        }
+        let metrics = std::fs::read_to_string(metrics).expect("the metrics");
+        assert!(metrics.contains(&format!("sweeper_last_run_exit_code {code}\n")), "{metrics}");
+        assert_eq!(metrics.matches("status=\"partial\"} 1").count(), 2, "{metrics}");
+        let run = case.collection("runs").find_one(doc! {}).await.expect("an answer").expect("the document of the run");
+        let rules = run.get_array("rules").expect("its rules");
+        assert_eq!((run.get_str("status").ok(), rules.len()), (Some("partial"), 2), "{run}");
+        assert_eq!(rules[0].as_document().and_then(|rule| rule.get_str("reason").ok()), Some(reason), "{run}");
+        assert!(said.contains(&format!("deleted 0 documents by 2 rules; 2 partial ({reason})")), "{said}");
+        assert_eq!((case.ids("c").await.len(), case.ids("d").await.len()), (100, 3));
+    }
 }
 
 #[tokio::test]

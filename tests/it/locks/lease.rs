@@ -238,8 +238,8 @@ async fn who_waits_takes_the_lease_when_the_other_has_ended_and_a_signal_ends_th
     };
     let stopped = waits();
     signal(&stopped, "TERM");
-    let stopped = end(stopped).await;
-    assert_eq!((stopped.code, stopped.stdout.as_str()), (Some(143), ""), "{stopped:?}");
+    let stopped = report(end(stopped).await);
+    assert_eq!((stopped.ran.code, stopped.rule(0, "reason")), (Some(143), &"interrupted".into()), "{stopped:?}");
     let second = waits();
     signal(&first, "TERM");
     assert_eq!(end(first).await.code, Some(143));
