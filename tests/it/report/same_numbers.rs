@@ -169,10 +169,10 @@ async fn the_oldest_is_the_earliest_date_that_has_expired_whatever_the_filter_sa
     let case = ten(true).await;
     let oldest = days(-90);
     case.fill("c", [doc! { "_id": 20, "at": [oldest, days(-2)] }, doc! { "_id": 21, "at": [days(-4), days(-3)] }]).await;
+    let since = days(-5).try_to_rfc3339_string().unwrap();
     for bound in ["$gt", "$gte"] {
-        let rules = format!(
-            "  - {{namespace: DB.c, field: at, expireAfter: 1d, filter: {{at: {{{bound}: {{$ago: 5d}}}}}}}}\nhistory: {{collection: DB.runs}}\n"
-        );
+        let rules =
+            format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, filter: {{at: {{{bound}: {{$date: '{since}'}}}}}}}}\n");
         for args in [&["sweep", "--dry-run"][..], &["audit"]] {
             let (report, _) = every_format(&case, &rules, args).await;
             assert_eq!(report.rule(0, "expiredCount"), &json!(2), "{report:?}");
