@@ -88,6 +88,7 @@ async fn a_file_that_appears_ends_a_wait() {
     let waits = start(command);
     case.file("stop", "");
     let ran = end(waits).await;
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{ran:?}");
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &report["rules"][0]["reason"]), (Some(4), &"stopFile".into()), "{ran:?}");
     assert_eq!(case.ids("c").await.len(), left);
 }
