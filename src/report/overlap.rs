@@ -28,10 +28,13 @@ pub(super) fn at_most<'a>(
 }
 
 /// Warns of the rules that overlap, where a person looks before anything is deleted: those that count documents and, in a check, which counts none,
-/// all that are not skipped.
+/// those that a sweep would follow.
 pub(super) fn warn(command: ReportCommand, rules: &mut [RuleReport]) {
     let is_check = command == ReportCommand::Check;
-    let counts = |rule: &RuleReport| rule.status != Status::Skipped && rule.expired_count.map_or(is_check, |count| count > 0);
+    let counts = |rule: &RuleReport| match rule.expired_count {
+        Some(count) => count > 0,
+        None => is_check && rule.status == Status::Complete,
+    };
     let mut namespaces: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| counts(rule)) {
         namespaces.entry(&rule.namespace).or_default().push(index);

@@ -85,7 +85,9 @@ async fn a_file_that_appears_ends_a_wait() {
     held.lock().unwrap();
     let mut command = with_file(&case, &["--lock-wait", "1h"]);
     command.arg("--lock").arg(&lock);
-    let waits = start(command);
+    let mut waits = start(command);
+    let said = Said::by(&mut waits);
+    said.until("waiting for at most").await;
     case.file("stop", "");
     let ran = end(waits).await;
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -31,10 +31,18 @@ async fn each_rule_has_a_line_and_what_is_wrong_stands_below_it() {
     let shown = ran.stdout.replace(case.dir.path().to_str().unwrap(), "DIR");
     let expected = "\
 ok       good    DB.c, 3 documents, index at_1
+         warning: `DB.c`, `long \\u{202e} name, one word after the other, until
+         it has no room in a column of its own any more` are for the same
+         collection: a document that has expired by both is counted by each, and
+         deleted once
 ok       DB.c    3 documents, no index: goes through the collection
          warning: neither `maxDeletes` nor `maxDeletePercent`: a wrong date or
          filter is not stopped by a limit
          warning: no document found has `made` (`field`); is its name right?
+         warning: `good`, `long \\u{202e} name, one word after the other, until
+         it has no room in a column of its own any more` are for the same
+         collection: a document that has expired by both is counted by each, and
+         deleted once
 skipped  gone    DB.gone
          warning: no such namespace: `DB.gone`
 refused  view    DB.view
@@ -47,6 +55,8 @@ skipped  off     DB.c
 ok       long \\u{202e} name, one word after the other, until it has no room in a
          column of its own any more
          DB.c, 3 documents, index at_1
+         warning: `good`, `DB.c` are for the same collection: a document that
+         has expired by both is counted by each, and deleted once
 ";
     assert!(shown.starts_with(expected), "{shown}");
     let last = shown[expected.len()..].split_whitespace().collect::<Vec<_>>().join(" ");
