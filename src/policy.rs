@@ -3,6 +3,8 @@
 //! The keys of a policy are listed in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
 
 pub mod answer;
+pub mod comparisons;
+mod constructors;
 pub mod docs;
 pub mod duration;
 mod entry;
@@ -15,6 +17,7 @@ mod keys;
 mod kinds;
 pub mod loosened;
 mod mapping;
+mod mistaken;
 pub mod namespace;
 mod nested;
 pub mod only;
@@ -25,6 +28,7 @@ mod problem;
 mod rule;
 pub mod schema;
 mod strings;
+pub mod value_type;
 pub mod window;
 mod yaml;
 
@@ -147,6 +151,8 @@ pub struct Rule {
     pub allow_collection_scan: bool,
     /// Paths that no document needs to have.
     pub allow_unknown_fields: Vec<String>,
+    /// Paths that may be compared with a type that no document has there.
+    pub allow_unknown_types: Vec<String>,
     /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
     /// The collections whose documents go with those of the rule.

@@ -40,6 +40,7 @@ pub(crate) mod one_family;
 pub(crate) mod oplog;
 pub(crate) mod overdue;
 pub(crate) mod overload;
+pub(crate) mod predicate;
 pub(crate) mod privileges;
 pub(crate) mod put_back;
 pub(crate) mod recognise;

@@ -20,7 +20,7 @@ use crate::policy::only::Only;
 use crate::report::counts::{CountObstacle, Counts, Remaining};
 use crate::report::outcome::RuleOutcome;
 use crate::report::{Report, ReportCommand, RuleReport, RunRecord};
-use crate::server::privileges;
+use crate::server::{predicate, privileges};
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -90,6 +90,13 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         }
         let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.obstacle.clone());
         let mut counts = Counts { warnings, obstacle, ..looked };
+        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
+            let of_rule = deployment.of_rule(rule);
+            let look = async { Ok::<_, Failure>(predicate::objection(&of_rule, rule).await) };
+            let objection = session.stop.or_fail("nothing was deleted", look).await?;
+            counts.obstacle =
+                objection.map(|why| CountObstacle::Failed(format!("the server does not take the predicate: {why}")));
+        }
         if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
             let look = async { Ok::<_, Failure>(holds.enter(rule, &mut counts).await) };
             session.stop.or_fail("nothing was deleted", look).await?;

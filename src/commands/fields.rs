@@ -1,4 +1,4 @@
-//! The look for documents that have the fields that the policy names, before anything is counted.
+//! The look for documents that have the fields that the policy names, with the types that it compares them with, before anything is counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::session::Session;
 use crate::instant::millis;
-use crate::plan::fields::{NamedField, UnknownField, named};
+use crate::plan::fields::{NamedField, UnknownField, judged, named};
 use crate::plan::{Plan, PlannedRule, SweepRule};
 use crate::report::counts::{CountObstacle, Counts};
 use crate::report::not_begun;
 use crate::server::Deployment;
 use crate::server::error::Result;
-use crate::server::fields::{self, FieldLook, SearchTime};
+use crate::server::fields::{self, SearchTime, Seen};
 use crate::sweep::asked_reason;
 
 /// Namespaces that are looked at at the same time.
@@ -24,7 +24,7 @@ const LOOKED_AT_ONCE: usize = 4;
 struct Looking<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
-    /// The names that documents in some namespace of a rule have: the name of the rule, and the path.
+    /// What documents in some namespace of a rule have: the name of the rule, and what was looked for.
     found: RefCell<BTreeSet<(String, String)>>,
     /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are looked for.
     time: SearchTime,
@@ -82,8 +82,9 @@ pub(super) async fn look<'a>(
         looked = looks.buffered(LOOKED_AT_ONCE).collect().await;
     }
     for (planned, counts) in plan.rules.iter().zip(&mut looked) {
+        counts.unknown_fields = judged(std::mem::take(&mut counts.unknown_fields));
         for unknown in &mut counts.unknown_fields {
-            unknown.is_elsewhere = looking.is_known(&planned.rule.name, &unknown.field.path);
+            unknown.is_elsewhere = looking.is_known(&planned.rule.name, &unknown.field);
         }
         // In the report of a sweep it is of no interest which tenants have no document with a rare field.
         counts.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
@@ -103,12 +104,12 @@ fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool, is_stric
     let looks_for_date = !deployment.facts.capabilities.request_charge;
     let is_asked = |field: &NamedField| for_all || field.is_guarded || (field.key == "field" && looks_for_date);
     let fields = named(planned).into_iter().filter(is_asked);
-    fields.map(|field| UnknownField { field, similar: None, is_elsewhere: false, is_strict }).collect()
+    fields.map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict }).collect()
 }
 
 impl Looking<'_> {
-    fn is_known(&self, rule: &str, path: &str) -> bool {
-        self.found.borrow().contains(&(rule.to_owned(), path.to_owned()))
+    fn is_known(&self, rule: &str, field: &NamedField) -> bool {
+        self.found.borrow().contains(&(rule.to_owned(), field.identity().to_owned()))
     }
 
     /// Takes one turn at a namespace, and returns its counts without the fields that were found.
@@ -169,34 +170,70 @@ impl Looking<'_> {
         fields: &[UnknownField],
         turn: Turn,
     ) -> Result<Vec<UnknownField>> {
+        let sampled = match turn {
+            Turn::Sample => match self.sampled(deployment, rule, fields).await? {
+                Some(sampled) => sampled,
+                None => return Ok(Vec::new()),
+            },
+            Turn::Search | Turn::Names => Vec::new(),
+        };
         let mut unknown = Vec::new();
-        for field in fields {
+        for (number, field) in fields.iter().enumerate() {
             let mut field = field.clone();
             let looked = match turn {
-                Turn::Sample => fields::look(deployment, rule, &field.field).await,
-                _ if self.is_known(&rule.name, &field.field.path) => Ok(FieldLook::NotFound),
+                Turn::Sample => Ok(sampled[number]),
+                _ if self.is_known(&rule.name, &field.field) => Ok(Seen::default()),
                 Turn::Search => {
-                    let decides = field.field.is_guarded || field.is_strict;
-                    let time = if decides { &self.time } else { &self.time_for_others };
-                    fields::search(deployment, rule, &field.field, time).await
+                    let time = if is_needed(&field) { &self.time } else { &self.time_for_others };
+                    fields::search(deployment, rule, &field.field, field.is_known, time).await
                 }
                 Turn::Names => {
                     // Without such a name the finding is the same.
                     field.similar = fields::similar(deployment, rule, &field.field).await.unwrap_or_default();
-                    Ok(FieldLook::NotFound)
+                    Ok(Seen::default())
                 }
             };
             match looked {
-                Ok(FieldLook::Found) => {
-                    self.found.borrow_mut().insert((rule.name.clone(), field.field.path.clone()));
+                Ok(Seen { is_found: true, .. }) => {
+                    self.found.borrow_mut().insert((rule.name.clone(), field.field.identity().to_owned()));
                 }
-                Ok(FieldLook::NotFound) => unknown.push(field),
-                Ok(FieldLook::NoDocuments) => return Ok(Vec::new()),
-                Err(cause) if field.field.is_guarded || field.is_strict => return Err(cause),
+                Ok(Seen { is_known, .. }) => {
+                    field.is_known |= is_known;
+                    unknown.push(field);
+                }
+                Err(cause) if is_needed(&field) => return Err(cause),
                 // The sweep has more patience with a server that does not answer.
                 Err(_) => {}
             }
         }
         Ok(unknown)
     }
+
+    /// Returns what the first documents say of each field; `None` if there are no documents.
+    ///
+    /// Errors: a look fails, and the field is one for the lack of which documents may be deleted.
+    async fn sampled(&self, deployment: &Deployment, rule: &SweepRule, fields: &[UnknownField]) -> Result<Option<Vec<Seen>>> {
+        let named: Vec<&NamedField> = fields.iter().map(|field| &field.field).collect();
+        let all = fields::look(deployment, rule, &named).await;
+        if !all.as_ref().is_err_and(|cause| !cause.is_unreachable()) {
+            return all;
+        }
+        // One of them may be what the server does not answer.
+        let mut sampled = Vec::new();
+        for field in fields {
+            match fields::look(deployment, rule, &[&field.field]).await {
+                Ok(Some(seen)) => sampled.extend(seen),
+                Ok(None) => return Ok(None),
+                Err(cause) if is_needed(field) => return Err(cause),
+                // It is left out.
+                Err(_) => sampled.push(Seen { is_found: true, is_known: true }),
+            }
+        }
+        Ok(Some(sampled))
+    }
+}
+
+/// Whether the rule is not run if the look for a field fails.
+fn is_needed(unknown: &UnknownField) -> bool {
+    unknown.field.is_guarded || unknown.is_strict
 }

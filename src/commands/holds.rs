@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
+use crate::plan::fields::of_type;
 use crate::plan::holds::{HeldBack, KeyList};
 use crate::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
+use crate::policy::comparisons::{self, Comparison};
 use crate::policy::paths;
 use crate::report::counts::Counts;
 use crate::server::holds::ReadHolds;
@@ -63,6 +65,7 @@ impl<'a> RunHolds<'a> {
         let SharedRead { holds, planned, .. } = shared;
         let read =
             holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
+        self.check_types(shared).await?;
         if read.keys.count() > 0 {
             return Ok(read);
         }
@@ -81,6 +84,31 @@ impl<'a> RunHolds<'a> {
                 ),
             )),
             Err(cause) => Err(Refusal::new(Guard::Holds, format!("`holds`: looking for the fields of its `filter`: {cause}"))),
+        }
+    }
+
+    /// Refuses a filter that compares a field with a type that no hold has there: it selects fewer holds than it says.
+    async fn check_types(&self, shared: &SharedRead<'_>) -> Result<(), Refusal> {
+        let SharedRead { holds, planned, .. } = shared;
+        let variables = planned.rule.holds.as_ref().map(|holds| holds.variables.as_slice()).unwrap_or_default();
+        let mut compared: Vec<Comparison> =
+            holds.filter.iter().flat_map(|filter| comparisons::of_filter(filter, variables)).collect();
+        compared.retain(|comparison| !comparison.is_allowed(&planned.rule.allow_unknown_types));
+        match holds::unknown_type(self.deployment, &holds.collection, &compared).await {
+            Ok(None) => Ok(()),
+            Ok(Some(comparison)) => {
+                let Comparison { shown, value_type, meant, .. } = comparison;
+                Err(Refusal::new(
+                    Guard::UnknownType,
+                    format!(
+                        "`{}`: {}; with a wrong type the filter selects other holds than it says: correct the value or, if holds may come to have the \
+                         type, set `allowUnknownTypes: [{shown}]`",
+                        holds.collection,
+                        of_type(*value_type, shown, "holds.filter", meant.as_deref()),
+                    ),
+                ))
+            }
+            Err(cause) => Err(Refusal::new(Guard::Holds, format!("`holds`: looking for the types of its `filter`: {cause}"))),
         }
     }
 }

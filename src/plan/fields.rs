@@ -1,11 +1,16 @@
-//! The fields that a rule names, and what is said where no document is found to have one: its name may be wrong.
+//! The fields that a rule names, and the types that it compares them with; and what is said where no document is found to have one: a name, or a
+//! value, may be wrong.
+
+use bson::{Document, doc};
 
 use crate::facts::CollectionKind;
-use crate::plan::PlannedRule;
+use crate::plan::{PlannedRule, buckets};
+use crate::policy::comparisons::{self, Comparison};
 use crate::policy::paths;
+use crate::policy::value_type::ValueType;
 
-/// A field that a rule names by its path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A field that a rule names by its path, or a type of its values.
+#[derive(Debug, Clone, PartialEq)]
 pub struct NamedField {
     /// Path in the policy.
     pub path: String,
@@ -15,14 +20,34 @@ pub struct NamedField {
     pub stored: String,
     /// Key of the policy that names it.
     pub key: &'static str,
-    /// Whether documents may be deleted for the lack of the field.
+    /// Whether documents may be deleted for the lack of the field, or of the type.
     pub is_guarded: bool,
+    /// The type that the rule compares the field with; `None` if any value will do.
+    pub compared: Option<ComparedType>,
 }
 
-/// A field that no document was found to have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A type that a rule compares a field with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedType {
+    pub value_type: ValueType,
+    /// What is looked for, the same in every namespace of a rule.
+    pub identity: String,
+    /// Every path that the comparison reads.
+    pub reads: Vec<String>,
+    /// Query of the documents that have a value of the type.
+    pub having: Document,
+    /// Query of the documents without which nothing is known of the field; `None` if nothing needs to be.
+    pub having_any: Option<Document>,
+    /// What to write in place of the value, if that can be guessed.
+    pub meant: Option<String>,
+}
+
+/// A field that no document was found to have, or not with a value of a type.
+#[derive(Debug, Clone, PartialEq)]
 pub struct UnknownField {
     pub field: NamedField,
+    /// Whether a document was found that tells something of the field: a value of any type.
+    pub is_known: bool,
     /// A field of the documents with a name that is nearly the same.
     pub similar: Option<String>,
     /// Whether documents in another namespace of the rule have the field, so that its name is right.
@@ -43,7 +68,8 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
     let mut add = |path: &str, shown: &str, key, is_guarded| match named.iter_mut().find(|known| known.path == path) {
         Some(known) => known.is_guarded |= is_guarded,
         None => {
-            named.push(NamedField { path: path.to_owned(), shown: shown.to_owned(), stored: path.to_owned(), key, is_guarded })
+            let (path, shown) = (path.to_owned(), shown.to_owned());
+            named.push(NamedField { stored: path.clone(), path, shown, key, is_guarded, compared: None });
         }
     };
     // Every measurement of a time-series collection has the timeField.
@@ -62,13 +88,68 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
         add(&holds.of, &holds.of, "holds", true);
     }
     named.retain(|field| field.path != "_id" && !rule.allow_unknown_fields.contains(&field.path));
+    let compared = rule.filter.iter().flat_map(|filter| comparisons::of_filter(filter, &rule.variables));
+    named.extend(compared.filter(|comparison| !comparison.is_allowed(&rule.allow_unknown_types)).map(NamedField::compared));
     if let Some(meta_field) = series.and_then(|series| series.meta_field.as_deref()) {
         for field in &mut named {
             let rest = field.path.strip_prefix(meta_field).filter(|rest| rest.is_empty() || rest.starts_with('.'));
             field.stored = rest.map_or_else(|| field.path.clone(), |rest| format!("meta{rest}"));
+            if let Some(compared) = &mut field.compared {
+                compared.of_buckets(meta_field);
+            }
         }
     }
     named
+}
+
+impl ComparedType {
+    /// Rewrites the queries for the buckets of a time-series collection. One that selects by another field is never sent: its rule is refused.
+    fn of_buckets(&mut self, meta_field: &str) {
+        for query in [Some(&mut self.having), self.having_any.as_mut()].into_iter().flatten() {
+            if let Ok(rewritten) = buckets::of_meta(query, Some(meta_field)) {
+                *query = rewritten;
+            }
+        }
+    }
+}
+
+impl NamedField {
+    fn compared(comparison: Comparison) -> Self {
+        let Comparison { path, shown, reads, value_type, is_guarded, having, having_any, meant, .. } = comparison;
+        let compared = Some(ComparedType { value_type, identity: having.to_string(), reads, having, having_any, meant });
+        Self { stored: path.clone(), path, shown, key: "filter", is_guarded, compared }
+    }
+
+    /// Returns the query of the documents that are looked for.
+    pub fn query(&self) -> Document {
+        match &self.compared {
+            Some(compared) => compared.having.clone(),
+            None => doc! { &self.stored: { "$exists": true } },
+        }
+    }
+
+    /// Returns the query of the documents without which nothing is known of the field; `None` if nothing needs to be.
+    pub fn known_by(&self) -> Option<&Document> {
+        self.compared.as_ref()?.having_any.as_ref()
+    }
+
+    /// Returns what is looked for, the same in every namespace of a rule.
+    pub fn identity(&self) -> &str {
+        self.compared.as_ref().map_or(&self.path, |compared| &compared.identity)
+    }
+}
+
+/// Leaves out types of fields of which nothing is known: a field that no document has is said to be unknown, and one that is null everywhere is of no type.
+pub fn judged(unknown: Vec<UnknownField>) -> Vec<UnknownField> {
+    let names: Vec<String> =
+        unknown.iter().filter(|unknown| unknown.field.compared.is_none()).map(|unknown| unknown.field.path.clone()).collect();
+    let is_judged = |unknown: &UnknownField| match &unknown.field.compared {
+        None => true,
+        Some(compared) => {
+            (unknown.is_known || compared.having_any.is_none()) && !compared.reads.iter().any(|read| names.contains(read))
+        }
+    };
+    unknown.into_iter().filter(is_judged).collect()
 }
 
 impl UnknownField {
@@ -80,6 +161,9 @@ impl UnknownField {
     /// Says that no document was found, and which name is nearly the same.
     pub fn finding(&self) -> String {
         let NamedField { shown, key, .. } = &self.field;
+        if let Some(compared) = &self.field.compared {
+            return of_type(compared.value_type, shown, key, compared.meant.as_deref());
+        }
         let other = self.similar.as_ref().map(|similar| format!(", but some have `{similar}`, which is another field"));
         format!("no document found has `{shown}` (`{key}`){}", other.unwrap_or_default())
     }
@@ -90,8 +174,17 @@ impl UnknownField {
         if self.is_elsewhere {
             return format!("{finding}; documents in other namespaces of the rule have it");
         }
-        format!("{finding}; is its name right?")
+        match self.field.compared {
+            None => format!("{finding}; is its name right?"),
+            Some(_) => format!("{finding}; is the type right?"),
+        }
     }
+}
+
+/// Says that no document was found to have a type that a filter compares a field with, and what may have been meant.
+pub fn of_type(value_type: ValueType, shown: &str, key: &str, meant: Option<&str>) -> String {
+    let meant = meant.map(|meant| format!("; if another type was meant, write {meant}")).unwrap_or_default();
+    format!("no document found has {} in `{shown}`, with which `{key}` compares it{meant}", value_type.words())
 }
 
 #[cfg(test)]
@@ -141,6 +234,7 @@ mod tests {
         let unknown = |is_guarded, is_elsewhere| UnknownField {
             field: field(is_guarded),
             similar: Some("ttl".into()),
+            is_known: false,
             is_elsewhere,
             is_strict: false,
         };

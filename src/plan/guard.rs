@@ -40,6 +40,8 @@ pub enum Guard {
     Lock,
     /// Documents may go for the lack of a field that no document was found to have.
     UnknownField,
+    /// Documents may go because a field is compared with a type that no document was found to have there.
+    UnknownType,
     /// A larger share of the collection has expired than `maxDeletePercent` allows.
     MaxDeletePercent,
     /// The oplog cannot keep the window that `minOplogWindow` asks for, or its window is unknown.
@@ -158,7 +160,7 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
 /// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it would delete what it
 /// is to keep. `--strict` refuses a rule for any field.
 pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
-    let refused = || unknown.iter().filter(|unknown| unknown.is_refused());
+    let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_none());
     refused().next()?;
     let findings: Vec<String> = refused().map(UnknownField::finding).collect();
     let names: Vec<&str> = refused().map(|unknown| unknown.field.shown.as_str()).collect();
@@ -170,6 +172,28 @@ pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
         Guard::UnknownField,
         format!(
             "{}; {why}: correct it or, if no document needs the field, set `allowUnknownFields: [{}]`",
+            findings.join("; "),
+            names.join(", ")
+        ),
+    ))
+}
+
+/// Refuses a rule that may delete documents because it compares a field with a type that no document was found to have there: the comparison is
+/// never true, so that its negation always is. `--strict` refuses a rule for any such comparison.
+pub fn unknown_type(unknown: &[UnknownField]) -> Option<Refusal> {
+    let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_some());
+    refused().next()?;
+    let findings: Vec<String> = refused().map(UnknownField::finding).collect();
+    let mut names: Vec<&str> = refused().map(|unknown| unknown.field.shown.as_str()).collect();
+    names.dedup();
+    let why = match refused().any(|unknown| unknown.field.is_guarded) {
+        true => "with a wrong type the rule does not select what it says",
+        false => "`--strict` does not let that pass",
+    };
+    Some(Refusal::new(
+        Guard::UnknownType,
+        format!(
+            "{}; {why}: correct the value or, if documents may come to have the type, set `allowUnknownTypes: [{}]`",
             findings.join("; "),
             names.join(", ")
         ),
@@ -332,6 +356,7 @@ mod tests {
             (Guard::Plan, "plan"),
             (Guard::Lock, "lock"),
             (Guard::UnknownField, "unknownField"),
+            (Guard::UnknownType, "unknownType"),
             (Guard::MaxDeletePercent, "maxDeletePercent"),
             (Guard::MinOplogWindow, "minOplogWindow"),
             (Guard::CollectionScan, "collectionScan"),

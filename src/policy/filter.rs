@@ -156,6 +156,12 @@ fn check_operators(value: &Bson) -> Result<(), String> {
             if FORBIDDEN[1].contains(&key.as_str()) {
                 return Err(format!("`{key}` gives another answer each time; a filter must not"));
             }
+            // The server takes everything but false, 0 and null for true: `$exists: "false"` would select the documents that have the field.
+            if key == "$exists"
+                && !matches!(value, Bson::Boolean(_) | Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Null)
+            {
+                return Err("`$exists` takes true or false, without quotes".into());
+            }
             check_operators(value)
         }),
         Bson::Array(items) => items.iter().try_for_each(check_operators),

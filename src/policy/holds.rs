@@ -9,8 +9,8 @@ use super::kinds::Text;
 use super::mapping::Mapping;
 use super::namespace::Namespace;
 use super::nested::Filter;
-use super::strings;
 use super::yaml::Node;
+use super::{Variable, filter, strings};
 
 /// Holds: a document of the rule is kept while a document of a collection has the same value.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,8 @@ pub struct Holds {
     pub in_hold: String,
     /// The documents of the collection that count; `None` for all.
     pub filter: Option<Document>,
+    /// The values of the filter that stand for environment variables, and may be secret.
+    pub variables: Vec<Variable>,
 }
 
 /// The collection of holds.
@@ -126,7 +128,14 @@ fn parse_place(text: &str) -> Result<HoldsPlace, String> {
 
 pub(super) fn read_holds(map: &Mapping) -> Option<Holds> {
     let (of, in_hold) = map.optional(&KEY)?;
-    Some(Holds { place: map.optional(&COLLECTION)?, of, in_hold, filter: map.optional(&FILTER) })
+    let variables = map.entry(&FILTER).map(|entry| filter::variables(entry.node, entry.context.env));
+    Some(Holds {
+        place: map.optional(&COLLECTION)?,
+        of,
+        in_hold,
+        filter: map.optional(&FILTER),
+        variables: variables.unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]

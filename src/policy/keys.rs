@@ -285,6 +285,10 @@ keys! {
         "Paths of ttlField and filter that no document needs to have. Without it a rule is refused if a document without the field may go for the \
          lack of it, and none has it: its name may be wrong.").examples(&["[legalHold]"]);
 
+    ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH),
+        "Paths of filter, and of the filter of holds, that may be compared with a value of a type that no document has there. Without it a rule is refused \
+         if that lets documents go that it is to keep: the value may be a string where a date was meant.").examples(&["[legalHold]"]);
+
     WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
         "Delete only between these times of the day. With end before start the window goes over midnight.")
         .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);

@@ -191,21 +191,21 @@ impl Walk<'_> {
     }
 }
 
-fn below(above: &str, name: &str) -> String {
+pub(super) fn below(above: &str, name: &str) -> String {
     if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") }
 }
 
-fn documents(value: &Bson) -> impl Iterator<Item = &Document> {
+pub(super) fn documents(value: &Bson) -> impl Iterator<Item = &Document> {
     value.as_array().into_iter().flatten().filter_map(Bson::as_document)
 }
 
 /// Returns the operators of a condition; `None` if it is a value to compare with.
-fn operators(condition: &Bson) -> Option<&Document> {
+pub(super) fn operators(condition: &Bson) -> Option<&Document> {
     condition.as_document().filter(|document| document.keys().next().is_some_and(|key| key.starts_with('$')))
 }
 
 /// Whether the operand of `$elemMatch` compares elements as they are, and does not look for documents among them.
-fn operators_of_values(operand: &Document) -> bool {
+pub(super) fn operators_of_values(operand: &Document) -> bool {
     let first = operand.keys().next().map_or("", String::as_str);
     first.starts_with('$') && !["$and", "$or", "$nor", "$expr", "$comment"].contains(&first)
 }
@@ -214,7 +214,7 @@ fn operators_of_values(operand: &Document) -> bool {
 ///
 /// Source: MongoDB manual, "Query for Null or Missing Fields" and "Comparison/Sort Order": a missing field equals null, and lies between MinKey
 /// and MaxKey.
-fn needs_value(operator: &str, operand: &Bson) -> bool {
+pub(super) fn needs_value(operator: &str, operand: &Bson) -> bool {
     let has_null = || operand.as_array().is_none_or(|values| values.contains(&Bson::Null));
     match operator {
         "$exists" => {

@@ -9,7 +9,7 @@ use super::mapping::Mapping;
 use super::namespace::Namespace;
 use super::place::PathStep;
 use super::yaml::Node;
-use super::{DateFormat, Rule, family, filter, keys};
+use super::{DateFormat, Rule, constructors, family, filter, keys};
 
 /// Reads the rule at a position of the list; `None` if anything in it is wrong, which the context reports.
 ///
@@ -29,6 +29,7 @@ pub(super) fn read_rule<'a>(
     check_exclude(&map);
     check_ttl(&map);
     check_date_format(&map);
+    check_constructors(&map);
     let family = family::read(&map, journal);
     if context.count() > before {
         return None;
@@ -65,6 +66,7 @@ pub(super) fn read_rule<'a>(
         window: map.optional(&keys::WINDOW),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),
+        allow_unknown_types: map.optional(&keys::ALLOW_UNKNOWN_TYPES).unwrap_or_default(),
         archive: map.optional(&keys::ARCHIVE),
         family,
         holds: map.optional(&keys::HOLDS),
@@ -117,6 +119,22 @@ fn check_date_format(map: &Mapping) {
     let is_other = map.optional(&keys::DATE_FORMAT).is_some_and(|format| !fits(format));
     if is_other && map.optional(&keys::FIELD).as_deref() == Some("_id") {
         map.problem(&keys::DATE_FORMAT, "`dateFormat`: `field: _id` takes `objectId`, or `date` where the `_id`s are dates");
+    }
+}
+
+/// Reports strings in the filters that are constructors of a shell.
+fn check_constructors(map: &Mapping) {
+    let allowed = map.optional(&keys::ALLOW_UNKNOWN_TYPES).unwrap_or_default();
+    if let (Some(filter), Some(entry)) = (map.optional(&keys::FILTER), map.entry(&keys::FILTER)) {
+        let variables = filter::variables(entry.node, entry.context.env);
+        if let Some(why) = constructors::refused(&filter, &variables, &allowed) {
+            map.problem(&keys::FILTER, format!("`filter`: {why}"));
+        }
+    }
+    if let Some(holds) = map.optional(&keys::HOLDS)
+        && let Some(why) = holds.filter.and_then(|filter| constructors::refused(&filter, &holds.variables, &allowed))
+    {
+        map.problem(&keys::HOLDS, format!("`holds`: `filter`: {why}"));
     }
 }
 

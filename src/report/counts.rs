@@ -51,7 +51,7 @@ pub struct Counts {
     pub holds_refusal: Option<Refusal>,
     /// Expired documents that are held, if they were counted.
     pub held: Option<HeldDocuments>,
-    /// Fields that the rule names and no document was found to have.
+    /// Fields that the rule names and no document was found to have, or not with a type that it compares them with.
     pub unknown_fields: Vec<UnknownField>,
     /// Whether a look found no expired document of a rule that would be refused for a field that none has: nothing can go by a wrong name, so the
     /// rule is neither refused nor swept.

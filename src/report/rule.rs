@@ -48,7 +48,7 @@ pub struct RuleReport {
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
-    /// lease; unknownField, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
+    /// lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
     /// archive, children, holds) that
     /// decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,

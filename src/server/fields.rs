@@ -53,53 +53,104 @@ impl SearchTime {
 }
 
 /// The result of looking for a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FieldLook {
-    Found,
-    NotFound,
-    /// The collection has no documents, which says nothing of a name.
-    NoDocuments,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Seen {
+    /// Whether a document was found that has it.
+    pub is_found: bool,
+    /// Whether a document was found that tells what the field holds.
+    pub is_known: bool,
 }
 
-/// Looks for a field among the first documents of a rule's collection.
-pub(crate) async fn look(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<FieldLook> {
-    if in_sample(deployment, rule, field).await? {
-        return Ok(FieldLook::Found);
+/// Looks for fields among the first documents of a rule's collection, for all of them in one query. `None` if the collection has no documents,
+/// which says nothing of a field.
+pub(crate) async fn look(deployment: &Deployment, rule: &SweepRule, fields: &[&NamedField]) -> Result<Option<Vec<Seen>>> {
+    let queries = fields.iter().map(|field| field.query()).chain(fields.iter().filter_map(|field| field.known_by().cloned()));
+    let matched = in_sample(deployment, rule, &queries.collect::<Vec<_>>()).await?;
+    let (found, known) = matched.split_at(fields.len());
+    let mut known = known.iter();
+    let seen: Vec<Seen> = fields
+        .iter()
+        .zip(found)
+        .map(|(field, is_found)| Seen {
+            is_found: *is_found,
+            is_known: field.known_by().is_some() && known.next().is_some_and(|is_known| *is_known),
+        })
+        .collect();
+    if matched.contains(&true) {
+        return Ok(Some(seen));
     }
     // The server's own count may be wrong, or late.
     let any = Query::find(&rule.selection.namespace, doc! {}).projection(doc! { "_id": 1 }).limit(1);
     let any = any.read_preference(deployment.read_options.preference).first_batch(deployment).await?;
-    Ok(if any.is_empty() { FieldLook::NoDocuments } else { FieldLook::NotFound })
+    Ok((!any.is_empty()).then_some(seen))
 }
 
-/// Tells whether one of the first documents has a field.
-async fn in_sample(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<bool> {
-    let most = sample(deployment, SAMPLE);
-    let stages =
-        vec![doc! { "$limit": most }, doc! { "$match": exists(field) }, doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
+/// Tells for each of some queries whether one of the first documents matches it; none if there was not enough time.
+async fn in_sample(deployment: &Deployment, rule: &SweepRule, queries: &[Document]) -> Result<Vec<bool>> {
+    let limit = doc! { "$limit": sample(deployment, SAMPLE) };
+    let matching = |query: &Document| [doc! { "$match": query }, doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
+    let stages = match queries {
+        [query] => [limit].into_iter().chain(matching(query)).collect(),
+        queries => {
+            let facets: Document =
+                queries.iter().enumerate().map(|(number, query)| (facet(number), Bson::from(matching(query).to_vec()))).collect();
+            vec![limit, doc! { "$facet": facets }]
+        }
+    };
     let query = Query::aggregate(&rule.selection.namespace, stages).max_time(Some(MAX_SAMPLE_TIME));
-    is_found(query.read_preference(deployment.read_options.preference).all_raw(deployment).await)
+    let found = match query.read_preference(deployment.read_options.preference).all(deployment).await {
+        Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => Vec::new(),
+        found => found?,
+    };
+    if queries.len() == 1 {
+        return Ok(vec![!found.is_empty()]);
+    }
+    let matched = |number: usize| {
+        let facet = facet(number);
+        found.first().and_then(|facets| facets.get_array(&facet).ok()).is_some_and(|matched| !matched.is_empty())
+    };
+    Ok((0..queries.len()).map(matched).collect())
 }
 
-/// Searches a rule's collection for a document that has a field, as long as there is time: the newest ones first where the order of the storage is
-/// known, because a field that few have is often a new one.
+/// Returns the name of a facet.
+fn facet(number: usize) -> String {
+    format!("f{number}")
+}
+
+/// Searches a rule's collection for a document that has a field, and unless that `is_known`, for one that tells what the field holds.
+///
+/// It searches as long as there is time: the newest ones first where the order of the storage is known, because a field that few have is often a
+/// new one.
 ///
 /// Under a limit of request units nothing is searched: a service that bills each document does not say before how many it will load.
 pub(crate) async fn search(
     deployment: &Deployment,
     rule: &SweepRule,
     field: &NamedField,
+    is_known: bool,
     time: &SearchTime,
-) -> Result<FieldLook> {
+) -> Result<Seen> {
+    if first(deployment, rule, &field.query(), time).await? {
+        return Ok(Seen { is_found: true, is_known: true });
+    }
+    let is_known = match field.known_by() {
+        Some(query) if !is_known => first(deployment, rule, query, time).await?,
+        _ => is_known,
+    };
+    Ok(Seen { is_found: false, is_known })
+}
+
+/// Tells whether a search found a document.
+async fn first(deployment: &Deployment, rule: &SweepRule, query: &Document, time: &SearchTime) -> Result<bool> {
     let is_limited = deployment.account().is_some_and(|account| account.limit().is_some());
-    let Some(max_time) = time.next().filter(|_| !is_limited) else { return Ok(FieldLook::NotFound) };
+    let Some(max_time) = time.next().filter(|_| !is_limited) else { return Ok(false) };
     let newest = deployment.facts.capabilities.record_order.then(|| doc! { "$natural": -1 });
-    let query = Query::find(&rule.selection.namespace, exists(field)).projection(doc! { "_id": 1 }).limit(1).hint(newest);
+    let query = Query::find(&rule.selection.namespace, query.clone()).projection(doc! { "_id": 1 }).limit(1).hint(newest);
     let query = query.max_time(Some(max_time)).read_preference(deployment.read_options.preference).shrunk_by_caller();
     let begun = Instant::now();
     let found = query.first_batch(deployment).await;
     time.spend(begun.elapsed());
-    Ok(if is_found(found)? { FieldLook::Found } else { FieldLook::NotFound })
+    is_found(found)
 }
 
 /// Tells whether any document of a rule has expired, held ones included. Under a limit of request units nothing is asked, and some may have.
@@ -129,7 +180,7 @@ fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
 /// does not end at the root of a document.
 pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
     // The value of a variable may be secret, and what is near to it as well.
-    if [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {
+    if field.compared.is_some() || [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {
         return Ok(None);
     }
     similar_in(deployment, &rule.selection.namespace, &field.path).await
@@ -147,10 +198,6 @@ pub(crate) async fn similar_in(deployment: &Deployment, namespace: &Namespace, p
     let names = found.iter().filter_map(|found| found.get_array("names").ok()).flatten().filter_map(Bson::as_str);
     let others = names.filter(|name| *name != path && *name != "_id");
     Ok(nearest(path, others).map(str::to_owned))
-}
-
-fn exists(field: &NamedField) -> Document {
-    doc! { &field.stored: { "$exists": true } }
 }
 
 /// Returns the number of documents to look at, at most as many as one query may load under the rule's limit of request units.
@@ -180,7 +227,7 @@ mod tests {
         let (rule, field) = rule();
         let expired = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
         let script = Script::new([ScriptedReply::Error(expired)]);
-        assert_eq!(search(&script.deployment(), &rule, &field, &SearchTime::new()).await, Ok(FieldLook::NotFound));
+        assert_eq!(search(&script.deployment(), &rule, &field, false, &SearchTime::new()).await, Ok(Seen::default()));
         let sent = script.sent().remove(0);
         assert_eq!(sent.get_document("filter").ok(), Some(&doc! { "tll": { "$exists": true } }));
         assert_eq!(sent.get_document("hint").ok(), Some(&doc! { "$natural": -1 }));
@@ -192,7 +239,7 @@ mod tests {
         let (rule, field) = rule();
         let nothing = || [ScriptedReply::Batch(Vec::new()), ScriptedReply::End];
         let script = Script::new(nothing().into_iter().chain(nothing()));
-        assert_eq!(look(&script.deployment(), &rule, &field).await, Ok(FieldLook::NoDocuments));
+        assert_eq!(look(&script.deployment(), &rule, &[&field]).await, Ok(None));
         assert_eq!(script.sent()[1].get_document("filter").ok(), Some(&doc! {}));
     }
 
@@ -204,7 +251,7 @@ mod tests {
         time.spend(Duration::from_millis(29_500));
         assert_eq!(time.next(), Some(Duration::from_millis(500)));
         time.spend(Duration::from_secs(9));
-        assert_eq!(search(&script.deployment(), &rule, &field, &time).await, Ok(FieldLook::NotFound));
+        assert_eq!(search(&script.deployment(), &rule, &field, false, &time).await, Ok(Seen::default()));
         assert_eq!(script.sent().len(), 0);
     }
 

@@ -45,6 +45,7 @@ use crate::instant::millis;
 use crate::lock::moment::{Moment, ServerTime};
 use crate::machine;
 use crate::plan::holds::{HeldBack, KeyList, malformed};
+use crate::policy::comparisons::Comparison;
 use crate::policy::namespace::Namespace;
 use crate::text::{bytes, count, duration};
 use crate::values::raw::RawValue;
@@ -198,28 +199,45 @@ async fn exists(deployment: &Deployment, collection: &Namespace) -> Result<bool>
     Ok(!Query::listing(&collection.database, command).all(deployment).await?.is_empty())
 }
 
-/// Returns the path of the filter that no hold has, of `paths`; `None` if each is found, or the collection has no documents. A search that takes too
-/// long has found nothing.
+/// Returns the path of the filter that no hold has, of `paths`; `None` if each is found, or the collection has no documents.
 pub(crate) async fn unknown_path(deployment: &Deployment, collection: &Namespace, paths: &[String]) -> Result<Option<String>> {
-    let first = |filter: Document| {
-        let query = Query::find(collection, filter).projection(doc! { "_id": 1 }).limit(1).max_time(Some(MAX_SEARCH_TIME));
-        async move {
-            match query.first_batch(deployment).await {
-                Ok(found) => Ok(!found.is_empty()),
-                Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => Ok(false),
-                Err(cause) => Err(cause),
-            }
-        }
-    };
-    if !first(Document::new()).await? {
+    if !has_any(deployment, collection, Document::new()).await? {
         return Ok(None);
     }
     for path in paths {
-        if !first(doc! { path: { "$exists": true } }).await? {
+        if !has_any(deployment, collection, doc! { path: { "$exists": true } }).await? {
             return Ok(Some(path.clone()));
         }
     }
     Ok(None)
+}
+
+/// Returns the first of some comparisons with a type that no hold has in the field, although one has a value there.
+pub(crate) async fn unknown_type<'a>(
+    deployment: &Deployment,
+    collection: &Namespace,
+    comparisons: &'a [Comparison],
+) -> Result<Option<&'a Comparison>> {
+    for comparison in comparisons {
+        if has_any(deployment, collection, comparison.having.clone()).await? {
+            continue;
+        }
+        let known = comparison.having_any.clone().unwrap_or_default();
+        if has_any(deployment, collection, known).await? {
+            return Ok(Some(comparison));
+        }
+    }
+    Ok(None)
+}
+
+/// Tells whether a search finds a hold. One that takes too long has found nothing.
+async fn has_any(deployment: &Deployment, collection: &Namespace, filter: Document) -> Result<bool> {
+    let query = Query::find(collection, filter).projection(doc! { "_id": 1 }).limit(1).max_time(Some(MAX_SEARCH_TIME));
+    match query.first_batch(deployment).await {
+        Ok(found) => Ok(!found.is_empty()),
+        Err(cause) if cause.has_code(codes::MAX_TIME_MS_EXPIRED) => Ok(false),
+        Err(cause) => Err(cause),
+    }
 }
 
 /// The state of a watch.

@@ -191,6 +191,7 @@ fn a_field_that_none_has_is_refused_before_all_else_and_only_where_something_has
     let rule = planned("    filter: {held: {$ne: true}}\n    maxDeletePercent: 1\n", 200);
     let unknown = |is_strict| {
         crate::plan::fields::named(&rule).into_iter().map(move |field| UnknownField {
+            is_known: false,
             field,
             similar: None,
             is_elsewhere: false,

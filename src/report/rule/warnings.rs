@@ -61,12 +61,13 @@ pub(super) fn of(
     }
     warnings.extend(orphans::warning(planned, counts, outcome).filter(|_| status == Status::Complete));
     // The refusal says it already.
-    let is_said = |unknown: &UnknownField| unknown.is_refused() && reason == Some(&Reason::Guard(Guard::UnknownField));
+    let is_said = |unknown: &UnknownField| {
+        let guard = if unknown.field.compared.is_some() { Guard::UnknownType } else { Guard::UnknownField };
+        unknown.is_refused() && reason == Some(&Reason::Guard(guard))
+    };
     let is_spared = |unknown: &UnknownField| counts.is_spared() && unknown.is_refused();
     warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(|unknown| match is_spared(unknown) {
-        true => {
-            format!("{}; is its name right? nothing has expired now; once a document has, the rule is refused", unknown.finding())
-        }
+        true => format!("{} nothing has expired now; once a document has, the rule is refused", unknown.warning()),
         false => unknown.warning(),
     }));
     warnings
@@ -134,7 +135,7 @@ mod tests {
         let stopped = report(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
         assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
         let rule = planned("    filter: {held: {$ne: true}}\n", 200);
-        let unknown = |field| UnknownField { field, similar: None, is_elsewhere: false, is_strict: false };
+        let unknown = |field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict: false };
         let counts = Counts { unknown_fields: named(&rule).into_iter().map(unknown).collect(), ..counted(0) };
         let unseen = report(&rule, &counts, not_swept());
         assert_eq!((unseen.status, unseen.reason), (Status::Refused, Some(Reason::Guard(Guard::UnknownField))));

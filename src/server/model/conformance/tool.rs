@@ -156,8 +156,8 @@ impl Call {
             What::NeverExpires => Outcome::of(count::never_expires(deployment, &rule).await),
             What::IgnoredTtl => Outcome::of(count::ignored_ttl(deployment, &rule).await),
             What::Field(field) => {
-                let looked = fields::look(deployment, &rule, field).await;
-                let searched = fields::search(deployment, &rule, field, &SearchTime::new()).await;
+                let looked = fields::look(deployment, &rule, &[field]).await;
+                let searched = fields::search(deployment, &rule, field, false, &SearchTime::new()).await;
                 Outcome::of((looked, searched, fields::similar(deployment, &rule, field).await))
             }
             What::Distribution => {
@@ -290,7 +290,7 @@ impl Call {
 /// Returns a field that documents may have.
 fn field(random: &mut Rng, rule: &SweepRule) -> NamedField {
     let path = *one_of(random, &["ttl", "tll", "kind", "a.b", "at.0", &rule.expiry.field]);
-    NamedField { path: path.into(), shown: path.into(), stored: path.into(), key: "filter", is_guarded: true }
+    NamedField { path: path.into(), shown: path.into(), stored: path.into(), key: "filter", is_guarded: true, compared: None }
 }
 
 /// Returns a distribution with those of its samples that do not depend on an order that a server chooses.
