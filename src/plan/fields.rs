@@ -196,7 +196,7 @@ mod tests {
     /// Returns the fields of a rule, each with its key and a `!` if it is guarded.
     fn of(planned: &PlannedRule) -> String {
         let word = |field: NamedField| format!("{}:{}{}", field.key, field.stored, if field.is_guarded { "!" } else { "" });
-        named(planned).into_iter().map(word).collect::<Vec<_>>().join(" ")
+        named(planned).into_iter().filter(|field| field.compared.is_none()).map(word).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -225,7 +225,36 @@ mod tests {
         let collection = Collection::new(rule.namespace.clone(), CollectionKind::TimeSeries(series));
         rule.collection = Some(Box::new(collection));
         assert_eq!(of(&rule), "filter:meta.held! filter:meta");
-        assert_eq!(named(&rule)[0].shown, "m.held");
+        let named = named(&rule);
+        assert_eq!(named[0].shown, "m.held");
+        assert_eq!(named[2].query(), doc! { "meta.held": { "$type": "number" } });
+    }
+
+    #[test]
+    fn types_are_named_but_those_that_are_allowed_and_judged_where_something_is_known() {
+        let types = |keys: &str| {
+            let named = named(&planned(keys, 7)).into_iter().filter(|field| field.compared.is_some());
+            named
+                .map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict: false })
+                .collect()
+        };
+        let paths =
+            |unknown: &[UnknownField]| -> Vec<String> { unknown.iter().map(|unknown| unknown.field.path.clone()).collect() };
+        let found: Vec<UnknownField> = types("    filter: {s: {$ne: done}, _id: {$ne: 4}, r: {$ne: {id: 5}}}\n");
+        assert_eq!(paths(&found), ["s", "_id", "r", "r.id"]);
+        assert_eq!(paths(&types("    filter: {s: {$ne: done}, r: {$ne: {id: 5}}}\n    allowUnknownTypes: [r, s]\n")), [""; 0]);
+        // Of a field of which nothing is known, only what has to be there inside a value is missing.
+        assert_eq!(paths(&judged(found.clone())), ["r.id"]);
+        let known = || found.iter().cloned().map(|unknown| UnknownField { is_known: true, ..unknown });
+        assert_eq!(paths(&judged(known().collect())), ["s", "_id", "r", "r.id"]);
+        // A name that is unknown is said once.
+        let mut with_name: Vec<UnknownField> = known().collect();
+        with_name
+            .push(UnknownField { field: NamedField { compared: None, ..with_name[0].field.clone() }, ..with_name[0].clone() });
+        assert_eq!(paths(&judged(with_name)), ["_id", "r", "r.id", "s"]);
+        let detail = crate::plan::guard::unknown_type(&known().collect::<Vec<_>>()).expect("a refusal").detail;
+        assert!(detail.starts_with("no document found has a string in `s`, with which `filter` compares it; "), "{detail}");
+        assert!(detail.ends_with("set `allowUnknownTypes: [s, _id, r, r.id]`"), "{detail}");
     }
 
     #[test]

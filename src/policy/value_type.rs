@@ -13,6 +13,7 @@ pub enum ValueType {
     String,
     Object,
     Array,
+    /// Binary data that is no UUID.
     Binary,
     /// Binary data of subtype 3 or 4. The two never equal each other, although both hold UUIDs.
     Uuid(BinarySubtype),
@@ -71,7 +72,7 @@ impl ValueType {
             Self::String => "a string",
             Self::Object => "a sub-document",
             Self::Array => "a list",
-            Self::Binary => "a binary value",
+            Self::Binary => "a binary value other than a UUID",
             Self::Uuid(BinarySubtype::UuidOld) => "a UUID of the legacy subtype 3",
             Self::Uuid(_) => "a UUID of subtype 4",
             Self::ObjectId => "an ObjectId",
@@ -84,9 +85,12 @@ impl ValueType {
 
     /// Returns the condition of a query that a value of the type meets, and an array with such an element.
     pub fn condition(self) -> Document {
-        match self.range() {
-            Some([least, greatest]) => doc! { "$gte": least, "$lte": greatest },
-            None => match self.names(&["number"]).as_slice() {
+        match (self, self.range()) {
+            (Self::Binary, Some([least, greatest])) => {
+                doc! { "$type": "binData", "$not": { "$gte": least, "$lte": greatest } }
+            }
+            (_, Some([least, greatest])) => doc! { "$gte": least, "$lte": greatest },
+            (_, None) => match self.names(&["number"]).as_slice() {
                 [name] => doc! { "$type": *name },
                 names => doc! { "$type": names.to_vec() },
             },
@@ -95,9 +99,12 @@ impl ValueType {
 
     /// Returns the expression that tells whether the value of another has the type.
     pub fn expression(self, value: &Bson) -> Bson {
-        match self.range() {
-            Some([least, greatest]) => doc! { "$and": [{ "$gte": [value, least] }, { "$lte": [value, greatest] }] }.into(),
-            None => doc! { "$in": [{ "$type": value }, self.names(&["int", "long", "double", "decimal"])] }.into(),
+        let of_type = doc! { "$in": [{ "$type": value }, self.names(&["int", "long", "double", "decimal"])] };
+        let Some([least, greatest]) = self.range() else { return of_type.into() };
+        let is_in = doc! { "$and": [{ "$gte": [value, least] }, { "$lte": [value, greatest] }] };
+        match self {
+            Self::Binary => doc! { "$and": [of_type, { "$not": [is_in] }] }.into(),
+            _ => is_in.into(),
         }
     }
 
@@ -116,10 +123,16 @@ impl ValueType {
         }
     }
 
-    /// Returns the least and the greatest UUID of a subtype: binary data is in the order of its length, its subtype and its bytes.
+    /// Returns the least and the greatest UUID that a value of the type may be, or must not be: binary data is in the order of its length, its
+    /// subtype and its bytes.
     fn range(self) -> Option<[Bson; 2]> {
-        let Self::Uuid(subtype) = self else { return None };
-        Some([0, 0xff].map(|byte| Bson::Binary(Binary { subtype, bytes: vec![byte; 16] })))
+        let subtypes = match self {
+            Self::Uuid(subtype) => [subtype, subtype],
+            Self::Binary => [BinarySubtype::UuidOld, BinarySubtype::Uuid],
+            _ => return None,
+        };
+        let bound = |(subtype, byte)| Bson::Binary(Binary { subtype, bytes: vec![byte; 16] });
+        Some([(subtypes[0], 0), (subtypes[1], 0xff)].map(bound))
     }
 }
 

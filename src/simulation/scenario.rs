@@ -352,6 +352,7 @@ impl SweptRule {
         lines.push(
             "allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order, number, ref.code]".into(),
         );
+        lines.push("allowUnknownTypes: [status, active]".into());
         lines.extend(self.rate.map(|rate| format!("rate: {rate}")));
         lines.extend(self.max_deletes.map(|most| format!("maxDeletes: {most}")));
         lines.extend(self.max_delete_percent.map(|percent| format!("maxDeletePercent: {percent}")));

@@ -115,6 +115,7 @@ mod guards {
     mod own_counts;
     mod refusals;
     mod unknown_fields;
+    mod unknown_types;
     mod window;
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Compared {
     pub value_type: ValueType,
     /// Whether the expression can have a value of the type at all.
     pub is_possible: bool,
+    /// Expression that names the paths of the other side, that of the value last.
+    pub reads: Bson,
     /// Expression that is true where the other side has a value of the type.
     pub having: Bson,
     /// Expression that is true where the other side has any value.
@@ -114,6 +116,18 @@ impl Expressions {
 
     /// Adds the comparison of a side whose type is known with another.
     fn sides(&mut self, known: &Bson, other: &Bson) {
+        match (known, other) {
+            // What is inside a value of the filter is compared as well.
+            (Bson::Array(known), Bson::Array(other)) => {
+                return known.iter().zip(other).for_each(|(known, other)| self.sides(known, other));
+            }
+            (Bson::Document(inside), Bson::String(path))
+                if path.starts_with('$') && !inside.keys().any(|key| key.starts_with('$')) =>
+            {
+                inside.iter().for_each(|(name, value)| self.sides(value, &format!("{path}.{name}").into()));
+            }
+            _ => {}
+        }
         let Known::Type(value_type, value) = self.known(known) else { return };
         match self.known(other) {
             Known::Depends => self.add(value, value_type, true, other),
@@ -146,6 +160,7 @@ impl Expressions {
             value: written,
             value_type,
             is_possible: true,
+            reads: list.clone(),
             having: any(value_type.expression(&element)),
             having_any: any(is_any_value(&element)),
         });
@@ -157,6 +172,7 @@ impl Expressions {
             value,
             value_type,
             is_possible,
+            reads: other.clone(),
             having: value_type.expression(&other),
             having_any: is_any_value(&other),
         });
@@ -168,6 +184,10 @@ impl Expressions {
         if is_named(&compared.having, "$$value") {
             return;
         }
+        let reads = self.around.iter().rev().fold(compared.reads, |inner, around| match around {
+            Around::Let(variables) => doc! { "$let": { "vars": variables, "in": inner } }.into(),
+            Around::Elements { input, name } => doc! { "$map": { "input": input, "as": name, "in": inner } }.into(),
+        });
         let wrapped = |expression: Bson| {
             self.around.iter().rev().fold(expression, |inner, around| match around {
                 Around::Let(variables) => doc! { "$let": { "vars": variables, "in": inner } }.into(),
@@ -177,8 +197,8 @@ impl Expressions {
                 }
             })
         };
-        let compared = Compared { having: wrapped(compared.having), having_any: wrapped(compared.having_any), ..compared };
-        self.found.push(compared);
+        let (having, having_any) = (wrapped(compared.having), wrapped(compared.having_any));
+        self.found.push(Compared { reads, having, having_any, ..compared });
     }
 
     /// Returns an expression for the look at its types: without values that stand in for those of a document, and without an error where a document

@@ -181,6 +181,7 @@ fn what_the_parser_takes_is_valid() {
             "expireAfter: 1d\n    hint: $x_1",
             "expireAfter: 1d\n    allowUnknownFields: [legalHold, meta.0.held]",
             "expireAfter: 1d\n    allowUnknownFields: []",
+            "expireAfter: 1d\n    allowUnknownTypes: [legalHold, meta.0.held]",
         ]
         .map(rule),
     );
@@ -268,6 +269,7 @@ fn what_is_wrong_is_refused_by_both() {
         "allowUnknownFields: legalHold",
         "allowUnknownFields: [$a]",
         "allowUnknownFields: ['a..b']",
+        "allowUnknownTypes: legalHold",
         "batchSize: 0",
         "maxDeletePercent: 0",
         "maxDeletePercent: 100.1",
