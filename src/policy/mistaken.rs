@@ -53,10 +53,8 @@ pub(super) fn constructor(text: &str, is_secret: bool) -> Option<String> {
     let name = name.trim_end().to_ascii_lowercase();
     let first = arguments.trim_start().chars().next();
     let is_called = first.is_none_or(|first| "\"'{)-".contains(first) || first.is_ascii_digit());
-    if !FUNCTIONS.contains(&name.as_str()) && !(WORDS.contains(&name.as_str()) && is_called) {
-        return None;
-    }
-    Some(typed(text).filter(|_| !is_secret).unwrap_or_else(|| form(&name).to_owned()))
+    let is_function = FUNCTIONS.contains(&name.as_str()) || (WORDS.contains(&name.as_str()) && is_called);
+    is_function.then(|| typed(text).filter(|_| !is_secret).unwrap_or_else(|| form(&name).to_owned()))
 }
 
 /// Returns the Extended JSON of a text that mongosh would read as a value with a type.
