@@ -23,7 +23,7 @@ pub struct NamedField {
     /// Whether documents may be deleted for the lack of the field, or of the type.
     pub is_guarded: bool,
     /// The type that the rule compares the field with; `None` if any value will do.
-    pub compared: Option<ComparedType>,
+    pub compared: Option<Box<ComparedType>>,
 }
 
 /// A type that a rule compares a field with.
@@ -116,7 +116,8 @@ impl ComparedType {
 impl NamedField {
     fn compared(comparison: Comparison) -> Self {
         let Comparison { path, shown, reads, value_type, is_guarded, having, having_any, meant, .. } = comparison;
-        let compared = Some(ComparedType { value_type, identity: having.to_string(), reads, having, having_any, meant });
+        let compared =
+            Some(Box::new(ComparedType { value_type, identity: having.to_string(), reads, having, having_any, meant }));
         Self { stored: path.clone(), path, shown, key: "filter", is_guarded, compared }
     }
 
