@@ -286,6 +286,11 @@ mod tests {
         (sender, Stop::by(signals))
     }
 
+    /// Returns the failure of work that was stopped.
+    fn stopped(message: &str, exit_code: u8) -> Failure {
+        Failure { is_stop: true, ..Failure::cannot_run(message).exit_code(exit_code) }
+    }
+
     #[tokio::test]
     async fn a_signal_ends_the_work_with_its_exit_code() {
         let (sender, stop) = stop();
@@ -293,7 +298,7 @@ mod tests {
         assert_eq!((done, stop.is_asked()), (Ok(7), false));
         sender.send_replace(Some(exit::TERMINATED));
         let dropped: Result<u8, Failure> = stop.or_fail("nothing was read", std::future::pending()).await;
-        let failure = Failure::cannot_run("interrupted; nothing was read").exit_code(exit::TERMINATED);
+        let failure = stopped("interrupted; nothing was read", exit::TERMINATED);
         assert_eq!((dropped, stop.is_asked(), stop.exit_code()), (Err(failure), true, Some(143)));
     }
 
@@ -309,7 +314,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         stop.asked().await;
         assert!(stop.is_asked() && stop.exit_code().is_none() && !signals.is_asked());
-        let failure = Failure::cannot_run("stopped by the stop file; nothing was deleted").exit_code(exit::LIMIT);
+        let failure = stopped("stopped by the stop file; nothing was deleted", exit::LIMIT);
         assert_eq!(stop.failure("nothing was deleted"), failure);
     }
 
@@ -321,7 +326,7 @@ mod tests {
         let stop = signals.with_end(Some(begun + hour));
         assert!(!stop.is_asked());
         let dropped: Result<u8, Failure> = stop.or_fail("nothing was deleted", std::future::pending()).await;
-        let failure = Failure::cannot_run("stopped by the maximum duration; nothing was deleted").exit_code(exit::LIMIT);
+        let failure = stopped("stopped by the maximum duration; nothing was deleted", exit::LIMIT);
         assert_eq!((dropped, begun.elapsed()), (Err(failure), hour));
         assert!(stop.is_asked() && !signals.is_asked() && !stop.with_end(None).is_asked());
     }

@@ -15,7 +15,7 @@ use super::session::Session;
 use crate::instant::millis;
 use crate::plan::estimate::RunCaps;
 use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
-use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Expired, Remaining};
+use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun, overlap};
 use crate::server::error::ServerError;
@@ -123,9 +123,6 @@ async fn count(
     counts.documents = for_search_guard(deployment, planned, rule).await?;
     if !count_all && Verdict::before(planned, &counts).is_some() {
         return Ok(counts);
-    }
-    if counts.is_spared() {
-        counts.expired = Some(Expired { count: 0, is_complete: true, oldest: None, measurements: None });
     }
     if count_all || rule.limits.max_delete_percent.is_some() || rule.approved.is_some() {
         // The guard objects to any number from this one on.

@@ -89,13 +89,7 @@ pub(super) async fn look<'a>(
         // In the report of a sweep it is of no interest which tenants have no document with a rare field.
         counts.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
     }
-    let expired = stream::iter(rules.iter().zip(looked)).map(|(rule, counts)| async move {
-        match rule {
-            Some(rule) if !plan.strict => looking.any_expired(rule, counts).await,
-            _ => counts,
-        }
-    });
-    expired.buffered(LOOKED_AT_ONCE).collect().await
+    looked
 }
 
 /// Returns the fields to look for, as if none were found.
@@ -140,24 +134,6 @@ impl Looking<'_> {
                 Counts { obstacle: Some(CountObstacle::Failed(failed)), duration_ms, ..Counts::default() }
             }
         }
-    }
-
-    /// Looks for an expired document of a rule that would be refused, and notes if there is none: then nothing can go by a wrong name. A strict run
-    /// asks for right names, whether anything has expired or not. A rule with children may have some to delete of parents that went before.
-    async fn any_expired(&self, rule: &SweepRule, mut counts: Counts) -> Counts {
-        if rule.family.is_some() || counts.obstacle.is_some() || !counts.unknown_fields.iter().any(UnknownField::is_refused) {
-            return counts;
-        }
-        let begun = Instant::now();
-        let deployment = self.deployment.of_rule(rule);
-        counts.nothing_expired = tokio::select! {
-            biased;
-            // Where that is unknown, the rule is refused.
-            any = fields::any_expired(&deployment, rule) => any == Ok(false),
-            () = self.session.stop.asked() => false,
-        };
-        counts.duration_ms += millis(begun.elapsed());
-        counts
     }
 
     /// Returns the fields that are still not found; none where there are no documents.
@@ -215,13 +191,18 @@ impl Looking<'_> {
     async fn sampled(&self, deployment: &Deployment, rule: &SweepRule, fields: &[UnknownField]) -> Result<Option<Vec<Seen>>> {
         let named: Vec<&NamedField> = fields.iter().map(|field| &field.field).collect();
         let all = fields::look(deployment, rule, &named).await;
-        if !all.as_ref().is_err_and(|cause| !cause.is_unreachable()) {
-            return all;
-        }
+        let cause = match all {
+            Err(cause) if !cause.is_unreachable() => cause,
+            all => return all,
+        };
         // One of them may be what the server does not answer.
         let mut sampled = Vec::new();
         for field in fields {
-            match fields::look(deployment, rule, &[&field.field]).await {
+            let looked = match fields.len() {
+                1 => Err(cause.clone()),
+                _ => fields::look(deployment, rule, &[&field.field]).await,
+            };
+            match looked {
                 Ok(Some(seen)) => sampled.extend(seen),
                 Ok(None) => return Ok(None),
                 Err(cause) if is_needed(field) => return Err(cause),

@@ -123,7 +123,7 @@ fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready
 /// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the counts speak against it.
 pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, counts: &Counts) -> Option<&'a SweepRule> {
     let Decision::Sweep(rule) = &planned.decision else { return None };
-    (Verdict::before(planned, counts).is_none() && !counts.is_spared()).then_some(rule)
+    Verdict::before(planned, counts).is_none().then_some(rule)
 }
 
 impl Sweeping<'_> {

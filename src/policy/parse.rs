@@ -15,9 +15,10 @@ use crate::text;
 pub const MAX_BYTES: usize = 1_048_576;
 
 /// Whether the end of a policy may be missing: its last line is not ended. A file that is read while it is being written ends anywhere, and
-/// `expireAfterSeconds: 77` is valid where `7776000` was to come.
+/// `expireAfterSeconds: 77` is valid where `7776000` was to come. A policy in one pair of braces, as JSON is, is not valid before its last one.
 pub fn may_be_cut(text: &str) -> bool {
-    !text.is_empty() && !text.ends_with(['\n', '\r'])
+    let is_in_braces = text.trim_start().starts_with('{') && text.ends_with('}');
+    !text.is_empty() && !text.ends_with(['\n', '\r']) && !is_in_braces
 }
 
 /// Parses and validates a policy.

@@ -53,9 +53,6 @@ pub struct Counts {
     pub held: Option<HeldDocuments>,
     /// Fields that the rule names and no document was found to have, or not with a type that it compares them with.
     pub unknown_fields: Vec<UnknownField>,
-    /// Whether a look found no expired document of a rule that would be refused for a field that none has: nothing can go by a wrong name, so the
-    /// rule is neither refused nor swept.
-    pub nothing_expired: bool,
     /// The order of the deletes, if it was chosen.
     pub order: Option<OrderChoice>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.
@@ -79,11 +76,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether the rule is neither refused for a name nor swept, because nothing has expired; a document that was counted since says otherwise.
-    pub fn is_spared(&self) -> bool {
-        self.nothing_expired && self.expired.as_ref().is_none_or(|expired| expired.count == 0)
-    }
-
     /// Returns the number of documents in the collection, as far as it is known; `own_count` is the server's.
     pub fn document_count(&self, own_count: u64) -> u64 {
         match self.documents {

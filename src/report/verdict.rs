@@ -32,7 +32,6 @@ impl Verdict {
                 // The order in which a sweep asks, which ends at the first refusal: all ways to run name the same guard.
                 let refusal = guard::unknown_field(&counts.unknown_fields)
                     .or_else(|| guard::unknown_type(&counts.unknown_fields))
-                    .filter(|_| !counts.is_spared())
                     .or_else(|| counts.holds_refusal.clone())
                     .or_else(scan)
                     .or_else(share)

@@ -153,20 +153,6 @@ async fn first(deployment: &Deployment, rule: &SweepRule, query: &Document, time
     is_found(found)
 }
 
-/// Tells whether any document of a rule has expired, held ones included. Under a limit of request units nothing is asked, and some may have.
-///
-/// Errors: the query fails, or takes too long.
-pub(crate) async fn any_expired(deployment: &Deployment, rule: &SweepRule) -> Result<bool> {
-    if deployment.account().is_some_and(|account| account.limit().is_some()) {
-        return Ok(true);
-    }
-    let selection = &rule.selection;
-    let query = Query::find(&selection.namespace, selection.predicate.clone()).projection(doc! { "_id": 1 }).limit(1);
-    let query = query.hint(selection.index.as_ref().map(|index| index.name.as_str())).collation(selection.collation.as_ref());
-    let query = query.max_time(Some(MAX_SAMPLE_TIME)).read_preference(deployment.read_options.preference).shrunk_by_caller();
-    Ok(!query.first_batch(deployment).await?.is_empty())
-}
-
 /// Tells whether a query found a document. One that took too long has found none.
 fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
     match found {

@@ -126,7 +126,9 @@ impl Judge {
         let begun_at = self.time(Instant::now());
         let share = |rule: &Rule| {
             let all = documents(&rule.namespace);
-            let goes = |document: &&Document| rule.is_expired(document, now) && !facts.is_held(document, NOW);
+            // What stays because of its children does not count as expired.
+            let stays = |document: &Document| facts.is_held(document, NOW) || self.scenario.keeps(&rule.namespace, document);
+            let goes = |document: &&Document| rule.is_expired(document, now) && !stays(document);
             let expired = all.iter().filter(goes).count();
             expired as f64 * 100.0 / all.len().max(1) as f64
         };

@@ -65,11 +65,7 @@ pub(super) fn of(
         let guard = if unknown.field.compared.is_some() { Guard::UnknownType } else { Guard::UnknownField };
         unknown.is_refused() && reason == Some(&Reason::Guard(guard))
     };
-    let is_spared = |unknown: &UnknownField| counts.is_spared() && unknown.is_refused();
-    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(|unknown| match is_spared(unknown) {
-        true => format!("{} nothing has expired now; once a document has, the rule is refused", unknown.warning()),
-        false => unknown.warning(),
-    }));
+    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
     warnings
 }
 

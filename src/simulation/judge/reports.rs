@@ -103,7 +103,8 @@ impl Judge {
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
             // What stays because of its children does not count as expired.
-            let held = held.iter().filter(|document| !self.scenario.keeps(&rule.namespace, document)).count() as u64;
+            let may_go = |document: &&Document| !self.scenario.keeps(&rule.namespace, document);
+            let [held, left] = [held, left].map(|expired| expired.iter().filter(may_go).count() as u64);
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
             let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
             if told.status == Status::Complete && told.held_count.is_some_and(|told| told != held) {
@@ -111,11 +112,10 @@ impl Judge {
             }
             // Others may have changed the collection since the run began.
             let all = documents(&rule.namespace).len() as u64 + gone;
-            let share = share.max((left.len() as u64 + gone) as f64 * 100.0 / all.max(1) as f64);
+            let share = share.max((left + gone) as f64 * 100.0 / all.max(1) as f64);
             let is_limited = max_deletes.is_some_and(|most| gone >= most)
                 || max_delete_percent.is_some_and(|most| share > f64::from(most))
                 || swept.closes().is_some_and(|closes| now >= closes);
-            let left = left.iter().filter(|document| !self.scenario.keeps(&rule.namespace, document)).count();
             if left > 0 && !is_limited {
                 self.trace.violated(|| {
                     format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)

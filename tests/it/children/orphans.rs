@@ -131,7 +131,7 @@ async fn a_terminal_asks_for_orphans_and_yes_does_what_was_shown() {
     assert!(said.contains("deleted 1 document by 1 rule; left: 30 orphans"), "{quiet:?}");
     case.fill("orders", [order(7, true)]).await;
     let terminal = Terminal::open(&case.command(&rules, &["sweep", "--max-deletes", "9"])).until_asked().await;
-    assert!(terminal.shown.contains("delete at most 9 documents or orphans by 1 rule?"), "{}", terminal.shown);
+    assert!(terminal.shown.contains("delete at most 1 document and 8 orphans by 1 rule?"), "{}", terminal.shown);
     let ran = terminal.types("yes\n").end().await;
     assert_eq!((ran.code, lines(&case).await), (Some(4), (15, 2, 22)), "{ran:?}");
     assert!(ran.stdout.contains("deleted 1 document and 8 orphans") && ran.stdout.contains("left: 22 orphans"), "{ran:?}");
