@@ -127,7 +127,7 @@ impl RuleSweep {
     ) -> Self {
         let lease = leases.of(&rule.namespace).cloned();
         let deployment = &deployment.bound_to(rule);
-        let binding = Arc::new(Binding::new(deployment, rule));
+        let binding = Arc::new(Binding::new(&deployment.of_rule(rule), rule));
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
         let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
