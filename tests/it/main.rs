@@ -52,8 +52,8 @@ mod differential {
     mod comparison;
     mod databases;
     mod effects;
-    mod exceptions;
     mod filters;
+    mod open;
     mod oracle;
     mod policies;
     mod seeds;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::comparison::{Differences, place, rules, same};
 use super::databases::Databases;
-use super::exceptions;
 use super::filters::number;
+use super::open;
 use super::oracle::{Expected, State, Stored};
 use super::policies::{Policy, Rule};
 use super::witnesses::{Run, shown};
@@ -79,7 +79,7 @@ impl Swept<'_> {
                 same!(found, names(&stay), Vec::<String>::new(), "expired and not deleted by {:?}", place(rule));
             }
             // With several rules, each may have taken what is oldest for it.
-            let is_known = exceptions::counts_twice(self.expected) || exceptions::is_newest_first(self.databases, one);
+            let is_known = open::overlap(self.expected) || open::is_newest_first(self.databases, one);
             if rule["order"] == "oldestFirst" && !is_known {
                 let newest_gone = one.expired.iter().filter(|(id, _)| gone.contains_key(*id)).map(|(_, at)| at).max();
                 let oldest_left = stay.iter().filter_map(|id| one.expired.get(id)).min();
@@ -118,8 +118,8 @@ impl Swept<'_> {
                     let had_parent = of_gone.iter().any(is_it);
                     let _ = if had_parent { of_rule.insert(id.clone()) } else { without_parent.insert(id.clone()) };
                 }
-                may_go.extend(if *orphans { exceptions::orphans(without_parent) } else { BTreeSet::new() });
-                if !exceptions::counts_twice(self.expected) {
+                may_go.extend(if *orphans { without_parent } else { BTreeSet::new() });
+                if !open::overlap(self.expected) {
                     let deleted = if *orphans { gone.len() } else { of_rule.len() } as u64;
                     let said = rule["childrenDeletedCount"].as_u64();
                     same!(found, said.unwrap_or(0), deleted, "childrenDeletedCount of {:?}", place(rule));
@@ -130,7 +130,7 @@ impl Swept<'_> {
             let wrong: Vec<Vec<u8>> = gone.keys().filter(|id| !may_go.contains(*id)).cloned().collect();
             same!(found, names(&wrong), Vec::<String>::new(), "children that had to stay in {namespace}");
             // Which of two rules a parent went by is not known, and only one of them has children.
-            if !exceptions::counts_twice(self.expected) {
+            if !open::overlap(self.expected) {
                 let left: Vec<Vec<u8>> = wanted.iter().filter(|id| !gone.contains_key(*id)).cloned().collect();
                 same!(found, names(&left), Vec::<String>::new(), "children of deleted parents that are left in {namespace}");
             }
@@ -138,7 +138,7 @@ impl Swept<'_> {
     }
 
     fn archive(&self, archived: &State, found: &mut Differences) {
-        if exceptions::counts_twice(self.expected) {
+        if open::overlap(self.expected) {
             return;
         }
         let others = self.databases.others();

@@ -6,8 +6,8 @@ use chrono::DateTime as Rfc3339;
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf};
 
 use super::databases::{Databases, Kind, Place};
-use super::exceptions;
 use super::filters::{has_type, number, values};
+use super::open;
 use super::policies::{Children, Policy, Rule, selects};
 use crate::support::reference::{Ttl, earliest, has_expired, least, own_ttl};
 
@@ -111,7 +111,8 @@ impl Oracle<'_> {
                 let youngest = i128::from(self.as_of.timestamp_millis()) - if self.rule.expire_after == 0 { 0 } else { 1000 };
                 let would_go = date.is_some_and(|at| at <= youngest);
                 let is_kept = self.rule.has_ttl_field && own_ttl(document.get("ttl")) == Ttl::Kept;
-                expected.not_positive += u64::from(would_go && is_kept && selects);
+                let may_go = selects && !stays_as_parent(self.rule, document);
+                expected.not_positive += u64::from(would_go && is_kept && may_go);
             }
         }
         expected.verdict = self.verdict(place, places, &by_rule, &documents, &expected);
@@ -178,15 +179,17 @@ impl Oracle<'_> {
             must.insert("holds");
         }
         match self.unknown(place, places, documents) {
+            // Where nothing has expired nothing can go for a wrong name; a strict run asks for right names all the same.
+            Unknown::Refused if expected.expired.is_empty() && !self.policy.line.strict => drop(may.insert("unknownField")),
             Unknown::Refused => drop(must.insert("unknownField")),
             Unknown::Open => drop(may.insert("unknownField")),
             Unknown::No => {}
         }
         if self.has_unknown_type(documents) {
-            may.extend(exceptions::UNKNOWN_TYPE);
+            may.extend(open::UNKNOWN_TYPE);
         }
         if self.rule.orphans {
-            may.extend(exceptions::ORPHANS);
+            may.extend(open::ORPHANS);
         }
         let share = expected.expired.len() as f64 * 100.0 / expected.documents.max(1) as f64;
         if self.rule.max_percent.is_some_and(|most| share > most) {
@@ -282,7 +285,11 @@ impl Oracle<'_> {
             }
             let others = places.iter().filter(|other| other.namespace() != place.namespace());
             let elsewhere = others.filter(|other| self.documents(other).iter().any(|(_, it)| has_field(it, other.kind, &field)));
-            found = found.max(exceptions::unknown_here(elsewhere.count()));
+            // Documents in another namespace of the rule have it, unless that is none whose documents are looked at.
+            found = found.max(match elsewhere.count() {
+                0 => Unknown::Refused,
+                _ => Unknown::Open,
+            });
         }
         if let Some(Children { name, field: of_child, parent_field }) = rule.children.filter(|_| place.kind != Kind::TimeSeries) {
             let children = self.state.get(&format!("{}.{name}", self.databases.others())).into_iter().flatten();

@@ -14,7 +14,6 @@ use serde_json::Value;
 use super::comparison::{self, Command, Differences, place, rules, same};
 use super::databases::{AS_OF_MS, Databases};
 use super::effects::Swept;
-use super::exceptions;
 use super::oracle::{Expected, State, expected};
 use super::policies::Policy;
 use super::witnesses::{Run, Stage};
@@ -134,7 +133,7 @@ impl Seed<'_> {
         let expected = self.expected(&start, &audit);
         comparison::outputs(Command::Audit, self.policy, &expected, &audit, &mut new);
         comparison::before(Command::Audit, self.policy, &expected, &audit, &mut new);
-        self.refusals(&expected, &dry, &audit, &mut new);
+        self.refusals(&dry, &audit, &mut new);
         note("audit", new, &audit, found);
 
         let mut before = start;
@@ -152,7 +151,7 @@ impl Seed<'_> {
             comparison::outputs(Command::Sweep, self.policy, &expected, &run, &mut new);
             comparison::sweep(self.policy, &expected, &self.expected(&after, &run), &run, &mut new);
             if is_first {
-                self.refusals(&expected, &dry, &run, &mut new);
+                self.refusals(&dry, &run, &mut new);
             }
             let archived = self.archived(&run);
             let (databases, policy) = (self.stage.databases, self.policy);
@@ -195,13 +194,11 @@ impl Seed<'_> {
     }
 
     /// Compares what two runs refuse.
-    fn refusals(&self, expected: &[Expected], dry: &Run, other: &Run, found: &mut Differences) {
+    fn refusals(&self, dry: &Run, other: &Run, found: &mut Differences) {
         let of = |run: &Run| -> Vec<(String, Option<String>)> {
             let said = |rule: &&Value| {
-                let is_open = expected.iter().any(|one| one.namespace == rule["namespace"] && exceptions::is_judged_twice(one));
-                let guard = (rule["status"] == "refused" && !is_open)
-                    .then(|| exceptions::guard(rule["reason"].as_str().unwrap_or_default()));
-                (place(rule).join(" in "), guard.map(str::to_owned))
+                let guard = (rule["status"] == "refused").then(|| rule["reason"].as_str().unwrap_or_default().to_owned());
+                (place(rule).join(" in "), guard)
             };
             rules(&run.json).iter().map(said).collect()
         };
