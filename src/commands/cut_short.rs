@@ -81,6 +81,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         batches,
         uncertain: true,
         unconfirmed: 0,
+        is_collection_gone: false,
         weak_write_concern: None,
         paused: Paused::default(),
         fixed_latency: None,

@@ -132,6 +132,7 @@ impl Remaining {
     pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
         let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
         let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
+        let is_gone = outcome.swept().is_some_and(|swept| swept.outcome.is_collection_gone);
         // Documents that could not be archived.
         let kept = outcome.swept().map_or(0, |swept| swept.outcome.archived.incomparable);
         match (self, status) {
@@ -142,7 +143,7 @@ impl Remaining {
             (Self::Derived, Status::Complete | Status::Refused) => {
                 (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))
             }
-            (Self::Derived, Status::Partial | Status::Failed) if uncertain => (None, None),
+            (Self::Derived, Status::Partial | Status::Failed) if uncertain || is_gone => (None, None),
             (Self::Derived, Status::Partial | Status::Failed) => {
                 (expired.map(|expired| expired.count.saturating_sub(deleted)), None)
             }

@@ -120,6 +120,7 @@ pub fn swept(deleted: u64, end: End) -> Swept {
             batches: 1,
             uncertain: false,
             unconfirmed: 0,
+            is_collection_gone: false,
             weak_write_concern: None,
             paused: Paused::default(),
             fixed_latency: None,

@@ -82,6 +82,8 @@ pub struct Outcome {
     pub uncertain: bool,
     /// Deleted documents that no majority of the members had confirmed when the sweep ended, or that a fail-over may have brought back.
     pub unconfirmed: u64,
+    /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
+    pub is_collection_gone: bool,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,
     pub paused: Paused,

@@ -82,6 +82,7 @@ impl<'a> Engine<'a> {
                 batches: 0,
                 uncertain: false,
                 unconfirmed: 0,
+                is_collection_gone: false,
                 weak_write_concern: sweep.deployment.facts.weakness_of(&sweep.write_concern),
                 paused: Paused::default(),
                 fixed_latency: None,
@@ -156,6 +157,7 @@ impl<'a> Engine<'a> {
                 return;
             }
         };
+        self.outcome.is_collection_gone = matches!(changed, Ok(Some(_)));
         self.outcome.end = match (changed, failed) {
             (Ok(Some(changed)), Some(why)) if !why.starts_with(&changed) => End::Failed(format!("{changed}: {why}")),
             (Ok(Some(changed)), None) => End::Failed(changed),

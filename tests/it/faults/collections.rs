@@ -137,6 +137,7 @@ async fn assert_failed(case: &Case, report: &Report, change: Change) {
     let deleted = report.rule(0, "deletedCount").as_u64().expect("a number");
     assert!((1..400).contains(&deleted), "{change:?} {report:?}");
     assert!(error.contains(&format!("{deleted} document")), "{change:?} {error}");
+    assert_eq!(report.rule(0, "remainingCount"), &serde_json::Value::Null, "what is left of it is unknown: {report:?}");
     match change {
         Dropped => assert_eq!(case.ids("c").await, id_set::<i32>([])),
         Renamed => {
