@@ -39,6 +39,7 @@ mod child_pages;
 mod date_slices;
 mod date_stretches;
 mod engine;
+mod fresh;
 mod head_gate;
 mod id_pages;
 mod id_slices;
@@ -57,6 +58,7 @@ use std::time::Duration;
 
 use binding::Binding;
 use bson::Document;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub(crate) use archived::RuleArchive;
@@ -82,6 +84,7 @@ use crate::server::holds::HoldsView;
 use crate::server::restriction::Restriction;
 use crate::server::watches::Watches;
 use crate::stop::Stop;
+use crate::values::raw::RawValue;
 
 /// The sweep of one rule: all that its batches share.
 pub(crate) struct RuleSweep {
@@ -107,6 +110,8 @@ pub(crate) struct RuleSweep {
     holds: Option<HoldsView>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
+    /// Parents whose children stay in the pass that is under way, because they were found to be there; used by the sweeps of children.
+    living: Mutex<Vec<RawValue>>,
     /// Documents that the last batch deleted.
     last_deleted: AtomicU64,
     /// True once the sweep has ended, after which nothing is sent again.
@@ -170,6 +175,7 @@ impl RuleSweep {
             lease,
             holds,
             archive,
+            living: Mutex::default(),
             last_deleted: AtomicU64::new(0),
             ended: watch::Sender::new(false),
             children,

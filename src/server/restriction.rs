@@ -1,11 +1,14 @@
 //! The documents that one delete command is restricted to, in addition to the whole predicate of its rule.
 
+use std::sync::Arc;
+
 use bson::{Bson, Document, RawDocumentBuf};
 
 use super::document_match::{DocumentState, IndexRange};
 use super::transport::Extent;
 use crate::expiry::stretch::Stretch;
-use crate::values::raw::RawValue;
+use crate::plan::ParentKey;
+use crate::values::raw::{self, RawValue};
 
 /// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
 const COMMAND_BYTES: usize = 12 * 1024 * 1024;
@@ -17,6 +20,8 @@ pub(crate) enum Restriction {
     Ids(Vec<RawValue>),
     /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
     Sharded(Vec<(RawDocumentBuf, Vec<RawValue>)>),
+    /// Children of these parents, by their own `_id`s.
+    Children { parents: Arc<Parents>, ids: Vec<RawValue> },
     /// One document of those whose `_id` equals this one under the rule's collation.
     One(RawValue),
     /// A range of an index.
@@ -35,7 +40,35 @@ pub(crate) enum Restriction {
     },
 }
 
+/// The parents that a page of children names.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parents {
+    /// Path in the children that holds the key of the parent.
+    pub field: String,
+    /// The key of the parents that it holds.
+    pub key: ParentKey,
+    /// The keys that the children of the page hold.
+    pub keys: Vec<RawValue>,
+}
+
+impl Parents {
+    /// Returns the condition for the field of a child that names one of them.
+    ///
+    /// Errors: the condition is too long.
+    pub(crate) fn condition(&self) -> Result<RawDocumentBuf, bson::error::Error> {
+        raw::document([("$in", &RawValue::list(&self.keys)?)])
+    }
+}
+
 impl Restriction {
+    /// Returns the parents of the children that it names; `None` if it names no children.
+    pub(crate) fn parents(&self) -> Option<Arc<Parents>> {
+        match self {
+            Restriction::Children { parents, .. } => Some(parents.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns the restrictions that together name all the documents; the documents of each fit into one command, to which every document adds
     /// the bytes that `size` returns.
     pub(crate) fn of_states(
@@ -62,7 +95,7 @@ impl Restriction {
     /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
     pub(crate) fn max_documents(&self) -> usize {
         match self {
-            Restriction::Ids(ids) => ids.len(),
+            Restriction::Ids(ids) | Restriction::Children { ids, .. } => ids.len(),
             Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.len()).sum(),
             Restriction::One(_) => 1,
             Restriction::States { documents, .. } => documents.len(),
@@ -82,6 +115,10 @@ impl Restriction {
     pub(crate) fn halves(&self) -> Option<(Self, Self)> {
         match self {
             Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
+            Restriction::Children { parents, ids } => {
+                let part = |ids| Self::Children { parents: parents.clone(), ids };
+                halves(ids).map(|(first, second)| (part(first), part(second)))
+            }
             Restriction::Sharded(groups) => match groups.as_slice() {
                 [(key, ids)] => {
                     let part = |ids| Self::Sharded(vec![(key.clone(), ids)]);

@@ -88,6 +88,11 @@ pub(crate) fn statements(
                 statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
             }
         }
+        Restriction::Children { parents, ids } => {
+            let key = raw::document([(parents.field.as_str(), &RawValue::from(parents.condition()?))])?;
+            let filters = of_ids(ids, &key, selection, one_by_one)?;
+            statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
+        }
         Restriction::One(id) => statements.push(statement(raw::document([("_id", id)])?, 1, &by_id)),
         Restriction::Range { bounds, hint } => {
             statements.push(statement(RawDocumentBuf::try_from(bounds)?, 0, &RawBson::try_from(hint.clone())?));

@@ -59,6 +59,7 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
         latency: Some(Duration::ZERO),
         result: BatchResult::default(),
     };
+    let parents = restriction.parents();
     let mut is_first = true;
     let mut parts = vec![restriction];
     while let Some(part) = parts.pop() {
@@ -83,7 +84,7 @@ pub(super) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
             false => state.size(),
         };
         for restriction in Restriction::of_states(documents, range.as_ref(), bytes_of) {
-            let sent = send::send(sweep, Box::new(restriction)).await;
+            let sent = send::send(sweep, Box::new(restriction), parents.as_deref()).await;
             total.out_of_lease |= sent.out_of_lease;
             total.is_cut_short |= sent.is_cut_short;
             if !sent.is_sent {

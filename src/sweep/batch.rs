@@ -21,7 +21,10 @@ pub(super) struct FinishedBatch {
 pub(super) async fn run(sweep: Arc<RuleSweep>, restriction: Box<Restriction>, asked: u64, permit: Permit) -> FinishedBatch {
     let (archived, sent) = match sweep.archive.clone() {
         Some(archive) => archived::run(&sweep, &archive, *restriction, asked).await,
-        None => (Archived::default(), send::send(&sweep, restriction).await),
+        None => {
+            let parents = restriction.parents();
+            (Archived::default(), send::send(&sweep, restriction, parents.as_deref()).await)
+        }
     };
     drop(permit);
     FinishedBatch { asked, archived, sent }

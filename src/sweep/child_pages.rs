@@ -1,15 +1,16 @@
 //! The children of parents that are gone, found page by page along the index on the field that names the parent.
 //!
-//! A page is a batch only after a look at the parents that follows it: a child in it was there while its parent was not.
+//! Nothing is said here of the parents: each delete of a page looks for them at its last moment ([`super::fresh`]).
+
+use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 
 use super::{NextBatch, RuleSweep};
 use crate::plan::ParentKey;
 use crate::server::error::{Result, ServerError};
-use crate::server::family;
 use crate::server::find::{Cursor, Query};
-use crate::server::restriction::Restriction;
+use crate::server::restriction::{Parents, Restriction};
 use crate::server::retry::Retries;
 use crate::values::raw::{self, RawValue};
 
@@ -24,7 +25,7 @@ pub(super) struct ChildPages<'a> {
     key: &'a ParentKey,
     /// The keys of the parents.
     parents: &'a [RawValue],
-    /// Those of them that were seen, and keep their children.
+    /// Those of them that were found to be there when the cursor was opened, and keep their children.
     living: Vec<RawValue>,
     /// Further condition, on the `_id`, which tells the time at which a child was created.
     in_time: Document,
@@ -43,17 +44,20 @@ impl<'a> ChildPages<'a> {
         field: &'a str,
         key: &'a ParentKey,
         parents: &'a [RawValue],
-        living: Vec<RawValue>,
         in_time: Document,
     ) -> Self {
         let retries = Retries::patient();
-        Self { sweep, field, key, parents, living, in_time, cursor: None, next: None, exhausted: false, retries }
+        Self { sweep, field, key, parents, living: Vec::new(), in_time, cursor: None, next: None, exhausted: false, retries }
     }
 
     /// Returns the next page, of at most `max` children.
     ///
     /// Errors: the reason why the pass cannot go on.
     pub(super) async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
+        if self.sweep.living.lock().len() > self.living.len() {
+            // The rest of the pass leaves out their children.
+            (self.cursor, self.next) = (None, None);
+        }
         let (mut ids, mut parents) = (Vec::new(), Vec::<RawValue>::new());
         while (ids.len() as u64) < max {
             let Some(child) = self.next(!ids.is_empty()).await? else { break };
@@ -70,30 +74,14 @@ impl<'a> ChildPages<'a> {
             }
             return Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted });
         }
-        let of_page = self.page(ids, &parents).await.map_err(|cause| self.sweep.explain_read(&cause))?;
-        Ok(of_page)
-    }
-
-    /// Makes a batch of children that were found, but for those whose parents are there by now.
-    async fn page(&mut self, ids: Vec<RawValue>, parents: &[RawValue]) -> Result<NextBatch> {
-        let RuleSweep { deployment, rule, .. } = self.sweep;
-        let present = family::present(deployment, &rule.namespace, self.key, parents, false).await?;
-        // A collection that is gone has no parents either.
-        self.sweep.binding.forget();
-        if !present.is_empty() {
-            self.living.extend(present);
-            // The rest of the pass leaves out their children.
-            self.cursor = None;
-            self.next = None;
-        }
         let documents = ids.len() as u64;
-        let condition = raw::document([(self.field, &self.of_parents(parents)?)])?;
-        Ok(NextBatch::Batch { restriction: Box::new(Restriction::Sharded(vec![(condition, ids)])), documents })
+        let parents = Arc::new(Parents { field: self.field.to_owned(), key: self.key.clone(), keys: parents });
+        Ok(NextBatch::Batch { restriction: Box::new(Restriction::Children { parents, ids }), documents })
     }
 
     /// Returns the condition for the field that names the parent.
-    fn of_parents(&self, parents: &[RawValue]) -> Result<RawValue> {
-        let (list, living) = (RawValue::list(parents)?, RawValue::list(&self.living)?);
+    fn of_parents(&self) -> Result<RawValue> {
+        let (list, living) = (RawValue::list(self.parents)?, RawValue::list(&self.living)?);
         let mut condition = vec![("$in", &list)];
         if !self.living.is_empty() {
             condition.push(("$nin", &living));
@@ -127,6 +115,7 @@ impl<'a> ChildPages<'a> {
 
     async fn advance(&mut self) -> Result<Option<RawDocumentBuf>> {
         if self.cursor.is_none() {
+            self.living = self.sweep.living.lock().clone();
             self.cursor = Some(self.open().await?);
         }
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
@@ -136,7 +125,7 @@ impl<'a> ChildPages<'a> {
     async fn open(&self) -> std::result::Result<Cursor, ServerError> {
         let RuleSweep { deployment, rule, .. } = self.sweep;
         let selection = &rule.selection;
-        let of_parents = raw::document([(self.field, &self.of_parents(self.parents)?)])?;
+        let of_parents = raw::document([(self.field, &self.of_parents()?)])?;
         let others = [RawDocumentBuf::try_from(&self.in_time)?, RawDocumentBuf::try_from(&selection.predicate)?];
         let [in_time, predicate] = others.map(RawValue::from);
         let filter = raw::document([("$and", &RawValue::list(&[of_parents.into(), in_time, predicate])?)])?;
@@ -165,28 +154,26 @@ mod tests {
     use crate::sweep::made_up;
 
     #[tokio::test]
-    async fn a_parent_that_is_there_once_its_children_are_found_keeps_them_and_those_that_follow() {
+    async fn once_a_parent_is_known_to_be_there_the_rest_of_the_pass_leaves_out_its_children() {
         let child = |id: &str, parent: i32| doc! { "_id": id, "p": parent };
-        let found = Batch(vec![child("a", 1), child("b", 1), child("c", 2)]);
-        let script = Script::new([found, Batch(vec![doc! { "_id": 2 }]), End, Batch(vec![child("d", 3)]), End, End]);
+        let found = Batch(vec![child("a", 1), child("b", 1), child("c", 2), child("d", 2)]);
+        let script = Script::new([found, Batch(vec![child("e", 3)]), End, End]);
         let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
-        let parents = [1, 2, 3].map(|id| RawValue::of(id).unwrap());
+        let [one, two, three] = [1, 2, 3].map(|id| RawValue::of(id).unwrap());
+        let parents = [one.clone(), two.clone(), three.clone()];
         let key = ParentKey::id();
-        let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Vec::new(), doc! { "_id": { "$gt": 0 } });
+        let mut pages = ChildPages::new(&sweep, "p", &key, &parents, doc! { "_id": { "$gt": 0 } });
         let mut batches = Vec::new();
         while let NextBatch::Batch { restriction, documents } = pages.take(3).await.unwrap() {
-            let Restriction::Sharded(groups) = *restriction else { panic!("{restriction:?}") };
-            let [(condition, ids)] = groups.as_slice() else { panic!("{groups:?}") };
-            batches.push((Document::try_from(&**condition).unwrap(), ids.len(), documents));
+            let Restriction::Children { parents, ids } = *restriction else { panic!("{restriction:?}") };
+            batches.push((parents.keys.clone(), ids.len(), documents));
+            // As a delete of the page does that has looked for its parents.
+            *sweep.living.lock() = vec![two.clone()];
         }
-        let of_first = doc! { "p": { "$in": [1, 2], "$nin": [2] } };
-        assert_eq!(batches, [(of_first, 3, 3), (doc! { "p": { "$in": [3], "$nin": [2] } }, 1, 1)]);
+        assert_eq!(batches, [(vec![one, two], 3, 3), (vec![three], 1, 1)]);
         let sent = script.sent();
         let filter = |number: usize| sent[number].get_document("filter").unwrap().get_array("$and").unwrap()[0].clone();
         assert_eq!(filter(0), doc! { "p": { "$in": [1, 2, 3] } }.into());
-        // The look at the parents comes after the children were found, and asks the primary for what it has now.
-        assert_eq!(sent[1].get_document("filter").unwrap(), &doc! { "_id": { "$in": [1, 2] } });
-        assert_eq!(sent[1].get_document("readConcern").unwrap(), &doc! { "level": "local" });
-        assert_eq!(filter(2), doc! { "p": { "$in": [1, 2, 3], "$nin": [2] } }.into());
+        assert_eq!(filter(1), doc! { "p": { "$in": [1, 2, 3], "$nin": [2] } }.into());
     }
 }

@@ -3,18 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bson::DateTime;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::RuleSweep;
 use super::attempts::{Attempts, BatchResult, Step};
+use super::fresh::fresh;
 use crate::instant::millis;
 use crate::lock::fence::Fence;
 use crate::lock::lease::{LAST_REPLY, Lease};
-use crate::plan::Selection;
 use crate::server::delete::{self, DeleteError, Reply};
-use crate::server::restriction::Restriction;
+use crate::server::restriction::{Parents, Restriction};
 
 /// Maximum time to wait for the reply to a delete after the sweep has ended.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
@@ -34,8 +33,8 @@ pub(super) struct Sent {
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
 /// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is outstanding when the lease ends
-/// counts as lost soon after.
-pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Sent {
+/// counts as lost soon after. `parents` are those of the children that the restriction names.
+pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;
     let begun = Instant::now();
@@ -65,15 +64,15 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             attempts.next_step(Reply::not_sent(why), 0.0);
             break;
         }
-        // Last of all waits, so that the keys are those of this moment.
-        let holds = tokio::select! {
+        // Last of all waits, so that what the delete relies on is of this moment.
+        let fresh = tokio::select! {
             biased;
             () = sweep.ended() => {
                 is_cut_short = true;
                 break;
             }
-            holds = fresh(sweep) => match holds {
-                Ok(holds) => holds,
+            fresh = fresh(sweep, parents) => match fresh {
+                Ok(fresh) => fresh,
                 Err(why) => {
                     attempts.next_step(Reply::not_sent(why), 0.0);
                     break;
@@ -92,11 +91,11 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
             },
             None => None,
         };
-        let fence = match &holds {
-            Some(holds) => Some(Fence::before(fence, holds.too_late)),
+        let fence = match &fresh {
+            Some(fresh) => Some(Fence::before(fence, fresh.too_late)),
             None => fence,
         };
-        let selection = holds.as_ref().map_or(&rule.selection, |holds| &holds.selection);
+        let selection = fresh.as_ref().map_or(&rule.selection, |fresh| &fresh.selection);
         is_sent = true;
         // A reply that has come is counted, however late.
         let reply = tokio::select! {
@@ -149,23 +148,6 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>) -> Se
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
-/// The selection of a rule with the keys that are held now.
-struct FreshHolds {
-    selection: Selection,
-    /// Instant of the server's clock at which they are too old for a delete to begin.
-    too_late: DateTime,
-}
-
-/// Returns the selection with the keys that are held now; `None` if the rule has no holds.
-///
-/// Errors: the reason why nothing may be deleted any more.
-async fn fresh(sweep: &RuleSweep) -> Result<Option<FreshHolds>, String> {
-    let (Some(view), Some(holds)) = (&sweep.holds, &sweep.rule.selection.holds) else { return Ok(None) };
-    let read = view.fresh().await?;
-    let selection = Selection { holds: Some(holds.with(&read.keys)), ..sweep.rule.selection.clone() };
-    Ok(Some(FreshHolds { selection, too_late: read.too_late() }))
-}
-
 /// Resolves this long after the sweep has ended.
 async fn ended_for(sweep: &RuleSweep, time: Duration) {
     sweep.ended().await;
@@ -188,7 +170,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use bson::doc;
+    use bson::{DateTime, doc};
 
     use super::*;
     use crate::lock::lease::{Leases, Renewals};
@@ -219,7 +201,7 @@ mod tests {
         }
 
         async fn send(&self) -> Sent {
-            send(&self.sweep, Box::new(Restriction::Ids(vec![RawValue::of(1).unwrap()]))).await
+            send(&self.sweep, Box::new(Restriction::Ids(vec![RawValue::of(1).unwrap()])), None).await
         }
 
         /// Sends a batch, and calls a function once the first delete is on its way.
@@ -311,7 +293,7 @@ mod tests {
             }
             case.sweep.end();
         };
-        let (sent, ()) = tokio::join!(send(&case.sweep, Box::new(batch)), ends);
+        let (sent, ()) = tokio::join!(send(&case.sweep, Box::new(batch), None), ends);
         assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.result.deleted), (2, true, true, 1));
         assert_eq!(sent.result.error, None);
     }

@@ -9,13 +9,13 @@
 //!     look which of them are there: what a majority has, and what the primary has
 //!     for each collection of children, until no page is left:                  child_pages
 //!         find a page of children along the index on the field
-//!         look again whether their parents are there
+//!         look again whether their parents are there, right before each command    fresh
 //!         delete the page by `_id` and by the field                            an engine of its own
 //!     remove the entry
 //! ```
 //!
-//! - A child is deleted only by a command that names its `_id` and the key of its parent, after the parent was gone by a majority, and after a look at
-//!   the primary that came after the child was found and found no such parent. So a child of a parent that was created again before the child was found stays.
+//! - A child is deleted only by a command that names its `_id` and the key of its parent. Neither a majority nor the primary had that parent at most two
+//!   seconds before: the server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
 //! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
 //! - Wherever a run ends, an entry names each parent that is gone and may have children: it was there before the parent went, and goes after
@@ -427,9 +427,10 @@ impl Engine<'_> {
     ) -> Result<u64, End> {
         let sweep = self.sweep.clone();
         let mut kept = 0;
+        *sweep.living.lock() = present.to_vec();
         for _ in 0..PASSES {
             let before = (self.outcome.deleted, self.outcome.archived);
-            let pages = ChildPages::new(&sweep, field, key, parents, present.to_vec(), in_time.clone());
+            let pages = ChildPages::new(&sweep, field, key, parents, in_time.clone());
             let mut source = Source::Children(Box::new(pages));
             self.start_batches_of(&mut source).await?;
             self.finish_batches().await?;

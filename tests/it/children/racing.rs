@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::Child;
+use std::time::Duration;
 
 use crate::support::archives::{archive, directory, restore};
 use crate::support::family::{case, content, fill, lines_of, order, orders, rule, upload};
@@ -196,4 +197,43 @@ async fn a_chunk_that_comes_once_its_upload_was_taken_for_an_old_one_stays() {
     let lines = case.ids("lines").await;
     let [old, new] = [old, new].map(|id| id_set([id]).into_iter().next().unwrap());
     assert!(lines.contains(&new) && !lines.contains(&old), "{lines:?} {ran:?}");
+}
+
+/// Waits until the number of lines no longer changes, and returns it.
+async fn lines_at_rest(case: &Case) -> u64 {
+    let mut before = u64::MAX;
+    loop {
+        let lines = case.collection("lines").count_documents(doc! {}).await.unwrap();
+        if lines == before {
+            return lines;
+        }
+        before = lines;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_parent_that_comes_back_while_the_run_is_paused_keeps_every_child_that_is_there() {
+    const LINES: u64 = 20_000;
+    let (_set, case) = case("paused").await;
+    fill(&case, 0..0, 1..2).await;
+    case.collection("orders").insert_one(order(0, true)).await.unwrap();
+    case.fill("lines", (0..LINES).map(|line| doc! { "_id": format!("0-{line}"), "order": 0 })).await;
+    let directory = tempfile::tempdir().unwrap();
+    let pause = directory.path().join("pause");
+    let mut child = start(case.command(&rule(""), &["sweep", "--pause-file", pause.to_str().unwrap()]));
+    while case.collection("lines").count_documents(doc! {}).await.unwrap() > LINES {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it came to the lines: {:?}", end(child).await);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    std::fs::write(&pause, "").unwrap();
+    let left = lines_at_rest(&case).await;
+    assert!(left > 2_000, "the run was to be paused in the midst of the lines: {left}");
+    case.collection("orders").insert_one(order(0, false)).await.unwrap();
+    std::fs::remove_file(&pause).unwrap();
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(case.collection("lines").count_documents(doc! {}).await.unwrap(), left, "{ran:?}");
+    assert_eq!(orders(&case).await, [0, 1].into(), "{ran:?}");
+    assert!(case.ids("journal").await.is_empty());
 }

@@ -1,0 +1,112 @@
+//! What a delete relies on, read at the last moment before each command: the keys that are held, and the parents of children.
+
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+
+use super::RuleSweep;
+use crate::lock::moment::{Moment, ServerTime};
+use crate::plan::Selection;
+use crate::server::error::Result;
+use crate::server::family;
+use crate::server::restriction::Parents;
+use crate::values::raw::RawValue;
+
+/// Age of a look at the parents from which on the server refuses a delete of their children, by its own clock.
+const MAX_AGE: Duration = Duration::from_secs(2);
+
+/// A selection, and the time for which it may be used.
+pub(super) struct Fresh {
+    pub selection: Selection,
+    /// Instant of the server's clock at which it is too late for a delete to begin.
+    pub too_late: DateTime,
+}
+
+/// Returns the selection for a command that is sent now: without the keys that are held, and without the children whose parents are there; `None` if
+/// the rule has no holds, and the command deletes no children.
+///
+/// Errors: the reason why nothing may be deleted any more.
+pub(super) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::result::Result<Option<Fresh>, String> {
+    // No rule has both: the children go by the holds of their parents.
+    match parents {
+        Some(parents) => without_parents(sweep, parents).await.map(Some),
+        None => without_held(sweep).await,
+    }
+}
+
+async fn without_held(sweep: &RuleSweep) -> std::result::Result<Option<Fresh>, String> {
+    let (Some(view), Some(holds)) = (&sweep.holds, &sweep.rule.selection.holds) else { return Ok(None) };
+    let read = view.fresh().await?;
+    let selection = Selection { holds: Some(holds.with(&read.keys)), ..sweep.rule.selection.clone() };
+    Ok(Some(Fresh { selection, too_late: read.too_late() }))
+}
+
+async fn without_parents(sweep: &RuleSweep, parents: &Parents) -> std::result::Result<Fresh, String> {
+    let (time, living) = look(sweep, parents).await.map_err(|cause| sweep.explain_read(&cause))?;
+    // A collection that is gone has no parents either.
+    sweep.binding.forget();
+    sweep.binding.fresh().await?;
+    let decoded: Option<Vec<Bson>> = living.iter().map(RawValue::decoded).collect();
+    let Some(decoded) = decoded else {
+        return Err("the key of a parent that is there again cannot be read".to_owned());
+    };
+    let mut selection = sweep.rule.selection.clone();
+    if !living.is_empty() {
+        let of_living: Document = doc! { &parents.field: { "$nin": decoded } };
+        selection.predicate = doc! { "$and": [selection.predicate, of_living] };
+        let mut known = sweep.living.lock();
+        for key in living {
+            if !known.contains(&key) {
+                known.push(key);
+            }
+        }
+    }
+    Ok(Fresh { selection, too_late: time.after(MAX_AGE) })
+}
+
+/// Looks which of the parents are there, by a majority and on the primary. Returns the server's time before the look.
+async fn look(sweep: &RuleSweep, parents: &Parents) -> Result<(ServerTime, Vec<RawValue>)> {
+    let (deployment, namespace) = (&sweep.deployment, &sweep.rule.namespace);
+    let asked = Moment::now();
+    let time = ServerTime { now: family::clock(deployment).await?, asked };
+    let present = |by_majority| family::present(deployment, namespace, &parents.key, &parents.keys, by_majority);
+    let (on_primary, by_majority) = tokio::try_join!(present(false), present(true))?;
+    Ok((time, [on_primary, by_majority].concat()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::plan::ParentKey;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{Batch, End, Reply};
+    use crate::sweep::made_up;
+
+    #[tokio::test]
+    async fn children_go_within_two_seconds_of_a_look_that_finds_their_parents_neither_on_the_primary_nor_by_a_majority() {
+        let hello = || Reply(doc! { "localTime": DateTime::from_millis(1_000_000), "ok": 1.0 });
+        let there = |ids: &[i32]| Batch(ids.iter().map(|id| doc! { "_id": id }).collect());
+        let values = |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>();
+        for (on_primary, by_majority, living) in [(vec![], vec![], vec![]), (vec![2], vec![3], vec![2, 3]), (vec![2], vec![2], vec![2])] {
+            let script = Script::new([hello(), there(&on_primary), there(&by_majority), End, End]);
+            let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: values(&[1, 2, 3]) };
+            let fresh = fresh(&sweep, Some(&parents)).await.unwrap().unwrap();
+            assert_eq!(fresh.too_late, DateTime::from_millis(1_002_000));
+            assert_eq!(*sweep.living.lock(), values(&living));
+            let whole = sweep.rule.selection.predicate.clone();
+            let kept = fresh.selection.predicate.get_array("$and").ok().map(|both| both[1].clone());
+            assert_eq!(kept.is_none(), living.is_empty());
+            match kept {
+                Some(kept) => {
+                    let Bson::Document(kept) = kept else { panic!("{kept}") };
+                    let list = kept.get_document("p").unwrap().get_array("$nin").unwrap();
+                    assert!(living.iter().all(|id| list.contains(&Bson::from(*id))), "{kept}");
+                    assert_eq!(fresh.selection.predicate.get_array("$and").unwrap()[0], whole.into());
+                }
+                None => assert_eq!(fresh.selection.predicate, whole),
+            }
+        }
+    }
+}
