@@ -14,6 +14,9 @@ const TOLERANCE: i64 = 300_000;
 /// Age of children without a parent, in milliseconds, at which none belongs to an upload in flight.
 const DAY: i64 = 24 * 3_600_000;
 
+/// Milliseconds after a look at a parent in which a delete of its children may begin.
+const MAX_LOOK_AGE: i64 = 2_000;
+
 /// Milliseconds up to which ObjectIds tell a time.
 const SECOND: i64 = 1000;
 
@@ -202,10 +205,13 @@ impl FamilyJudge {
             _ => server.documents(&self.parents).any(is_parent),
         };
         if is_there || server.has_majority(&self.parents, is_parent) {
-            // A delete under way may take what was found before the parent was created again.
+            // A delete may take what was found before the parent was created again, for two seconds.
             let again = life.iter().rposition(|event| event.is_there);
-            let was_gone =
-                again.is_some_and(|again| life[again].write > written && life[..again].iter().any(|event| !event.is_there));
+            let was_gone = again.is_some_and(|again| {
+                let Event { write, at, .. } = life[again];
+                let is_recent = deletion.now.timestamp_millis() <= at.saturating_add(MAX_LOOK_AGE + self.inexact);
+                write > written && is_recent && life[..again].iter().any(|event| !event.is_there)
+            });
             if !was_gone {
                 return Some(if is_there { "whose parent is there".into() } else { "whose parent a majority has".into() });
             }
