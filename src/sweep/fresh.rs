@@ -88,7 +88,9 @@ mod tests {
         let hello = || Reply(doc! { "localTime": DateTime::from_millis(1_000_000), "ok": 1.0 });
         let there = |ids: &[i32]| Batch(ids.iter().map(|id| doc! { "_id": id }).collect());
         let values = |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>();
-        for (on_primary, by_majority, living) in [(vec![], vec![], vec![]), (vec![2], vec![3], vec![2, 3]), (vec![2], vec![2], vec![2])] {
+        for (on_primary, by_majority, living) in
+            [(vec![], vec![], vec![]), (vec![2], vec![3], vec![2, 3]), (vec![2], vec![2], vec![2])]
+        {
             let script = Script::new([hello(), there(&on_primary), there(&by_majority), End, End]);
             let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
             let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: values(&[1, 2, 3]) };

@@ -205,11 +205,13 @@ impl FamilyJudge {
             _ => server.documents(&self.parents).any(is_parent),
         };
         if is_there || server.has_majority(&self.parents, is_parent) {
-            // A delete may take what was found before the parent was created again, for two seconds.
+            // A delete that begins within two seconds of a look may take what was there then.
             let again = life.iter().rposition(|event| event.is_there);
             let was_gone = again.is_some_and(|again| {
                 let Event { write, at, .. } = life[again];
-                let is_recent = deletion.now.timestamp_millis() <= at.saturating_add(MAX_LOOK_AGE + self.inexact);
+                let worked = i64::try_from(deletion.begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+                let begun = deletion.now.timestamp_millis() - worked;
+                let is_recent = begun <= at.saturating_add(MAX_LOOK_AGE + self.inexact);
                 write > written && is_recent && life[..again].iter().any(|event| !event.is_there)
             });
             if !was_gone {
