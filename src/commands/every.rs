@@ -113,7 +113,7 @@ async fn repeat(
     }
 }
 
-/// What belongs to the first run, which is opened before the schedule begins.
+/// Parts of the first run, which are opened before the schedule begins.
 struct First {
     record: Record,
     id: String,

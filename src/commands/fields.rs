@@ -24,7 +24,7 @@ const LOOKED_AT_ONCE: usize = 4;
 struct Looking<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
-    /// What documents in some namespace of a rule have: the name of the rule, and what was looked for.
+    /// Findings in any namespace of a rule: the name of the rule, and the field or type that documents have.
     found: RefCell<BTreeSet<(String, String)>>,
     /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are looked for.
     time: SearchTime,

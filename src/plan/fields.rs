@@ -30,7 +30,7 @@ pub struct NamedField {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedType {
     pub value_type: ValueType,
-    /// What is looked for, the same in every namespace of a rule.
+    /// Name of the search, the same in every namespace of a rule.
     pub identity: String,
     /// Every path that the comparison reads.
     pub reads: Vec<String>,
@@ -38,7 +38,7 @@ pub struct ComparedType {
     pub having: Document,
     /// Query of the documents without which nothing is known of the field; `None` if nothing needs to be.
     pub having_any: Option<Document>,
-    /// What to write in place of the value, if that can be guessed.
+    /// Text to write in place of the value, if it can be guessed.
     pub meant: Option<String>,
 }
 

@@ -29,7 +29,7 @@ pub struct Comparison {
     pub having: Document,
     /// Query of the documents that have a value of any type, without which nothing is known of the field. `None` if what is compared has to be there.
     pub having_any: Option<Document>,
-    /// What to write in place of the value, if that can be guessed.
+    /// Text to write in place of the value, if it can be guessed.
     pub meant: Option<String>,
     /// The strings that are compared.
     pub(super) texts: Vec<String>,

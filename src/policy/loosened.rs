@@ -1,4 +1,4 @@
-//! What a policy no longer keeps back that the one before it kept: what a file looks like that was read while it was being written.
+//! The restrictions that a policy has lost since the one before it: signs of a file that was read while it was being written.
 
 use bson::{Bson, Document};
 

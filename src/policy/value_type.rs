@@ -21,7 +21,7 @@ pub enum ValueType {
     Boolean,
     Date,
     Timestamp,
-    /// What `$bitsAllSet` and its kin look at.
+    /// Numbers and binary data, which `$bitsAllSet` and its kin look at.
     Bits,
 }
 

@@ -24,7 +24,7 @@ const STATES: [&str; 5] = [
     "sweeper_expire_after_seconds",
 ];
 
-/// What an earlier text says that a run which ends without a report takes over.
+/// Values of an earlier text that a run without a report takes over.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Earlier {
     /// Time of the last success, in seconds since 1970.

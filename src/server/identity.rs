@@ -1,4 +1,4 @@
-//! What tells one document of a collection from another.
+//! The identity of a document: the values that tell it from the others of its collection.
 
 use bson::raw::{RawDocument, RawDocumentBuf, cstr};
 use bson::spec::ElementType;

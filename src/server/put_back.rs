@@ -36,11 +36,11 @@ pub(crate) struct Target<'a> {
     dry: Option<DryRun>,
 }
 
-/// What a dry run would have written: the hash of each document by that of its identity. An archive may hold several states of one document.
+/// Documents that a dry run would have written: the hash of each document by that of its identity. An archive may hold several states of one document.
 #[derive(Default)]
 struct DryRun(HashMap<u64, u64>);
 
-/// What the collection has in the place of a document.
+/// State of the collection in the place of a document.
 enum Found {
     Same,
     Different,

@@ -1,4 +1,4 @@
-//! Where a collection's documents are spread to: its shard key.
+//! The shard key of a collection, by which its documents are spread.
 
 use bson::{Document, doc};
 

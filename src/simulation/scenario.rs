@@ -87,7 +87,7 @@ pub(super) struct Troubles {
     pub partition_every: Option<u64>,
 }
 
-/// What others do to a collection as a whole.
+/// Change that others make to a collection as a whole.
 #[derive(Debug, Clone)]
 pub(super) struct Moved {
     /// Milliseconds after the start.

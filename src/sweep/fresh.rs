@@ -1,4 +1,4 @@
-//! What a delete relies on, read at the last moment before each command: the keys that are held, and the parents of children.
+//! The basis of a delete, read at the last moment before each command: the keys that are held, and the parents of children.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ pub(super) struct Compared {
     pub having_any: Bson,
 }
 
-/// What is known of an expression's value without a document.
+/// Knowledge of an expression's value without a document.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     /// Its type, and the value itself if it is written in the filter.

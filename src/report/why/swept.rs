@@ -1,4 +1,4 @@
-//! What keeps a rule from deleting, as far as it is known before anything is counted.
+//! The reasons that keep a rule from deleting, as far as they are known before anything is counted.
 
 use crate::plan::PlannedRule;
 use crate::report::counts::Counts;

@@ -14,7 +14,7 @@ pub(super) const AS_OF_MS: i64 = 1_750_000_000_123;
 /// Paths of the date.
 pub(super) const PATHS: [&str; 2] = ["at", "meta.at"];
 
-/// What a namespace is.
+/// Kind of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Plain,

@@ -1,4 +1,4 @@
-//! What the comparison leaves open: what the oracle does not play, or one document may go by several rules.
+//! The cases that the comparison leaves open: the oracle does not play them, or a document may go by several rules.
 
 use std::collections::BTreeSet;
 

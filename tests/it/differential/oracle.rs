@@ -1,4 +1,4 @@
-//! What a policy must do to a database: slow and obvious, from the contract and the documented tables, without the tool's own code.
+//! The effects that a policy must have on a database: slow and obvious, from the contract and the documented tables, without the tool's own code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(super) type Stored = BTreeMap<Vec<u8>, RawDocumentBuf>;
 /// The documents of all namespaces; those of a time-series collection are its buckets.
 pub(super) type State = BTreeMap<String, Stored>;
 
-/// What one rule must do in one namespace.
+/// Effects that one rule must have in one namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
     pub rule: usize,

@@ -15,7 +15,7 @@ use super::oracle::{State, Stored};
 use crate::support::exposition::Scrape;
 use crate::support::sweeper::{Ran, run, sweeper};
 
-/// What the server wrote between two instants.
+/// Writes of the server between two instants.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// Deletes by namespace: the bytes of the `_id`s, in their order.
@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub written: Written,
 }
 
-/// Where runs take place.
+/// Place of the runs.
 pub(super) struct Stage<'a> {
     pub client: &'a Client,
     pub uri: &'a str,

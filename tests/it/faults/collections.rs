@@ -18,7 +18,7 @@ use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Report, id_set};
 use crate::support::terminal::Terminal;
 
-/// What others do to a collection.
+/// Change that others make to a collection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Change {
     Dropped,

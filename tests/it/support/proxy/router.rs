@@ -27,7 +27,7 @@ pub(crate) struct Router {
     shards: Vec<u16>,
     /// Sharded collections by their namespaces.
     collections: Mutex<HashMap<String, Arc<Sharded>>>,
-    /// What is yet to be fetched of each cursor.
+    /// Documents of each cursor that are yet to be fetched.
     cursors: Mutex<BTreeMap<i64, Vec<Bson>>>,
     is_config_hidden: AtomicBool,
 }

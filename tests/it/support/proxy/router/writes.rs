@@ -10,7 +10,7 @@ use super::chunks::demanded;
 use super::order::compare;
 use super::{Answer, Asked, Router, Sharded};
 
-/// What the statements of a command have done so far.
+/// Effects of the statements of a command so far.
 #[derive(Default)]
 struct Written {
     n: i64,
@@ -69,7 +69,7 @@ impl Written {
     }
 }
 
-/// What a statement of an update is.
+/// Kind of a statement of an update.
 enum Update {
     Operators,
     Pipeline,
