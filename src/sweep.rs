@@ -131,8 +131,8 @@ impl RuleSweep {
         archive: Option<Arc<RuleArchive>>,
     ) -> Self {
         let lease = leases.of(&rule.namespace).cloned();
-        let deployment = &deployment.bound_to(rule);
-        let binding = Arc::new(Binding::new(&deployment.of_rule(rule), rule));
+        let deployment = &deployment.of_rule(rule);
+        let binding = Arc::new(Binding::new(deployment, rule));
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
         let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
@@ -155,7 +155,6 @@ impl RuleSweep {
             *holds = holds.with(keys);
         }
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
-        let deployment = deployment.of_rule(&rule);
         let bytes_per_document = counts.oplog_bytes_per_document;
         let mut write_concern = lag_gate::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
         if rule.family.is_some() || is_of_children(&rule) {
@@ -164,10 +163,10 @@ impl RuleSweep {
         Self {
             write_concern,
             lag,
-            oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(&deployment, &rule, bytes_per_document, watch)),
+            oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(deployment, &rule, bytes_per_document, watch)),
             head: rule.limits.max_head.clone().map(HeadGate::new),
             pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
-            deployment,
+            deployment: deployment.clone(),
             binding,
             ids_follow: storage.and_then(|choice| choice.ids_follow),
             rule,

@@ -69,7 +69,7 @@ pub(super) async fn before(
     let gone = &gone;
     stream::iter(plan.rules.iter().zip(looked))
         .map(|(planned, looked)| async move {
-            // What a look at a refused rule found is evidence for others only.
+            // The findings on a refused rule are evidence for others only.
             let Some(rule) = counted_rule(planned, scope.count_all) else { return Counts::default() };
             if looked.obstacle.is_some() || (!scope.count_all && Verdict::before(planned, &looked).is_some()) {
                 return looked;

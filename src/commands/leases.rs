@@ -85,7 +85,7 @@ impl HeldLeases {
             let rules = plan.rules.iter_mut().filter(|planned| planned.namespace == namespace && is_swept(&planned.decision));
             for planned in rules {
                 let refusal = Refusal::new(Guard::Lock, detail.clone());
-                // What its documents tell of a name is the same whoever holds the lease.
+                // Its documents tell the same of a name, whoever holds the lease.
                 let countable = planned.decision.countable().cloned();
                 planned.decision = Decision::Refuse { refusal, countable };
             }

@@ -117,7 +117,7 @@ mod tests {
             (Some(10), None, 7, Some(3)),
             (Some(10), None, 10, Some(0)),
             (Some(10), None, 11, Some(0)),
-            // What was approved of the parents is not part of it.
+            // The approval of the parents is not part of it.
             (None, Some(100), 7, Some(101)),
             (Some(10), Some(2), 7, Some(3)),
             (Some(10), Some(2), 1, Some(3)),

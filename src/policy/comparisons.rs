@@ -241,7 +241,7 @@ impl Walk<'_> {
         for compared in Expressions::of(expression) {
             let (meant, texts, _) = self.mistake(compared.value.as_ref());
             let reads = super::paths::of_filter(&doc! { "$expr": &compared.reads }, self.variables);
-            // What the expression itself reads comes last, after the variables around it.
+            // The fields that the expression itself reads come last, after the variables around it.
             let Some(last) = reads.last() else { continue };
             self.enter(Comparison {
                 path: last.path.clone(),

@@ -90,7 +90,7 @@ mod tests {
         ] {
             assert_ne!(of(one.clone()), of(other.clone()), "{other}");
         }
-        // What is missing counts as null.
+        // A missing value counts as null.
         assert_eq!(of(doc! { "_id": 1, "a": 5 }), of(doc! { "_id": 1, "a": { "b": Bson::Null }, "t": Bson::Null }));
         // Neither value can be taken for a part of the other.
         assert_ne!(of(doc! { "_id": 1, "a": { "b": "x" }, "t": "" }), of(doc! { "_id": 1, "a": { "b": "" }, "t": "x" }));

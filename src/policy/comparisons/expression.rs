@@ -117,7 +117,7 @@ impl Expressions {
     /// Adds the comparison of a side whose type is known with another.
     fn sides(&mut self, known: &Bson, other: &Bson) {
         match (known, other) {
-            // What is inside a value of the filter is compared as well.
+            // The values inside a value of the filter are compared as well.
             (Bson::Array(known), Bson::Array(other)) => {
                 return known.iter().zip(other).for_each(|(known, other)| self.sides(known, other));
             }
