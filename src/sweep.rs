@@ -215,6 +215,7 @@ fn is_of_children(SweepRule { namespace, selection, .. }: &SweepRule) -> bool {
 /// The parts of the run that its rules share.
 #[derive(Clone, Copy)]
 pub(crate) struct RunContext<'a> {
+    pub run_id: &'a str,
     pub budget: &'a RunBudget,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,

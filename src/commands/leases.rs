@@ -1,395 +1,152 @@
 //! The leases of a sweep: takes them, renews them while it runs, gives them back.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+mod keeper;
 
-use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use keeper::{Keeper, NotTaken, held_by};
 use tokio::task::JoinHandle;
-use tracing::{info, warn};
 
 use super::locks::LockWait;
 use crate::failure::Failure;
-use crate::instant::{millis, rfc3339};
-use crate::lock::lease::{CREATED, HEARTBEAT, LEASE, LOOK, Leases, Renewals};
-use crate::lock::moment::{Moment, ServerTime};
-use crate::lock::{Attempt, Occupant};
-use crate::plan::{Decision, Guard, Plan, Refusal};
+use crate::lock::lease::Leases;
+use crate::machine;
+use crate::plan::{Decision, Guard, Plan, PlannedRule, Refusal, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::server::error::ServerError;
-use crate::server::lease::{LeaseStore, Taken};
 use crate::server::{Deployment, privileges};
-use crate::text::duration;
-use crate::{log, machine};
-
-/// Interval between two attempts to renew the leases after one has failed.
-const RENEW_EVERY: Duration = Duration::from_millis(500);
-
-/// Time after a signal to wait for a lease request already sent. If it succeeds, the lease is released.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
-
-/// Maximum time to give leases back at the end of a run. They expire without it.
-const MAX_RELEASE: Duration = Duration::from_secs(3);
 
 /// The leases of one run, renewed until they are released.
-pub(super) struct HeldLeases {
+pub(super) struct HeldLeases(Vec<Held>);
+
+/// The leases in one collection.
+struct Held {
     keeper: Arc<Keeper>,
     heartbeat: JoinHandle<()>,
 }
 
-/// The leases and their renewal, shared with the task that renews them.
-struct Keeper {
-    store: LeaseStore,
-    leases: Mutex<BTreeMap<Namespace, Renewals>>,
-    /// Moment at which a document was last created for a lease.
-    created: Mutex<Option<Moment>>,
+/// A collection of leases.
+struct Collection {
+    namespace: Namespace,
+    /// Whether it is that of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules with children have one.
+    is_lock: bool,
+}
+
+impl Collection {
+    /// Returns the collections that a plan needs. Every run takes them in the order of their names, so that two runs never wait for each other.
+    fn all(lock: Option<&Namespace>, plan: &Plan) -> Vec<Self> {
+        let swept = plan.rules.iter().filter_map(|planned| swept(planned));
+        let journals = swept.filter_map(|rule| rule.family.as_ref()).map(|family| &family.journal);
+        let namespaces: BTreeSet<&Namespace> = journals.chain(lock).collect();
+        let collection = |namespace: &Namespace| Self { namespace: namespace.clone(), is_lock: Some(namespace) == lock };
+        namespaces.into_iter().map(collection).collect()
+    }
+
+    /// Whether a rule needs a lease in it.
+    fn is_needed_by(&self, planned: &PlannedRule) -> bool {
+        let has_parents = |rule: &SweepRule| rule.family.as_ref().is_some_and(|family| family.journal == self.namespace);
+        swept(planned).is_some_and(|rule| self.is_lock || has_parents(rule))
+    }
+
+    /// Decides otherwise of the rules that need the lease of a namespace in it.
+    fn deny(&self, plan: &mut Plan, namespace: &Namespace, decision: impl Fn(&Decision) -> Decision) {
+        let rules = plan.rules.iter_mut().filter(|planned| planned.namespace == *namespace && self.is_needed_by(planned));
+        rules.for_each(|planned| planned.decision = decision(&planned.decision));
+    }
+
+    fn cannot_take(&self, cause: &ServerError) -> String {
+        let Self { namespace, is_lock } = self;
+        let key = if *is_lock { "lock" } else { "journal" };
+        let why = privileges::explain(cause, namespace, &privileges::NEEDED_FOR_LEASES);
+        format!("taking a lease in `{namespace}` (`{key}` of the policy): {why}; nothing was deleted")
+    }
+}
+
+fn swept(planned: &PlannedRule) -> Option<&SweepRule> {
+    match &planned.decision {
+        Decision::Sweep(rule) => Some(rule),
+        Decision::Skip(_) | Decision::Refuse { .. } | Decision::Fail(_) => None,
+    }
 }
 
 impl HeldLeases {
-    /// Takes the lease of every namespace that the plan sweeps, and refuses the rules whose lease another run holds.
+    /// Takes the leases that the plan needs: of every namespace in the collection of `lock`, if there is one, and of the parents of children in their
+    /// journal. Refuses the rules whose lease another run holds.
     ///
     /// Leases are taken in the order of their names, so that two runs never wait for each other.
     ///
-    /// Errors: the collection cannot be used, or the run was asked to stop; all leases are released then.
+    /// Errors: the collection of `lock` cannot be used, or the run was asked to stop; all leases are released then. Where a journal cannot be used, its
+    /// rules fail.
     pub(super) async fn take(
         deployment: &Deployment,
-        lock: &Namespace,
+        lock: Option<&Namespace>,
         wait: &LockWait<'_>,
         plan: &mut Plan,
     ) -> Result<Self, Failure> {
-        let store = LeaseStore::new(deployment, lock, &wait.session.id);
-        let keeper = Arc::new(Keeper { store, leases: Mutex::default(), created: Mutex::default() });
-        let heartbeat = tokio::spawn(machine::here(Keeper::keep(keeper.clone())));
-        let held = Self { keeper, heartbeat };
-        let taken = match held.take_all(lock, wait, plan).await {
-            Ok(()) => held.keeper.until_reliable(lock, wait).await,
-            Err(failure) => Err(failure),
-        };
-        match taken {
-            Ok(()) => Ok(held),
-            Err(failure) => {
+        let mut held = Self(Vec::new());
+        for collection in Collection::all(lock, plan) {
+            let of_collection = Held::open(deployment, &collection, &wait.session.id);
+            let taken = of_collection.take_all(&collection, wait, plan).await;
+            held.0.push(of_collection);
+            if let Err(failure) = taken {
                 held.release().await;
-                Err(failure)
+                return Err(failure);
             }
         }
-    }
-
-    async fn take_all(&self, lock: &Namespace, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
-        let is_swept = |decision: &Decision| matches!(decision, Decision::Sweep(_));
-        let swept = plan.rules.iter().filter(|planned| is_swept(&planned.decision));
-        let namespaces: BTreeSet<Namespace> = swept.map(|planned| planned.namespace.clone()).collect();
-        let mut clock = None;
-        for namespace in namespaces {
-            let Some(occupant) = self.keeper.take(&namespace, lock, wait, &mut clock).await? else { continue };
-            let detail = held_by(&namespace, &occupant);
-            let rules = plan.rules.iter_mut().filter(|planned| planned.namespace == namespace && is_swept(&planned.decision));
-            for planned in rules {
-                let refusal = Refusal::new(Guard::Lock, detail.clone());
-                // Its documents tell the same of a name, whoever holds the lease.
-                let countable = planned.decision.countable().cloned();
-                planned.decision = Decision::Refuse { refusal, countable };
-            }
-        }
-        Ok(())
+        Ok(held)
     }
 
     /// Returns the leases, for checks before each delete.
     pub(super) fn leases(&self) -> Leases {
-        let leases = self.keeper.leases.lock();
-        Leases::new(leases.iter().map(|(namespace, renewals)| (namespace.clone(), renewals.lease())).collect())
+        self.0.iter().map(|held| held.keeper.leases()).fold(Leases::default(), Leases::and)
     }
 
     /// Releases the leases under which every delete was answered; the others expire, and so do all if that fails.
     pub(super) async fn release(self) {
-        self.heartbeat.abort();
-        let seconds = LEASE.as_secs();
-        let (unanswered, namespaces): (Vec<_>, Vec<_>) =
-            self.keeper.namespaces().into_iter().partition(|namespace| self.keeper.is_unanswered(namespace));
-        for namespace in &unanswered {
-            warn!(
-                "the lease on `{namespace}` is left to expire within {seconds} s: a delete had no answer, and may still arrive"
-            );
-        }
-        if namespaces.is_empty() {
-            return;
-        }
-        let are_new = !self.keeper.time_to_rely().is_zero();
-        let why = match tokio::time::timeout(MAX_RELEASE, self.keeper.store.release(&namespaces, are_new)).await {
-            Ok(Ok(())) => return,
-            Ok(Err(cause)) => cause.to_string(),
-            Err(_) => format!("no answer within {} s", MAX_RELEASE.as_secs()),
-        };
-        warn!("giving the leases back: {why}; they expire within {seconds} s");
+        join_all(self.0.into_iter().map(Held::release)).await;
     }
 }
 
-impl Keeper {
-    /// Takes the lease of a namespace. Returns the other run that still holds it when the wait is over, if there is one.
-    ///
-    /// Errors: the collection cannot be used, or the run was asked to stop.
-    async fn take(
-        &self,
-        namespace: &Namespace,
-        lock: &Namespace,
-        wait: &LockWait<'_>,
-        clock: &mut Option<ServerTime>,
-    ) -> Result<Option<Occupant>, Failure> {
-        let mut is_logged = false;
-        loop {
-            let attempt = self.store.attempt(namespace, clock);
-            tokio::pin!(attempt);
-            let attempt = tokio::select! {
-                biased;
-                attempt = &mut attempt => attempt.map_err(|cause| cannot_take(lock, &cause))?,
-                () = wait.session.stop.asked() => {
-                    if let Ok(Ok(Attempt::Taken(taken))) = tokio::time::timeout(LAST_ANSWER, attempt).await {
-                        self.enter(namespace, taken);
-                    }
-                    return Err(wait.interrupted());
-                }
-            };
-            let occupant = match attempt {
-                Attempt::Taken(taken) => {
-                    self.enter(namespace, taken);
-                    return Ok(None);
-                }
-                Attempt::Held(occupant) => occupant,
-            };
-            if !wait.again(&mut is_logged, || held_by(namespace, &occupant)).await? {
-                return Ok(Some(occupant));
-            }
-        }
+impl Held {
+    fn open(deployment: &Deployment, collection: &Collection, run_id: &str) -> Self {
+        let keeper = Arc::new(Keeper::new(deployment, &collection.namespace, run_id));
+        let heartbeat = tokio::spawn(machine::here(Keeper::keep(keeper.clone())));
+        Self { keeper, heartbeat }
     }
 
-    /// Waits until the leases whose documents had to be created can be relied on.
-    ///
-    /// Errors: the run was asked to stop.
-    async fn until_reliable(&self, lock: &Namespace, wait: &LockWait<'_>) -> Result<(), Failure> {
-        let left = self.time_to_rely();
-        if left.is_zero() {
-            return Ok(());
-        }
-        info!(
-            target: log::PROGRESS,
-            "waiting for {}: leases in `{lock}` are new, and could replace some that were removed under another run",
-            duration(millis(left))
-        );
-        tokio::select! {
-            biased;
-            () = wait.session.stop.asked() => Err(wait.interrupted()),
-            () = tokio::time::sleep(left) => Ok(()),
-        }
-    }
-
-    /// Returns the time until leases whose documents had to be created can be relied on.
-    fn time_to_rely(&self) -> Duration {
-        let created = *self.created.lock();
-        created.map_or(Duration::ZERO, |created| CREATED.saturating_sub(created.elapsed()))
-    }
-
-    /// Returns the namespaces whose lease is not lost.
-    fn namespaces(&self) -> Vec<Namespace> {
-        self.leases.lock().iter().filter(|(_, lease)| !lease.is_lost()).map(|(namespace, _)| namespace.clone()).collect()
-    }
-
-    /// Whether a delete under the lease of a namespace had no answer.
-    fn is_unanswered(&self, namespace: &Namespace) -> bool {
-        self.leases.lock().get(namespace).is_some_and(Renewals::is_unanswered)
-    }
-
-    /// Adds a lease that was just taken.
-    fn enter(&self, namespace: &Namespace, taken: Taken) {
-        if taken.is_created {
-            *self.created.lock() = Some(Moment::now());
-        }
-        self.leases.lock().insert(namespace.clone(), Renewals::new(taken.time));
-    }
-
-    /// Renews all leases at every heartbeat, and looks in between whether their documents are still there. Never returns.
-    async fn keep(self: Arc<Self>) {
-        // A look that hangs must not delay a renewal.
-        tokio::join!(self.renew_again_and_again(), self.look_again_and_again());
-    }
-
-    async fn renew_again_and_again(&self) {
-        loop {
-            tokio::time::sleep(*HEARTBEAT).await;
-            let mut is_logged = false;
-            while let Err(cause) = self.renew().await {
-                match is_logged {
-                    true => info!("renewing the leases: {cause}"),
-                    false => warn!("renewing the leases: {cause}; trying again"),
-                }
-                is_logged = true;
-                tokio::time::sleep(RENEW_EVERY).await;
-            }
-        }
-    }
-
-    async fn look_again_and_again(&self) {
-        loop {
-            tokio::time::sleep(*LOOK).await;
-            let namespaces = self.namespaces();
-            // Only an update tells for certain: a read may be answered by a member that is behind. A look that fails changes nothing.
-            if !namespaces.is_empty() && self.store.are_mine(&namespaces).await == Ok(false) {
-                let _ = self.renew().await;
-            }
-        }
-    }
-
-    /// Renews all leases once, and notes which are lost.
-    async fn renew(&self) -> Result<(), ServerError> {
-        let namespaces = self.namespaces();
-        if namespaces.is_empty() {
-            return Ok(());
-        }
-        let (time, lost) = self.store.renew(&namespaces).await?;
-        let leases = self.leases.lock();
+    /// Takes the leases of a collection, and waits until they can be relied on.
+    async fn take_all(&self, collection: &Collection, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
+        let needing = plan.rules.iter().filter(|planned| collection.is_needed_by(planned));
+        let namespaces: BTreeSet<Namespace> = needing.map(|planned| planned.namespace.clone()).collect();
+        let mut clock = None;
         for namespace in namespaces {
-            let Some(lease) = leases.get(&namespace) else { continue };
-            if lost.contains(&namespace) {
-                warn!("the lease on `{namespace}` was lost: another run has it, or its document was removed");
-                lease.lost();
-            } else {
-                lease.renewed(time);
+            match self.keeper.take(&namespace, wait, &mut clock).await {
+                Ok(None) => {}
+                Ok(Some(occupant)) => {
+                    let refusal = Refusal::new(Guard::Lock, held_by(&namespace, &occupant));
+                    // Its documents tell the same of a name, whoever holds the lease.
+                    let refused = |decision: &Decision| Decision::Refuse {
+                        refusal: refusal.clone(),
+                        countable: decision.countable().cloned(),
+                    };
+                    collection.deny(plan, &namespace, refused);
+                }
+                Err(NotTaken::Asked(failure)) => return Err(failure),
+                Err(NotTaken::Failed(cause)) if collection.is_lock => {
+                    return Err(Failure::cannot_run(collection.cannot_take(&cause)));
+                }
+                Err(NotTaken::Failed(cause)) => {
+                    collection.deny(plan, &namespace, |_| Decision::Fail(collection.cannot_take(&cause)));
+                }
             }
         }
-        Ok(())
-    }
-}
-
-/// Returns why a lease cannot be taken.
-fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
-    let until = match occupant.expires_at {
-        Some(end) => format!("it ends at {} if it is not renewed", rfc3339(end)),
-        None => "it does not say until when; delete its document once no run is left".to_owned(),
-    };
-    format!("the lease on `{namespace}` is held by {}; {until}", occupant.name())
-}
-
-fn cannot_take(lock: &Namespace, cause: &ServerError) -> Failure {
-    let why = privileges::explain(cause, lock, &privileges::NEEDED_FOR_LEASES);
-    Failure::cannot_run(format!("taking a lease in `{lock}` (`lock` of the policy): {why}; nothing was deleted"))
-}
-
-#[cfg(test)]
-mod tests {
-    use bson::{DateTime, Document, doc};
-    use tokio::time::Instant;
-
-    use super::*;
-    use crate::server::scripted::{Script, ScriptedReply};
-
-    fn namespace(collection: &str) -> Namespace {
-        Namespace { database: "app".into(), collection: collection.into() }
+        self.keeper.until_reliable(&collection.namespace, wait).await
     }
 
-    /// Returns the keeper of a lease on each collection, taken just now.
-    fn keeper(script: &Arc<Script>, collections: &[&str]) -> Arc<Keeper> {
-        let store = LeaseStore::new(&script.deployment(), &namespace("locks"), "me");
-        let keeper = Keeper { store, leases: Mutex::default(), created: Mutex::default() };
-        let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
-        collections.iter().for_each(|name| keeper.enter(&namespace(name), Taken { time, is_created: false }));
-        Arc::new(keeper)
-    }
-
-    /// Returns the name of a command that was sent.
-    fn name(command: &Document) -> &str {
-        command.keys().next().unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_that_was_removed_is_missed_by_the_next_look_and_lost_by_an_update() {
-        use ScriptedReply::{Batch, End, Reply};
-        let mine = || Batch(vec![doc! { "_id": "app.c", "runId": "me" }]);
-        let hello = || Reply(doc! { "localTime": DateTime::from_millis(0) });
-        let script = Script::new([
-            mine(),
-            End,
-            // A member that is behind: the update finds the lease.
-            Batch(vec![]),
-            End,
-            hello(),
-            Reply(doc! { "n": 1 }),
-            // Removed.
-            Batch(vec![]),
-            End,
-            hello(),
-            Reply(doc! { "n": 0 }),
-            Batch(vec![]),
-            End,
-        ]);
-        let keeper = keeper(&script, &["c"]);
-        let lease = keeper.leases.lock()[&namespace("c")].lease();
-        let begun = Instant::now();
-        tokio::select! {
-            () = keeper.clone().keep() => panic!("it never ends"),
-            () = lease.over() => {}
-        }
-        let took = begun.elapsed();
-        assert!((3 * *LOOK..*HEARTBEAT).contains(&took), "{took:?}");
-        assert!(keeper.namespaces().is_empty());
-        let sent: Vec<String> = script.sent().iter().map(|command| name(command).to_owned()).collect();
-        assert_eq!(sent, ["find", "find", "hello", "update", "find", "hello", "update", "find"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_renewed_goes_on_by_the_new_reading_and_one_that_is_lost_does_not() {
-        use ScriptedReply::{Batch, End, Reply};
-        let hello = |millis| Reply(doc! { "localTime": DateTime::from_millis(millis) });
-        let mine = || vec![Batch(vec![doc! { "_id": "app.a", "runId": "me" }]), End];
-        let script = Script::new([hello(40_000), Reply(doc! { "n": 1 })].into_iter().chain(mine()));
-        let keeper = keeper(&script, &["a", "b"]);
-        let [a, b] = ["a", "b"].map(|name| keeper.leases.lock()[&namespace(name)].lease());
-        tokio::time::advance(*HEARTBEAT * 2).await;
-        keeper.renew().await.unwrap();
-        assert!(!a.is_over() && b.is_over());
-        tokio::time::advance(*HEARTBEAT).await;
-        let fence = a.fence().unwrap();
-        let end = fence.begins_before.timestamp_millis() + i64::try_from(fence.max_time.unwrap().as_millis()).unwrap();
-        // 50 of the 60 seconds that follow the reading.
-        assert_eq!(end, 90_000);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_look_without_an_answer_delays_no_renewal() {
-        // The first look never ends; after its time limit it would be repeated.
-        let script = Script::new([ScriptedReply::Silence]);
-        let keeper = keeper(&script, &["c"]);
-        let kept = tokio::time::timeout(*HEARTBEAT + LOOK.mul_f32(0.5), keeper.clone().keep());
-        assert!(kept.await.is_err());
-        assert!(script.sent().iter().any(|command| name(command) == "hello"), "{:?}", script.sent());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_released_was_answered_and_a_silent_server_is_not_waited_for() {
-        let release = async |reply| {
-            let script = Script::new([reply]);
-            let keeper = keeper(&script, &["a", "b", "c"]);
-            keeper.leases.lock()[&namespace("a")].lease().note_unanswered();
-            keeper.leases.lock()[&namespace("c")].lost();
-            let begun = Instant::now();
-            HeldLeases { keeper, heartbeat: tokio::spawn(async {}) }.release().await;
-            let update = script.sent()[0].get_array("updates").unwrap()[0].as_document().unwrap().clone();
-            assert_eq!(update.get_document("q").unwrap(), &doc! { "_id": { "$in": ["app.b"] }, "runId": "me" });
-            begun.elapsed()
-        };
-        assert_eq!(release(ScriptedReply::Reply(doc! { "n": 1 })).await, Duration::ZERO);
-        assert_eq!(release(ScriptedReply::Silence).await, MAX_RELEASE);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_that_could_not_be_relied_on_yet_is_no_other_runs_until_it_could() {
-        let now = DateTime::from_millis(7_000);
-        let script = Script::new([ScriptedReply::Reply(doc! { "localTime": now }), ScriptedReply::Reply(doc! { "n": 1 })]);
-        let keeper = keeper(&script, &[]);
-        let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
-        keeper.enter(&namespace("a"), Taken { time, is_created: true });
-        HeldLeases { keeper, heartbeat: tokio::spawn(async {}) }.release().await;
-        let [hello, update] = &script.sent()[..] else { panic!("{:?}", script.sent()) };
-        assert_eq!(name(hello), "hello");
-        let update = update.get_array("updates").unwrap()[0].as_document().unwrap().get_document("u").unwrap().clone();
-        let end = DateTime::from_millis(12_000);
-        assert_eq!(update, doc! { "$set": { "runId": null, "expiresAt": end } });
+    async fn release(self) {
+        self.heartbeat.abort();
+        self.keeper.release().await;
     }
 }

@@ -3,7 +3,7 @@
 use crate::plan::{Family, OldOrphans, SweepRule};
 use crate::report::counts::CountedOrphans;
 use crate::server::error::ServerError;
-use crate::server::{Deployment, children, family};
+use crate::server::{Deployment, children, family, journal};
 
 /// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: without `count_all` only limits
 /// do, and a collection of parents without a document.
@@ -55,7 +55,7 @@ async fn all(
         }
     }
     if !has_parents && family.orphans.is_some() {
-        counted.is_in_journal = family::has_entry(deployment, rule, &family.journal).await?;
+        counted.is_in_journal = journal::has_entry(deployment, rule, &family.journal).await?;
     }
     Ok(counted)
 }

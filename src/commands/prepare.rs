@@ -10,8 +10,10 @@ use crate::approval::Approval;
 use crate::exit;
 use crate::facts::Seen;
 use crate::failure::Failure;
-use crate::plan::{self, Plan, RunFacts};
+use crate::plan::{self, ChildRule, Plan, PlannedRule, RunFacts};
+use crate::policy::namespace::Namespace;
 use crate::policy::only::{NothingSelected, Only};
+use crate::server::journal::{self, ChildPlace, Named};
 use crate::server::{Deployment, catalog, detached, overdue};
 
 /// Connects for a command that makes no plan. `nothing` names what was not done in case of an error, such as `nothing was read`.
@@ -87,7 +89,34 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
         approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
     archiving::try_directories(session.disk.as_ref(), &mut plan);
+    if let Some(journal) = &session.policy.journal {
+        warn_of_unclaimed(&deployment, journal, &mut plan).await;
+    }
     Ok((deployment, plan))
+}
+
+/// Warns of children that the journal names and no rule of the plan has, as after a run of another policy or of other rules.
+async fn warn_of_unclaimed(deployment: &Deployment, journal: &Namespace, plan: &mut Plan) {
+    // A journal that cannot be read fails the rules with children.
+    let Ok(named) = journal::named(deployment, journal).await else { return };
+    for Named { parents, key, place } in named {
+        let is_swept = |planned: &PlannedRule| planned.namespace.to_string() == parents;
+        let is_it = |child: &ChildRule| child.parent_key.field == key && ChildPlace::of(child) == place;
+        let has = |planned: &PlannedRule| {
+            let family = planned.decision.countable().and_then(|rule| rule.family.as_ref());
+            family.is_some_and(|family| family.children.iter().any(is_it))
+        };
+        if plan.rules.iter().any(|planned| is_swept(planned) && has(planned)) {
+            continue;
+        }
+        let ChildPlace { namespace, field } = &place;
+        for planned in plan.rules.iter_mut().filter(|planned| is_swept(planned)) {
+            planned.warnings.push(format!(
+                "the journal `{journal}` names parents whose children in `{namespace}` (`{field}`) are yet to be deleted, and no rule of this run has \
+                 these children: they wait for a run of a policy that has them"
+            ));
+        }
+    }
 }
 
 impl From<NothingSelected> for Failure {

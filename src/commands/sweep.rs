@@ -120,8 +120,8 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         session.so_far.approved(approval.reported(path.display().to_string()));
     }
     let lock_file = args.lock.as_deref().filter(|_| !args.dry_run);
-    let lock_collection = session.policy.lock.as_ref().filter(|_| !args.dry_run);
-    if args.lock_wait.is_some() && args.lock.is_none() && session.policy.lock.is_none() {
+    let has_leases = session.policy.lock.is_some() || session.policy.rules.iter().any(|rule| rule.family.is_some());
+    if args.lock_wait.is_some() && args.lock.is_none() && !has_leases {
         let failure = Failure::usage("--lock-wait: there is no lock to wait for; nothing was contacted");
         return Err(failure.hint("name one with --lock FILE, or with `lock` in the policy").into());
     }
@@ -139,9 +139,9 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     let (deployment, mut plan) = prepare::plan(session, &options).await?;
     session.so_far.planned(&plan, &[]);
     record::begin(session, args.dry_run, plan.as_of).await;
-    let held = match lock_collection {
-        Some(collection) => Some(HeldLeases::take(&deployment, collection, &wait, &mut plan).await?),
-        None => None,
+    let held = match args.dry_run {
+        false => Some(HeldLeases::take(&deployment, session.policy.lock.as_ref(), &wait, &mut plan).await?),
+        true => None,
     };
     let leases = held.as_ref().map(HeldLeases::leases).unwrap_or_default();
     let swept = sweep_plan(session, args, &deployment, &plan, leases).await;

@@ -33,6 +33,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bson::{Document, doc};
+use futures_util::future::select_all;
 use tokio::sync::watch;
 
 use super::fence::Fence;
@@ -124,9 +125,14 @@ pub(crate) fn occupant(lease: &Document) -> Occupant {
     Occupant { holder: holder(), expires_at: date("expiresAt") }
 }
 
-/// A lease of this run, as the sweep sees it.
+/// The leases of this run on one namespace, as the sweep sees them: each of them has to stand. There are two where the policy has `lock`, and the journal of the
+/// rule's children is another collection.
 #[derive(Debug, Clone)]
-pub(crate) struct Lease {
+pub(crate) struct Lease(Vec<Part>);
+
+/// A lease in one collection.
+#[derive(Debug, Clone)]
+struct Part {
     renewed: watch::Receiver<Option<ServerTime>>,
     unanswered: Arc<AtomicBool>,
 }
@@ -134,13 +140,14 @@ pub(crate) struct Lease {
 impl Lease {
     /// Returns what a delete that is sent now may do; `None` if another run may hold the lease by now. Called before each delete command.
     pub(crate) fn fence(&self) -> Option<Fence> {
-        let renewed = (*self.renewed.borrow())?;
-        Fence::new(renewed.after(*RELIED_ON), left(Some(renewed), Moment::now()), *LEASE)
+        let renewed: Option<Vec<ServerTime>> = self.0.iter().map(|part| *part.renewed.borrow()).collect();
+        let end = renewed?.iter().map(|renewed| renewed.after(*RELIED_ON)).min()?;
+        Fence::new(end, self.left(), *LEASE)
     }
 
     /// Notes that a delete under this lease had no answer: it may still arrive, so that the lease is not given back early.
     pub(crate) fn note_unanswered(&self) {
-        self.unanswered.store(true, Ordering::Relaxed);
+        self.0.iter().for_each(|part| part.unanswered.store(true, Ordering::Relaxed));
     }
 
     /// Whether another run may hold the lease by now.
@@ -150,8 +157,25 @@ impl Lease {
 
     /// Waits until another run may hold the lease.
     pub(crate) async fn over(&self) {
+        select_all(self.0.iter().map(|part| Box::pin(part.over()))).await;
+    }
+
+    fn left(&self) -> Duration {
+        self.0.iter().map(Part::left).min().unwrap_or_default()
+    }
+
+    fn why_over(&self) -> String {
+        match self.0.iter().any(|part| part.renewed.borrow().is_none()) {
+            true => "another run has it, or its document was removed".to_owned(),
+            false => format!("it could not be renewed within {} s", RELIED_ON.as_secs()),
+        }
+    }
+}
+
+impl Part {
+    async fn over(&self) {
         let mut renewed = self.renewed.clone();
-        while !self.is_over() {
+        while !self.left().is_zero() {
             let changed = async {
                 if renewed.changed().await.is_err() {
                     // Nothing renews the lease any more.
@@ -164,13 +188,6 @@ impl Lease {
 
     fn left(&self) -> Duration {
         left(*self.renewed.borrow(), Moment::now())
-    }
-
-    fn why_over(&self) -> String {
-        match *self.renewed.borrow() {
-            None => "another run has it, or its document was removed".to_owned(),
-            Some(_) => format!("it could not be renewed within {} s", RELIED_ON.as_secs()),
-        }
     }
 }
 
@@ -195,7 +212,7 @@ impl Renewals {
 
     /// Returns the lease.
     pub(crate) fn lease(&self) -> Lease {
-        Lease { renewed: self.last.subscribe(), unanswered: self.unanswered.clone() }
+        Lease(vec![Part { renewed: self.last.subscribe(), unanswered: self.unanswered.clone() }])
     }
 
     /// Notes that the lease was renewed. One that is lost stays so.
@@ -221,13 +238,22 @@ impl Renewals {
     }
 }
 
-/// The leases of one run; empty if the policy has no `lock`.
+/// The leases of one run; empty if the policy has no `lock`, and no rule has children.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leases(Arc<BTreeMap<Namespace, Lease>>);
 
 impl Leases {
     pub(crate) fn new(leases: BTreeMap<Namespace, Lease>) -> Self {
         Self(Arc::new(leases))
+    }
+
+    /// Adds the leases in another collection.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let mut all = Arc::unwrap_or_clone(self.0);
+        for (namespace, Lease(parts)) in Arc::unwrap_or_clone(other.0) {
+            all.entry(namespace).or_insert_with(|| Lease(Vec::new())).0.extend(parts);
+        }
+        Self::new(all)
     }
 
     /// Returns the lease of a namespace.
@@ -300,6 +326,27 @@ mod tests {
         assert!(leases.is_over(&namespace()) && fence().is_none() && renewals.is_lost());
         assert!(leases.why_over(&namespace()).contains("`app.c.d` was lost: another run has it"));
         assert!(!Leases::default().is_over(&namespace()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_leases_on_a_namespace_each_has_to_stand() {
+        let lock = Renewals::new(time(0));
+        for is_earlier in [true, false] {
+            let journal = Renewals::new(time(if is_earlier { -10_000 } else { 10_000 }));
+            let [lock_only, of_journal] =
+                [&lock, &journal].map(|renewals| Leases::new(BTreeMap::from([(namespace(), renewals.lease())])));
+            let leases = lock_only.and(of_journal).and(Leases::default());
+            let Fence { begins_before, max_time } = leases.of(&namespace()).unwrap().fence().unwrap();
+            let end = begins_before.timestamp_millis() + i64::try_from(max_time.unwrap().as_millis()).unwrap();
+            assert_eq!(end, if is_earlier { 40_000 } else { 50_000 });
+            leases.of(&namespace()).unwrap().note_unanswered();
+            assert!(lock.is_unanswered() && journal.is_unanswered());
+            let (namespace, lost) = (namespace(), tokio::time::Instant::now());
+            tokio::join!(leases.over(&namespace), async { if is_earlier { journal.lost() } else { lock.lost() } });
+            assert!(lost.elapsed() < S && leases.is_over(&namespace));
+            assert!(leases.of(&namespace).unwrap().fence().is_none());
+            assert!(leases.why_over(&namespace).contains("another run has it"));
+        }
     }
 
     #[tokio::test(start_paused = true)]

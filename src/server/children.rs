@@ -152,7 +152,8 @@ impl<'a> Absent<'a> {
         }
         parents.retain(|(parent, _)| family::names_one(parent));
         let keys: Vec<RawValue> = parents.iter().map(|(parent, _)| parent.clone()).collect();
-        let present = family::present(self.deployment, self.namespace, &self.key, &keys, false).await?;
+        let on_primary = family::reading(self.deployment, false);
+        let present = family::present(&on_primary, self.namespace, &self.key, &keys).await?;
         let present: HashSet<Vec<u8>> = present.iter().map(family::compared).collect();
         parents.retain(|(parent, _)| !present.contains(&family::compared(parent)));
         Ok(Some(parents))

@@ -28,7 +28,7 @@ mod tests;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -39,7 +39,7 @@ use super::error::Result;
 use super::find::Query;
 use super::retry::Retries;
 use super::transport::Patience;
-use super::{Deployment, codes, privileges, recognise};
+use super::{Deployment, codes, confirmed, privileges, recognise};
 use crate::facts::Topology;
 use crate::instant::millis;
 use crate::lock::moment::{Moment, ServerTime};
@@ -70,9 +70,6 @@ const HOLDS_PER_REPLY: u32 = 10_000;
 
 /// Bytes that a key takes in a list besides its value: the type, and the number of its place.
 const AROUND_KEY: usize = 8;
-
-/// Time limit of the read that a majority confirms.
-const MAX_CONFIRM_MS: i64 = 10_000;
 
 /// Time limit of the search for a path of the filter.
 const MAX_SEARCH_TIME: Duration = Duration::from_secs(2);
@@ -176,17 +173,8 @@ async fn read_concern(deployment: &Deployment, collection: &Namespace) -> Result
     if deployment.facts.topology != Topology::ReplicaSet {
         return Ok(Some(doc! { "level": "majority" }));
     }
-    let confirmed = doc! {
-        "find": &collection.collection, "limit": 1, "singleBatch": true, "projection": { "_id": 1 },
-        "readConcern": { "level": "linearizable" }, "maxTimeMS": MAX_CONFIRM_MS,
-    };
-    let reply = deployment.read(&collection.database, confirmed).await?;
     let level = if deployment.facts.wire_version >= SNAPSHOTS { "snapshot" } else { "majority" };
-    let mut concern = doc! { "level": level };
-    if let Some(Bson::Timestamp(time)) = reply.get("operationTime") {
-        concern.insert("afterClusterTime", *time);
-    }
-    Ok(Some(concern))
+    confirmed::concern(deployment, collection, level).await.map(Some)
 }
 
 /// Tells whether a collection, or a view, exists.

@@ -17,8 +17,8 @@ pub(crate) const NEEDED_FOR_LEASES: [&str; 3] = ["find", "insert", "update"];
 /// Actions that deleting children needs in their collection.
 const NEEDED_FOR_CHILDREN: [&str; 3] = ["find", "remove", "listIndexes"];
 
-/// Actions that the journal needs.
-pub(crate) const NEEDED_FOR_JOURNAL: [&str; 3] = ["find", "insert", "remove"];
+/// Actions that the journal, and the leases in it, need.
+pub(crate) const NEEDED_FOR_JOURNAL: [&str; 4] = ["find", "insert", "update", "remove"];
 
 /// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed, or does not show them.
 pub(crate) struct Privileges(Option<Vec<Document>>);

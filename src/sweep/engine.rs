@@ -196,7 +196,6 @@ impl<'a> Engine<'a> {
         self.start_batches_of(&mut source).await?;
         if self.family.is_some() {
             self.finish_batches().await?;
-            self.look_again().await?;
             self.delete_orphans().await?;
         }
         Ok(())

@@ -64,18 +64,18 @@ async fn without_parents(sweep: &RuleSweep, parents: &Parents) -> std::result::R
     Ok(Fresh { selection, too_late: time.after(MAX_AGE) })
 }
 
-/// Looks which of the parents are there, by a majority and on the primary. Returns the server's time before the look.
+/// Looks which of the parents are there. Returns the server's time before the look.
 async fn look(sweep: &RuleSweep, parents: &Parents) -> Result<(ServerTime, Vec<RawValue>)> {
     let (deployment, namespace) = (&sweep.deployment, &sweep.rule.namespace);
     let asked = Moment::now();
     let time = ServerTime { now: family::clock(deployment).await?, asked };
-    let present = |by_majority| family::present(deployment, namespace, &parents.key, &parents.keys, by_majority);
-    let (on_primary, by_majority) = tokio::try_join!(present(false), present(true))?;
-    Ok((time, [on_primary, by_majority].concat()))
+    Ok((time, family::living(deployment, namespace, &parents.key, &parents.keys).await?))
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::Timestamp;
+
     use super::*;
     use crate::lock::lease::Leases;
     use crate::plan::ParentKey;
@@ -84,18 +84,21 @@ mod tests {
     use crate::sweep::made_up;
 
     #[tokio::test]
-    async fn children_go_within_two_seconds_of_a_look_that_finds_their_parents_neither_on_the_primary_nor_by_a_majority() {
+    async fn children_go_within_two_seconds_of_a_look_at_their_parents_on_a_confirmed_primary_and_by_a_majority() {
         let hello = || Reply(doc! { "localTime": DateTime::from_millis(1_000_000), "ok": 1.0 });
         let there = |ids: &[i32]| Batch(ids.iter().map(|id| doc! { "_id": id }).collect());
         let values = |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>();
-        for (on_primary, by_majority, living) in
-            [(vec![], vec![], vec![]), (vec![2], vec![3], vec![2, 3]), (vec![2], vec![2], vec![2])]
-        {
-            let script = Script::new([hello(), there(&on_primary), there(&by_majority), End, End]);
+        for living in [vec![], vec![2], vec![2, 3]] {
+            let time = Timestamp { time: 1_000, increment: 7 };
+            let confirmed = Reply(doc! { "cursor": { "firstBatch": [] }, "operationTime": time, "ok": 1.0 });
+            let script = Script::new([hello(), confirmed, there(&living), End]);
             let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
             let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: values(&[1, 2, 3]) };
             let fresh = fresh(&sweep, Some(&parents)).await.unwrap().unwrap();
             assert_eq!(fresh.too_late, DateTime::from_millis(1_002_000));
+            let concern = |command: usize| script.sent()[command].get_document("readConcern").unwrap().clone();
+            assert_eq!(concern(1), doc! { "level": "linearizable" });
+            assert_eq!(concern(2), doc! { "level": "majority", "afterClusterTime": time });
             assert_eq!(*sweep.living.lock(), values(&living));
             let whole = sweep.rule.selection.predicate.clone();
             let kept = fresh.selection.predicate.get_array("$and").ok().map(|both| both[1].clone());

@@ -105,7 +105,7 @@ mod tests {
         let permit = budget.acquire().await;
         let (_signals, receiver) = watch::channel(None);
         let stop = Stop::by(receiver).with_end(end.map(|end| begun + end));
-        let run = RunContext { budget: &budget, progress: &progress, stop: &stop, pause: &PauseFile::default() };
+        let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &PauseFile::default() };
         let outcome = super::super::sweep(Arc::new(sweep), run, permit).await;
         (outcome, script.sent())
     }

@@ -144,7 +144,7 @@ impl Change {
     fn check(&self) -> Result<(), Failure> {
         let Self::Operators(operators) = self else { return Ok(()) };
         for (operator, fields) in operators {
-            if !["$set", "$unset", "$setOnInsert", "$max"].contains(&operator.as_str()) {
+            if !["$set", "$unset", "$setOnInsert", "$max", "$pullAll"].contains(&operator.as_str()) {
                 return Err(Failure::new(9, format!("Unknown modifier: {operator}")));
             }
             let fields = fields.as_document().ok_or_else(|| Failure::new(9, "Modifiers operate on fields"))?;
@@ -168,6 +168,18 @@ impl Change {
                     let is_over = document.get(name).is_none_or(|before| compare(value, before).is_gt());
                     match operator.as_str() {
                         "$unset" => drop(document.remove(name)),
+                        "$pullAll" => {
+                            let Bson::Array(pulled) = value else {
+                                return Err(Failure::new(2, "$pullAll requires an array argument"));
+                            };
+                            match document.get_mut(name) {
+                                None => {}
+                                Some(Bson::Array(items)) => {
+                                    items.retain(|item| !pulled.iter().any(|value| compare(value, item).is_eq()))
+                                }
+                                Some(_) => return Err(Failure::new(2, "Cannot apply $pull to a non-array value")),
+                            }
+                        }
                         "$setOnInsert" if !inserts => {}
                         "$max" if !is_over => {}
                         _ => drop(document.insert(name, value)),

@@ -1,12 +1,13 @@
 //! The children of a rule: documents of other collections that hold the key of a document of the rule, its `_id` or another field, and go once it is gone.
 //!
 //! ```text
+//! under the lease on the namespace of the parents, in the collection of the journal:    commands::leases
 //! finish what the journal holds of earlier runs
 //! for each batch of parents, whose `_id`s are known beforehand:
-//!     look which of them a majority has, and which of these are still there, after a look at the clock
-//!     enter their keys in the journal, confirmed by a majority                 server::family
+//!     look which of them are there, after a look at the clock
+//!     enter their keys in the journal, confirmed by a majority                 server::journal
 //!     delete the parents, by `_id`, key and the whole predicate, confirmed by a majority    engine
-//!     look which of them are there: what a majority has, and what the primary has
+//!     look which of them are there
 //!     for each collection of children, until no page is left:                  child_pages
 //!         find a page of children along the index on the field
 //!         look again whether their parents are there, right before each command    fresh
@@ -14,15 +15,16 @@
 //!     remove the entry
 //! ```
 //!
-//! - A child is deleted only by a command that names its `_id` and the key of its parent. Neither a majority nor the primary had that parent at most two
-//!   seconds before: the server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
+//! - A look sees what a majority knows, and all that happened on the primary before it ([`family::living`]).
+//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look at most two seconds before did not find that parent: the
+//!   server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
 //! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
-//! - Wherever a run ends, an entry names each parent that is gone and may have children: it was there before the parent went, and goes after
-//!   them. The next run of the rule begins with the journal.
-//! - An entry of another run may be one whose parents are about to be deleted: while a parent of it is there, it stays for [`KEPT_HOURS`]. It is looked
-//!   at again at the end of the sweep, because the delete of a run that was killed may take effect meanwhile.
-//!   Those of this run's other rules are left to them. An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
+//! - Wherever a run ends, an entry names each parent that is gone and may have children, and where these are: it was there before the parent went, and goes
+//!   after them. The next run of the rule begins with the journal.
+//! - The lease makes sure that no delete of an earlier run can arrive any more: of its entries, parents that are there were not deleted, and are forgotten. Children
+//!   that this rule does not have, as after `--only` or with an older policy, stay in the entry for a run that has them.
+//! - An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
 //! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
 //!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
 //! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the parents has a document, and what
@@ -37,7 +39,6 @@
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use tracing::{info, warn};
@@ -52,20 +53,12 @@ use crate::plan::{self, ChildRule, OrphanLimits, ParentKey};
 use crate::report::outcome::{ChildCollection, Children, End, Outcome};
 use crate::server::children;
 use crate::server::error::ServerError;
-use crate::server::family::{self, Entry, Journal, Keyed};
+use crate::server::family::{self, Keyed};
+use crate::server::journal::{ChildPlace, Entry, Journal};
 use crate::server::privileges;
 use crate::server::restriction::Restriction;
 use crate::text::plural;
 use crate::values::raw::RawValue;
-
-/// Age of an entry of another run at which its parents count as kept.
-const KEPT_HOURS: i64 = 24;
-
-/// Looks at parents that are gone from the primary, until a majority knows it.
-const LOOKS: u32 = 100;
-
-/// Time between two of them.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Number of them whose children are deleted at a time.
 const ABSENT_AT_ONCE: usize = 1000;
@@ -79,23 +72,15 @@ pub(in crate::sweep) struct Family<'a> {
     members: Vec<Member<'a>>,
     /// Parents in entries of this run that are not done.
     left: u64,
-    /// Whether an entry of an earlier run has parents that are there.
-    is_kept: bool,
 }
 
 /// A collection of children.
 struct Member<'a> {
-    field: String,
+    place: ChildPlace,
     key: ParentKey,
     engine: Engine<'a>,
     /// Children that were deleted with their parents, before the first orphan; `None` before the orphans' turn.
     before_orphans: Option<u64>,
-}
-
-/// Parents that are there, and whether a majority knows the same of all.
-struct Look {
-    present: Vec<RawValue>,
-    is_certain: bool,
 }
 
 impl<'a> Family<'a> {
@@ -103,11 +88,16 @@ impl<'a> Family<'a> {
     pub(in crate::sweep) fn of(sweep: &Arc<RuleSweep>, run: RunContext<'a>) -> Option<Box<Self>> {
         let family = sweep.rule.family.as_ref()?;
         let members = family.children.iter().zip(&sweep.children).map(|(child, of_child)| {
-            let (field, key) = (child.field.clone(), child.parent_key.clone());
-            Member { field, key, engine: Engine::new(of_child.clone(), run, None), before_orphans: None }
+            let (place, key) = (ChildPlace::of(child), child.parent_key.clone());
+            Member { place, key, engine: Engine::new(of_child.clone(), run, None), before_orphans: None }
         });
-        let journal = Journal::new(&sweep.deployment, &sweep.rule, &family.journal);
-        Some(Box::new(Self { journal, members: members.collect(), left: 0, is_kept: false }))
+        let journal = Journal::new(&sweep.deployment, &sweep.rule, &family.journal, run.run_id);
+        Some(Box::new(Self { journal, members: members.collect(), left: 0 }))
+    }
+
+    /// Returns the places of the children that name their parents by the key in a field.
+    fn places(&self, field: &str) -> Vec<ChildPlace> {
+        self.members.iter().filter(|member| member.key.field == field).map(|member| member.place.clone()).collect()
     }
 
     /// Ends the sweeps of the children, and adds them to the outcome of the rule.
@@ -157,35 +147,19 @@ impl Engine<'_> {
         self.wait(self.run.budget.acquire()).await
     }
 
-    /// Looks once more at entries of earlier runs whose parents were there: a delete of theirs may have taken effect since.
-    ///
-    /// Errors: the end of the sweep, if it comes earlier.
-    pub(super) async fn look_again(&mut self) -> Result<(), End> {
-        match &self.family {
-            Some(family) if family.is_kept => self.finish_journal().await,
-            _ => Ok(()),
-        }
-    }
-
     /// Finishes what the journal holds of earlier runs.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish_journal(&mut self) -> Result<(), End> {
         let sweep = self.sweep.clone();
-        let now = self.wait(family::clock(&sweep.deployment)).await?;
-        let now = now.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}; nothing was deleted")))?;
         let mut last: Option<Entry> = None;
         while let Some(family) = self.family.take() {
             let next = self.wait(family.journal.next(last.as_ref())).await;
             self.family = Some(family);
             let Some(entry) = next?.map_err(End::Failed)? else { break };
-            let age_hours = (now.timestamp_millis() - entry.at.timestamp_millis()) / 3_600_000;
             let namespace = &sweep.rule.namespace;
             info!(%namespace, "{namespace}: {} in the journal: looking for their children", plural(entry.parents.len() as u64, "parent"));
-            let is_finished = self.finish(&entry, age_hours >= KEPT_HOURS).await?;
-            if let Some(family) = &mut self.family {
-                family.is_kept |= !is_finished;
-            }
+            self.finish(&entry, true).await?;
             last = Some(entry);
         }
         Ok(())
@@ -217,14 +191,12 @@ impl Engine<'_> {
         let at = self.wait(family::clock(&sweep.deployment)).await?;
         let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?;
         let namespace = &sweep.rule.namespace;
-        // A fail-over may take back a parent that a majority does not have, and whoever created it may be about to create it again, children first.
-        let known = self.wait(family::present(&sweep.deployment, namespace, &ParentKey::id(), &ids, true)).await?;
-        ids = known.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
+        // Others may have deleted some of them since they were found, and may use their `_id`s again. A fail-over may take back a parent that a majority does not
+        // have, and whoever created it may be about to create it again, children first.
+        let there = self.wait(family::living(&sweep.deployment, namespace, &ParentKey::id(), &ids)).await?;
+        ids = there.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
         for key in rules.parent_keys() {
             let keys = if key.is_id() {
-                // Others may have deleted some of them since they were found, and may use their `_id`s again.
-                let present = self.wait(family::present(&sweep.deployment, namespace, key, &ids, false)).await?;
-                ids = present.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
                 (ids.iter().filter(|id| family::names_one(id)).cloned().collect(), Vec::new())
             } else {
                 let read = self.wait(family::keyed(&sweep.deployment, namespace, key, &ids)).await?;
@@ -233,7 +205,7 @@ impl Engine<'_> {
                 keys.into_iter().unzip()
             };
             let Some(mut family) = self.family.take() else { continue };
-            let entered = self.wait(family.journal.enter(&key.field, at, keys, &sweep.grant)).await;
+            let entered = self.wait(family.journal.enter(&key.field, at, keys, family.places(&key.field), &sweep.grant)).await;
             if let Ok(Ok(entry)) = &entered {
                 family.left += entry.parents.len() as u64;
             }
@@ -259,8 +231,8 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Deletes the children of those parents of an entry that are gone, and removes the entry. With parents that are there, it is removed only if
-    /// `forgets`. Returns whether it was removed.
+    /// Deletes the children that this rule has of those parents of an entry that are gone, and takes them out of the entry. With parents that are there, that is done
+    /// only if `forgets`. Returns whether nothing of it is left to this rule.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish(&mut self, entry: &Entry, forgets: bool) -> Result<bool, End> {
@@ -268,26 +240,28 @@ impl Engine<'_> {
         let mut keys = sweep.rule.family.iter().flat_map(plan::Family::parent_keys);
         // Without it the rule has lost the children that are named so.
         let Some(key) = keys.find(|key| key.field == entry.field) else { return Ok(false) };
-        let Look { mut present, mut is_certain } = self.look(key, &entry.parents).await?;
+        let mut present = self.look(key, &entry.parents).await?;
         if !key.is_id() {
             let living = self.look(&ParentKey::id(), &entry.ids).await?;
-            present.extend(entry.keys_of_living(&living.present));
-            is_certain &= living.is_certain;
+            present.extend(entry.keys_of_living(&living));
         }
         let Some(mut family) = self.family.take() else { return Ok(false) };
-        let (mut ended, mut kept) = (Ok(()), 0);
-        for Member { field, engine, .. } in family.members.iter_mut().filter(|member| member.key == *key) {
-            match Box::pin(engine.delete_found(field, key, &entry.parents, &present, family::not_after(entry.at))).await {
-                Ok(of_member) => kept += of_member,
+        let (mut ended, mut done, mut is_kept) = (Ok(()), Vec::new(), false);
+        let is_named = |member: &&mut Member<'_>| member.key == *key && entry.children.contains(&member.place);
+        for Member { place, engine, .. } in family.members.iter_mut().filter(is_named) {
+            let deleted = engine.delete_found(&place.field, key, &entry.parents, &present, family::not_after(entry.at));
+            match Box::pin(deleted).await {
+                Ok(0) => done.push(place.clone()),
+                Ok(_) => is_kept = true,
                 Err(end) => {
                     ended = Err(end);
                     break;
                 }
             }
         }
-        let is_finished = ended.is_ok() && kept == 0 && is_certain && (present.is_empty() || forgets);
-        let removed = match is_finished {
-            true => self.wait(family.journal.remove(entry, &sweep.grant)).await,
+        let may_forget = present.is_empty() || forgets;
+        let noted = match may_forget && (!done.is_empty() || entry.children.is_empty()) {
+            true => self.wait(family.journal.done(entry, &done, &sweep.grant)).await,
             false => Ok(Ok(())),
         };
         self.family = Some(family);
@@ -295,12 +269,12 @@ impl Engine<'_> {
             End::Failed(why) => End::Failed(format!("{why}; {AFTER_PARENTS}")),
             end => end,
         })?;
-        if let Err(why) = removed? {
+        if let Err(why) = noted? {
             let namespace = &sweep.rule.namespace;
             warn!(%namespace, "{namespace}: {why}; the next run looks at it again");
             return Ok(false);
         }
-        Ok(is_finished)
+        Ok(may_forget && !is_kept)
     }
 
     /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
@@ -337,7 +311,7 @@ impl Engine<'_> {
             let old = children::all_before(&sweep.deployment, child, parents, before);
             let old = self.wait(old).await?.map_err(failed)?;
             let old: Vec<RawValue> = old.into_iter().map(|(parent, _)| parent).collect();
-            let Look { present, .. } = self.look(&child.parent_key, &old).await?;
+            let present = self.look(&child.parent_key, &old).await?;
             let Some(mut family) = self.family.take() else { return Ok(false) };
             let in_time = doc! { "_id": { "$lt": before } };
             let member = &mut family.members[index];
@@ -382,35 +356,13 @@ impl Engine<'_> {
         }
     }
 
-    /// Looks which parents are there, until the primary and a majority know the same.
+    /// Looks which parents are there.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why they could not be looked for.
-    async fn look(&mut self, key: &ParentKey, parents: &[RawValue]) -> Result<Look, End> {
+    async fn look(&mut self, key: &ParentKey, parents: &[RawValue]) -> Result<Vec<RawValue>, End> {
         let sweep = self.sweep.clone();
-        let namespace = &sweep.rule.namespace;
-        let mut looks = 0;
-        loop {
-            let look = async {
-                let by_majority = family::present(&sweep.deployment, namespace, key, parents, true).await?;
-                let on_primary = family::present(&sweep.deployment, namespace, key, parents, false).await?;
-                Ok::<_, ServerError>((by_majority, on_primary))
-            };
-            let (by_majority, on_primary) = self
-                .wait(look)
-                .await?
-                .map_err(|cause| End::Failed(format!("{}; {AFTER_PARENTS}", sweep.explain_read(&cause))))?;
-            // A parent that a majority does not know may go with a fail-over, as one that it still knows may come back.
-            let is_certain = family::are_same(&by_majority, &on_primary);
-            if is_certain || looks == LOOKS {
-                if !is_certain {
-                    warn!(%namespace, "{namespace}: no majority knows yet which parents are gone; their children are left to the next run");
-                }
-                let present = if is_certain { on_primary } else { [by_majority, on_primary].concat() };
-                return Ok(Look { present, is_certain });
-            }
-            looks += 1;
-            self.wait(tokio::time::sleep(LOOK_AGAIN)).await?;
-        }
+        let living = self.wait(family::living(&sweep.deployment, &sweep.rule.namespace, key, parents)).await?;
+        living.map_err(|cause| End::Failed(format!("{}; {AFTER_PARENTS}", sweep.explain_read(&cause))))
     }
 
     /// Deletes the children that a pass finds. Some that were archived change before they are deleted, and are found by another pass. Returns the number of

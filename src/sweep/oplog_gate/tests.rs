@@ -80,7 +80,7 @@ async fn sweep(gate: OplogGate, stop: &Stop, meanwhile: impl AsyncFnOnce(&Arc<Sc
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;
-    let run = RunContext { budget: &budget, progress: &progress, stop, pause: &PauseFile::default() };
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop, pause: &PauseFile::default() };
     let (outcome, ()) = tokio::join!(super::super::sweep(Arc::new(sweep), run, permit), meanwhile(&script));
     (outcome, script)
 }

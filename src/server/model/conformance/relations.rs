@@ -16,9 +16,10 @@ use crate::plan::index::IndexChoice;
 use crate::plan::{ChildRule, Family, ParentKey, Selection, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::report::made_up::planned;
-use crate::server::family::{self, Journal, Keyed};
+use crate::server::family::{self, Keyed};
 use crate::server::find::Query;
 use crate::server::grant::{Consent, DeleteGrant};
+use crate::server::journal::{self, ChildPlace, Journal};
 use crate::server::restriction::Restriction;
 use crate::server::transport::{Patience, ServerCommand};
 use crate::server::{Deployment, children, delete, holds};
@@ -153,7 +154,8 @@ impl Call {
             }
             What::Present { key: field, keys } => {
                 let by_majority = keys.len() % 2 == 0;
-                let found = family::present(deployment, &self.namespace, &key(field), &raw(keys), by_majority).await;
+                let deployment = family::reading(deployment, by_majority);
+                let found = family::present(&deployment, &self.namespace, &key(field), &raw(keys)).await;
                 in_any_order(found)
             }
             What::Keyed { key: field, ids } => {
@@ -245,32 +247,35 @@ impl Call {
     }
 
     async fn journal(&self, deployment: &Deployment, parents: &[Bson]) -> Outcome {
-        let journal = Journal::new(deployment, &self.rule, &self.aside("journal"));
+        let journal = Journal::new(deployment, &self.rule, &self.aside("journal"), "other");
+        let [lines, notes] = ["lines", "notes"].map(|name| ChildPlace { namespace: format!("app.{name}"), field: "p".into() });
+        let places = [lines.clone(), notes.clone()];
+        let next = Journal::new(deployment, &self.rule, &self.aside("journal"), "next");
         let grant = DeleteGrant::new(false, Consent::NotAsked).expect("no dry run");
         let at = DateTime::from_millis(NOW);
         let mut told = Vec::new();
-        let first = match journal.enter("_id", at, (raw(parents), Vec::new()), &grant).await {
+        let first = match journal.enter("_id", at, (raw(parents), Vec::new()), places.to_vec(), &grant).await {
             Ok(entry) => entry,
             Err(why) => return Outcome::of(why),
         };
-        let second = journal.enter("kind", at, (raw(parents), raw(parents)), &grant).await;
+        let second = journal.enter("kind", at, (raw(parents), raw(parents)), vec![lines.clone()], &grant).await;
         // The `_id`s are those of each server, in the order of their making.
         for after in [None, Some(&first), second.as_ref().ok()] {
-            let next = journal.next(after).await;
-            told.push(next.map(|entry| entry.map(|entry| (entry.at, entry.field, entry.parents, entry.ids))));
+            let found = next.next(after).await;
+            told.push(found.map(|entry| entry.map(|entry| (entry.at, entry.field, entry.parents, entry.ids, entry.children))));
         }
-        let mut removed = vec![journal.remove(&first, &grant).await];
-        let left = journal.next(None).await;
-        removed.push(journal.remove(&first, &grant).await);
+        let own = journal.next(None).await.map(|entry| entry.is_some());
+        let named = journal::named(deployment, &self.aside("journal")).await;
+        let named = named.map(|named| named.into_iter().map(|named| (named.key, named.place)).collect::<Vec<_>>());
+        let mut done = vec![next.done(&first, std::slice::from_ref(&lines), &grant).await];
+        let left = next.next(None).await.map(|entry| entry.map(|entry| entry.children));
+        for places in [&places[1..], &places] {
+            done.push(next.done(&first, places, &grant).await);
+        }
         if let Ok(second) = &second {
-            removed.push(journal.remove(second, &grant).await);
+            done.push(next.done(second, &[lines], &grant).await);
         }
-        Outcome::of((
-            told,
-            removed,
-            left.map(|entry| entry.map(|entry| entry.field)),
-            journal.next(None).await.map(|next| next.is_some()),
-        ))
+        Outcome::of((told, own, named.ok(), done, left, next.next(None).await.map(|next| next.map(|entry| entry.children))))
     }
 
     /// Finds the children of parents as the sweep does, and deletes those that it found.

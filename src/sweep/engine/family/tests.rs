@@ -1,4 +1,4 @@
-use bson::DateTime;
+use bson::{DateTime, Timestamp};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::report::made_up::with_children;
 use crate::server::Deployment;
 use crate::server::grant::{Consent, DeleteGrant};
 use crate::server::scripted::Script;
-use crate::server::scripted::ScriptedReply::{self, Batch, Reply};
+use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply};
 use crate::server::watches::Watches;
 use crate::stop::Stop;
 use crate::sweep::{Limits, RunBudget};
@@ -35,12 +35,18 @@ fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
     assert_eq!(sweep_of(&deployment, &alone).write_concern, doc! { "w": 1, "j": true });
 }
 
-/// Finishes a journal with one entry, of parent 1 and 30 hours old. Returns the names of the collections from which something was deleted, and
-/// whether the entry is kept.
-async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>, bool) {
-    let hours = |hours: i64| DateTime::from_millis(1_600_000_000_000 + hours * 3_600_000);
-    let entry = doc! { "_id": 1, "at": hours(0), "field": "_id", "parents": [1] };
-    let script = Script::new([Reply(doc! { "localTime": hours(30) }), Batch(vec![entry])].into_iter().chain(after));
+/// Returns the reply to the read by which a look at parents begins.
+fn confirmed() -> ScriptedReply {
+    Reply(doc! { "cursor": { "firstBatch": [] }, "operationTime": Timestamp { time: 1, increment: 1 }, "ok": 1.0 })
+}
+
+/// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
+async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = ScriptedReply>) -> Vec<Document> {
+    let children: Vec<Document> =
+        places.iter().map(|(namespace, field)| doc! { "namespace": *namespace, "field": *field }).collect();
+    let at = DateTime::from_millis(1_600_000_000_000);
+    let entry = doc! { "_id": 7, "run": "earlier", "at": at, "field": "_id", "parents": [1], "children": children };
+    let script = Script::new([Batch(vec![entry]), confirmed()].into_iter().chain(after));
     let sweep = Arc::new(sweep_of(&script.deployment(), &with_children()));
     let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
     let budget = RunBudget::new(Instant::now(), &limits);
@@ -48,25 +54,52 @@ async fn finish(after: impl IntoIterator<Item = ScriptedReply>) -> (Vec<String>,
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
     let (stop, pause) = (Stop::by(receiver), PauseFile::default());
-    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, pause: &pause };
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &pause };
     let mut engine = Engine::new(sweep.clone(), run, Family::of(&sweep, run));
-    if let Err(End::Failed(why)) = engine.finish_journal().await {
+    if let Err(super::End::Failed(why)) = engine.finish_journal().await {
         panic!("{why}: {:?}", script.sent());
     }
-    let sent = script.sent();
-    let deletes = sent.iter().filter_map(|command| command.get_str("delete").ok().map(str::to_owned)).collect();
-    (deletes, engine.family.is_some_and(|family| family.is_kept))
+    assert!(script.sent()[0].to_string().contains(r#"{ "run": { "$ne": "r" } }"#));
+    let sent = script.sent().into_iter().skip(1).collect::<Vec<_>>();
+    assert_eq!(sent[0].get_document("readConcern").unwrap(), &doc! { "level": "linearizable" });
+    let after = doc! { "level": "majority", "afterClusterTime": Timestamp { time: 1, increment: 1 } };
+    assert_eq!(sent[1].get_document("readConcern").unwrap(), &after);
+    sent
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_entry_stays_while_no_majority_knows_whether_its_parents_are_gone() {
-    let parent = || Batch(vec![doc! { "_id": 1 }]);
-    let nothing = || ScriptedReply::End;
-    // Each look asks a majority, and then the primary. Then come the children, and the next entry.
-    let gone = (0..=LOOKS).flat_map(|_| [parent(), nothing(), nothing()]);
-    assert_eq!(finish(gone.chain([nothing(), nothing()])).await, (Vec::new(), true));
-    let created_again = (0..=LOOKS).flat_map(|_| [nothing(), parent(), nothing()]);
-    assert_eq!(finish(created_again.chain([nothing(), nothing()])).await, (Vec::new(), true));
-    let removed = Reply(doc! { "n": 1, "ok": 1.0 });
-    assert_eq!(finish([nothing(), nothing(), nothing(), removed, nothing()]).await, (vec!["j".into()], false));
+async fn an_entry_goes_once_all_its_children_are_done_and_stays_with_those_that_the_rule_does_not_have() {
+    let done = || Reply(doc! { "n": 1, "ok": 1.0 });
+    let write = |sent: &[Document]| {
+        let write = sent.iter().find(|command| command.contains_key("delete") || command.contains_key("update"));
+        write.map(|command| command.to_string())
+    };
+    let mine = ("app.d", "p");
+    // The parent is gone, and no child is found; then comes the next entry.
+    let sent = finish(&[mine], [End, End, done(), End]).await;
+    assert!(write(&sent).unwrap().starts_with(r#"{ "delete": "j""#), "{sent:?}");
+    let other = ("app.e", "p");
+    let sent = finish(&[mine, other], [End, End, done(), End]).await;
+    let pulled = r#"{ "$pullAll": { "children": [{ "namespace": "app.d", "field": "p" }] } }"#;
+    assert!(write(&sent).unwrap().starts_with(r#"{ "update": "j""#) && write(&sent).unwrap().contains(pulled), "{sent:?}");
+    // Another field of the same collection names another parent.
+    for others in [&[other][..], &[("app.d", "q")]] {
+        let sent = finish(others, [End, End]).await;
+        assert_eq!(write(&sent), None, "{sent:?}");
+        assert!(sent.iter().all(|command| command.get("find") != Some(&"d".into())), "{sent:?}");
+    }
+    // What another rule has done in the meantime.
+    let sent = finish(&[], [End, done(), End]).await;
+    assert!(write(&sent).unwrap().starts_with(r#"{ "delete": "j""#), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_is_there_was_not_deleted_by_the_earlier_run_and_is_forgotten() {
+    let parent = Batch(vec![doc! { "_id": 1 }]);
+    let sent = finish(&[("app.d", "p")], [parent, End, End, Reply(doc! { "n": 1, "ok": 1.0 }), End]).await;
+    let deletes: Vec<&str> = sent.iter().filter_map(|command| command.get_str("delete").ok()).collect();
+    assert_eq!(deletes, ["j"], "{sent:?}");
+    // Its children are not looked for.
+    let of_children = sent.iter().find(|command| command.get("find") == Some(&"d".into())).unwrap().to_string();
+    assert!(of_children.contains(r#""$nin": [1]"#), "{of_children}");
 }

@@ -1,0 +1,284 @@
+//! The journal of the parents whose children are yet to be deleted.
+//!
+//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a list of the values
+//! that the parents have in that field: their keys. Where these are not their `_id`s, `ids` has those, in the same order. `children` are the collections whose
+//! children are yet to be deleted, each with the field that names the parent. The entry is removed with the last of them.
+//!
+//! Only the run that holds the lease on the namespace of the parents, in the same collection, uses its entries. A delete of parents begins under that lease and
+//! ends with it ([`crate::lock::lease`]): once another run holds it, no delete that an entry was made for can arrive any more.
+
+use std::collections::{BTreeSet, HashSet};
+
+use bson::oid::ObjectId;
+use bson::raw::{RawBson, cstr};
+use bson::spec::ElementType;
+use bson::{Bson, DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
+use tokio::time::sleep;
+
+use super::delete::{self, DeleteError};
+use super::error::{Result, ServerError};
+use super::family::compared;
+use super::find::Query;
+use super::grant::DeleteGrant;
+use super::restriction::Restriction;
+use super::retry::{RETRY_WAITS, Retries};
+use super::transport::{Patience, ServerCommand};
+use super::{Deployment, privileges};
+use crate::plan::{ChildRule, ParentKey, Selection, SweepRule};
+use crate::policy::namespace::Namespace;
+use crate::values::raw::{self, RawValue};
+
+/// The journal as far as it concerns the parents of one rule.
+pub(crate) struct Journal {
+    deployment: Deployment,
+    /// The entries for these parents.
+    selection: Selection,
+    parents: Namespace,
+    rule: String,
+    run_id: String,
+}
+
+/// The parents of a batch, whose children are yet to be deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    id: RawValue,
+    /// The server's time before the parents were deleted.
+    pub at: DateTime,
+    /// Path of their keys.
+    pub field: String,
+    /// Their keys.
+    pub parents: Vec<RawValue>,
+    /// Their `_id`s in the same order, unless these are the keys.
+    pub ids: Vec<RawValue>,
+    /// The collections whose children are yet to be deleted.
+    pub children: Vec<ChildPlace>,
+}
+
+/// A collection of children, and the field in it that names the parent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChildPlace {
+    pub namespace: String,
+    pub field: String,
+}
+
+impl ChildPlace {
+    /// Returns the place of a rule's children.
+    pub(crate) fn of(child: &ChildRule) -> Self {
+        Self { namespace: child.rule.selection.namespace.to_string(), field: child.field.clone() }
+    }
+
+    fn read(place: &Bson) -> Option<Self> {
+        let place = place.as_document()?;
+        let text = |key| place.get_str(key).ok().map(str::to_owned);
+        Some(Self { namespace: text("namespace")?, field: text("field")? })
+    }
+
+    fn document(&self) -> Document {
+        doc! { "namespace": &self.namespace, "field": &self.field }
+    }
+}
+
+impl Entry {
+    /// Reads an entry; `None` if it is not one.
+    fn read(found: &RawDocumentBuf) -> Option<Self> {
+        let list = |key| RawValue::at(found, key).filter(|list| list.kind() == ElementType::Array).map(|list| list.items());
+        let field = found.get_str("field").ok()?.to_owned();
+        let parents = list("parents")?;
+        let ids = list("ids").unwrap_or_default();
+        let has_ids = field != ParentKey::ID;
+        let children = Document::try_from(&**found).ok()?;
+        let children = children.get_array("children").ok()?.iter().map(ChildPlace::read).collect::<Option<_>>()?;
+        let is_whole = ids.len() == if has_ids { parents.len() } else { 0 };
+        is_whole.then_some(())?;
+        Some(Self { id: RawValue::at(found, "_id")?, at: found.get_datetime("at").ok()?, field, parents, ids, children })
+    }
+
+    /// Returns the keys whose parents are all there, where those that are there are given by their `_id`s: another key by now does not make them
+    /// parents that are gone.
+    pub(crate) fn keys_of_living(&self, living: &[RawValue]) -> Vec<RawValue> {
+        let living: HashSet<Vec<u8>> = living.iter().map(compared).collect();
+        let of_parents = || self.parents.iter().zip(&self.ids).map(|(key, id)| (key, living.contains(&compared(id))));
+        let of_gone: HashSet<Vec<u8>> = of_parents().filter(|(_, is_there)| !is_there).map(|(key, _)| compared(key)).collect();
+        let all_there = of_parents().filter(|(key, is_there)| *is_there && !of_gone.contains(&compared(key)));
+        all_there.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+impl Journal {
+    pub(crate) fn new(deployment: &Deployment, rule: &SweepRule, journal: &Namespace, run_id: &str) -> Self {
+        let selection = Selection {
+            predicate: doc! { "namespace": rule.namespace.to_string() },
+            filter: None,
+            collation: None,
+            variables: Vec::new(),
+            namespace: journal.clone(),
+            uuid: None,
+            index: None,
+            holds: None,
+            ..rule.selection.clone()
+        };
+        let (deployment, run_id) = (deployment.clone(), run_id.to_owned());
+        Self { deployment, selection, parents: rule.namespace.clone(), rule: rule.name.clone(), run_id }
+    }
+
+    /// Enters parents that are about to be deleted, by the keys in a field, each with its `_id` where that is not the key, and the places of the children that
+    /// name them so. They were there at a time of the server's clock. Once this returns, a majority has the entry.
+    ///
+    /// Errors: the reason why the entry may not be there.
+    pub(crate) async fn enter(
+        &self,
+        field: &str,
+        at: DateTime,
+        (parents, ids): (Vec<RawValue>, Vec<RawValue>),
+        children: Vec<ChildPlace>,
+        _grant: &DeleteGrant,
+    ) -> std::result::Result<Entry, String> {
+        let entered = async {
+            let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents, ids, children };
+            let mut retries = Retries::patient();
+            self.deployment.create(&self.insert(&entry)?, |cause| retries.wait(cause)).await?;
+            Ok(entry)
+        };
+        let namespace = &self.selection.namespace;
+        entered.await.map_err(|cause: ServerError| {
+            let why = privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL);
+            format!("writing to the journal `{namespace}`: {why}")
+        })
+    }
+
+    fn insert(&self, entry: &Entry) -> Result<ServerCommand> {
+        let text = |text: &str| RawValue::of(text);
+        let ids = RawValue::list(&entry.ids)?;
+        let ids = (entry.field != ParentKey::ID).then_some(("ids", &ids));
+        let fields = [
+            ("_id", &entry.id),
+            ("namespace", &text(&self.parents.to_string())?),
+            ("rule", &text(&self.rule)?),
+            ("run", &text(&self.run_id)?),
+            ("at", &RawValue::of(entry.at)?),
+            ("field", &text(&entry.field)?),
+            ("parents", &RawValue::list(&entry.parents)?),
+            ("children", &RawValue::of(Bson::Array(entry.children.iter().map(|place| place.document().into()).collect()))?),
+        ];
+        let mut documents = RawArrayBuf::new();
+        documents.push(RawBson::Document(raw::document(fields.into_iter().chain(ids))?));
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("insert"), self.selection.namespace.collection.as_str());
+        command.append(cstr!("documents"), RawBson::Array(documents));
+        // An entry is worthless if a fail-over can roll it back.
+        command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&majority_write())?));
+        let patience = Patience::Limit(self.deployment.command_timeout);
+        Ok(ServerCommand::new(&self.selection.namespace.database, command, patience))
+    }
+
+    /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that made them.
+    ///
+    /// Errors: the reason why the journal cannot be read.
+    pub(crate) async fn next(&self, last: Option<&Entry>) -> std::result::Result<Option<Entry>, String> {
+        let namespace = &self.selection.namespace;
+        let unread = |cause: &dyn std::fmt::Display| format!("reading the journal `{namespace}`: {cause}");
+        let after = last.map_or_else(Document::new, |last| doc! { "_id": { "$gt": last.id.decoded() } });
+        let of_earlier_runs = doc! { "run": { "$ne": &self.run_id } };
+        let find = Query::find(namespace, doc! { "$and": [&self.selection.predicate, after, of_earlier_runs] });
+        let find = find.sort(doc! { "_id": 1 }).limit(1).retried_patiently(&self.parents);
+        let found = find
+            .first_batch(&self.deployment)
+            .await
+            .map_err(|cause| unread(&privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL)))?;
+        let Some(found) = found.first() else { return Ok(None) };
+        Entry::read(found).map(Some).ok_or_else(|| unread(&"a document in it is not one of sweeper's; nothing was deleted"))
+    }
+
+    /// Takes the places that are done out of an entry, and removes it with the last one.
+    ///
+    /// Errors: the reason why it may still be there.
+    pub(crate) async fn done(&self, entry: &Entry, done: &[ChildPlace], grant: &DeleteGrant) -> std::result::Result<(), String> {
+        if entry.children.iter().all(|place| done.contains(place)) {
+            return self.remove(entry, grant).await;
+        }
+        let namespace = &self.selection.namespace;
+        let places: Vec<Document> = done.iter().map(ChildPlace::document).collect();
+        let update = doc! { "q": { "_id": entry.id.decoded() }, "u": { "$pullAll": { "children": places } } };
+        let body = doc! { "update": &namespace.collection, "updates": [update], "writeConcern": majority_write() };
+        let shortened = async {
+            let command = ServerCommand::of(&namespace.database, &body, Patience::Limit(self.deployment.command_timeout))?;
+            let mut retries = Retries::patient();
+            self.deployment.write(&command, |cause| retries.wait(cause)).await
+        };
+        shortened.await.map(|_| ()).map_err(|cause| {
+            let why = privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL);
+            format!("shortening an entry in the journal `{namespace}`: {why}")
+        })
+    }
+
+    /// Removes an entry.
+    ///
+    /// Errors: the reason why it may still be there.
+    async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), String> {
+        let of_entry = Restriction::Ids(vec![entry.id.clone()]);
+        let mut waits = RETRY_WAITS.iter();
+        loop {
+            let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
+            match (reply.error, waits.next()) {
+                (None, _) => return Ok(()),
+                (Some(DeleteError { retryable: true, .. }), Some(wait)) => sleep(*wait).await,
+                (Some(error), _) => {
+                    return Err(format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message));
+                }
+            }
+        }
+    }
+}
+
+/// Children that an entry of the journal names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Named {
+    /// Namespace of the parents.
+    pub parents: String,
+    /// Path of the keys of the parents.
+    pub key: String,
+    pub place: ChildPlace,
+}
+
+/// Returns all children that the journal names.
+///
+/// Errors: the journal cannot be read.
+pub(crate) async fn named(deployment: &Deployment, journal: &Namespace) -> Result<BTreeSet<Named>> {
+    let entries = Query::find(journal, doc! { "namespace": { "$exists": true } });
+    let entries = entries.projection(doc! { "namespace": 1, "field": 1, "children": 1 });
+    let mut named = BTreeSet::new();
+    for entry in entries.all(deployment).await? {
+        let (Ok(parents), Ok(key)) = (entry.get_str("namespace"), entry.get_str("field")) else { continue };
+        let places = entry.get_array("children").into_iter().flatten().filter_map(ChildPlace::read);
+        named.extend(places.map(|place| Named { parents: parents.to_owned(), key: key.to_owned(), place }));
+    }
+    Ok(named)
+}
+
+/// Whether the journal names parents of a rule, whose children are yet to be deleted.
+pub(crate) async fn has_entry(deployment: &Deployment, rule: &SweepRule, journal: &Namespace) -> Result<bool> {
+    let of_parents = doc! { "namespace": rule.namespace.to_string() };
+    let found = Query::find(journal, of_parents).projection(doc! { "_id": 1 }).limit(1).first_batch(deployment).await?;
+    Ok(!found.is_empty())
+}
+
+fn majority_write() -> Document {
+    doc! { "w": "majority" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_that_of_the_living_only_if_none_of_its_parents_is_gone() {
+        let values = |numbers: &[f64]| numbers.iter().map(|number| RawValue::of(*number).unwrap()).collect::<Vec<_>>();
+        let id = RawValue::of(0).unwrap();
+        let (parents, ids) = (values(&[1.0, 2.0, 2.0, 3.0, 4.0]), values(&[10.0, 20.0, 21.0, 30.0, 40.0]));
+        let entry = Entry { id, at: DateTime::MIN, field: "n".into(), parents, ids, children: Vec::new() };
+        // Numbers of all types are equal.
+        let living = [&values(&[10.0, 21.0])[..], &[RawValue::of(30).unwrap()]].concat();
+        assert_eq!(entry.keys_of_living(&living), values(&[1.0, 3.0]));
+        assert_eq!(entry.keys_of_living(&[]), []);
+    }
+}
