@@ -60,7 +60,7 @@ impl Collection {
         let Self { namespace, is_lock } = self;
         let key = if *is_lock { "lock" } else { "journal" };
         let why = privileges::explain(cause, namespace, &privileges::NEEDED_FOR_LEASES);
-        format!("taking a lease in `{namespace}` (`{key}` of the policy): {why}; nothing was deleted")
+        format!("taking a lease in `{namespace}` (`{key}` of the policy): {why}")
     }
 }
 
@@ -135,7 +135,7 @@ impl Held {
                 }
                 Err(NotTaken::Asked(failure)) => return Err(failure),
                 Err(NotTaken::Failed(cause)) if collection.is_lock => {
-                    return Err(Failure::cannot_run(collection.cannot_take(&cause)));
+                    return Err(Failure::cannot_run(format!("{}; nothing was deleted", collection.cannot_take(&cause))));
                 }
                 Err(NotTaken::Failed(cause)) => {
                     collection.deny(plan, &namespace, |_| Decision::Fail(collection.cannot_take(&cause)));

@@ -31,6 +31,7 @@ mod children {
     mod failover;
     mod faults;
     mod keys;
+    mod lease;
     mod orphans;
     mod racing;
     mod refused;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::support::archives::{archive, directory, raw, restore};
-use crate::support::family::{assert_whole, case, content, fill, lines_of, rule, upload};
+use crate::support::family::{assert_whole, case, content, entries, fill, lines_of, report_after, rule, short, upload};
 use crate::support::faults::{end, start};
 use crate::support::sweeper::Case;
 use futures_util::io::AsyncReadExt;
@@ -70,13 +70,13 @@ async fn a_child_that_cannot_be_archived_stays_and_so_does_the_entry_of_its_pare
     let warnings = report.rule(0, "warnings").to_string();
     assert!(warnings.contains("1 document kept, and not archived"), "{warnings}");
     assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(2, 1), (5, 3), (6, 3), (7, 3)]);
-    assert_eq!(case.ids("journal").await.len(), 1, "{report:?}");
+    assert_eq!(entries(&case).await.len(), 1, "{report:?}");
     // Once it can be, the next run deletes it, although no parent is left that names it.
     case.collection("lines").update_one(doc! { "_id": "nested" }, doc! { "$unset": { "in": 1 } }).await.unwrap();
     let report = case.report(&rule, &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
     assert_whole(&case, "").await;
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
 }
 
 /// Returns the namespaces that a restore puts back, in its order.
@@ -99,12 +99,12 @@ async fn children_are_restored_first_and_what_a_kill_left_is_in_the_archive_of_t
     let rename = |from: &str, to: &str| doc! { "renameCollection": format!("boxed.{from}"), "to": format!("boxed.{to}") };
     client.run_command(rename("lines", "zlines")).await.unwrap();
     let before = (raw(&case, "orders").await, raw(&case, "zlines").await);
-    let mut child = start(case.command(&rule(""), &["sweep", "--rate", "400"]));
+    let mut child = start(short(case.command(&rule(""), &["sweep", "--rate", "400"])));
     while case.ids("zlines").await.len() == 630 && child.try_wait().unwrap().is_none() {}
     child.kill().unwrap();
     end(child).await;
     assert!(case.ids("orders").await.len() > 10, "the first run came to its end");
-    let report = case.report(&rule(""), &[]).await;
+    let report = report_after(&case, &rule("")).await;
     assert_eq!(report.ran.code, Some(0), "{report:?}");
     assert_eq!((case.ids("orders").await.len(), case.ids("zlines").await.len()), (10, 30));
     let mut runs: Vec<PathBuf> = std::fs::read_dir(directory(&case)).unwrap().map(|entry| entry.unwrap().path()).collect();

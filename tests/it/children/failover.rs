@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::family::{assert_kept, assert_whole, fill, lines_of, orders, rule};
+use crate::support::family::{assert_kept, assert_whole, entries, fill, lines_of, orders, report_after, rule, short};
 use crate::support::faults::{end, fail_commands, heal, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::filled::until_whole;
 use crate::support::mongod::Mongod;
@@ -66,11 +66,11 @@ async fn fail_over(set: &ReplicaSet, primary: usize) {
 /// Sweeps once more, and asserts that only the orders from `live` on are left, each with its lines, and no other line.
 async fn assert_finished(case: &Case, live: i32) {
     let before = orders(case).await;
-    let report = case.report(&rule(""), &[]).await;
+    let report = report_after(case, &rule("")).await;
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{report:?}");
     assert_eq!(orders(case).await, before.into_iter().filter(|order| *order >= live).collect(), "{report:?}");
     assert_whole(case, &format!("{report:?}")).await;
-    assert!(case.ids("journal").await.is_empty(), "{report:?}");
+    assert!(entries(case).await.is_empty(), "{report:?}");
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_primary_that_steps_down_between_parents_and_children_leaves_no_orphan
         // An error that passes: the sweep tries again, and comes no further as long as this member is the primary.
         let fault = doc! { "failCommands": ["find"], "namespace": "t.lines", "errorCode": 11_602 };
         fail_commands(&of_primary, "alwaysOn", fault).await;
-        let mut child = start(case.command(&rule(""), &["sweep"]));
+        let mut child = start(short(case.command(&rule(""), &["sweep"])));
         while lines_of(&case).await.len() == orders(&case).await.len() {
             assert!(child.try_wait().unwrap().is_none(), "the sweep ended before a parent went: {:?}", end(child).await);
         }
@@ -112,7 +112,7 @@ async fn parents_that_are_gone_from_the_primary_only_keep_their_children_and_may
     // Once the entry is in the journal, nothing reaches a majority any more.
     pause_deletes(&of_primary).await;
     let hasty = Case::at(&format!("{}&wtimeoutMS=1000", case.uri), case.client.clone(), "t");
-    let child = start(hasty.command(&rule(""), &["sweep"]));
+    let child = start(short(hasty.command(&rule(""), &["sweep"])));
     until_deleting_from(&of_primary.database("t").collection("orders")).await;
     replicate(others, false).await;
     resume_deletes(&of_primary).await;

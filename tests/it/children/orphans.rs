@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::family::{case, fill, order, rule};
+use crate::support::family::{case, entries, entry, fill, order, rule};
 use crate::support::sweeper::{Case, Report, id_set};
 use crate::support::terminal::Terminal;
 use mongodb::bson::oid::ObjectId;
@@ -289,14 +289,14 @@ async fn what_a_crash_left_is_finished_although_no_parent_is_left() {
     fill(&case, 0..0, 0..0).await;
     let old = |parent: i32, n: u32| doc! { "_id": id(48, n), "order": parent };
     case.fill("lines", [old(1, 1), old(1, 2), old(2, 3)]).await;
-    let entry = doc! { "namespace": "orphansJournal.orders", "rule": "orders", "run": "r", "at": DateTime::now(), "field": "_id", "parents": [1] };
+    let entry = entry(&case, 1, "_id", vec![1]);
     case.fill("journal", [entry]).await;
     let report = case.report(&rule(", orphans: true"), &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{report:?}");
     assert!(report.rule(0, "error").as_str().unwrap().contains("has no document, and 1 child would be taken"), "{report:?}");
     assert_eq!(counts(&report)[3..], [Some(0), Some(2)], "{report:?}");
     assert_eq!(case.ids("lines").await.len(), 1);
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use crate::support::archives::{archive, directory, restore};
-use crate::support::family::{case, content, fill, lines_of, order, orders, rule, upload};
+use crate::support::family::{case, content, entries, fill, lines_of, order, orders, rule, upload};
 use crate::support::faults::{end, heal, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Ran, id_set};
@@ -69,7 +69,7 @@ async fn parents_that_come_back_keep_what_came_after_them_and_others_may_delete_
     let left: BTreeSet<String> = lines.iter().map(|line| line.get_str("_id").unwrap().to_owned()).collect();
     assert!(left.is_superset(&must), "lost: {:?} {ran:?}", &must - &left);
     assert!(left.is_subset(&may), "orphans: {:?} {ran:?}", &left - &may);
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
 }
 
 async fn assert_file(bucket: &GridFsBucket, id: &Bson, file: usize) {
@@ -155,7 +155,7 @@ async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
     let ran = end(child).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(lines_of(&case).await.into_iter().collect::<Vec<_>>(), [(3, 3), (4, 3), (5, 6)], "{ran:?}");
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_i
     resume_deletes(&case.client).await;
     let ran = end(child).await;
     assert_eq!((ran.code, lines_of(&case).await.into_keys().collect()), (Some(0), vec![3, 4, 5]), "{ran:?}");
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
     assert_eq!(restore(&case, &archive(&directory(&case)), &[]).await.code, Some(0));
     assert_eq!(lines_before(&case, 3).await, before, "{ran:?}");
 }
@@ -235,5 +235,5 @@ async fn a_parent_that_comes_back_while_the_run_is_paused_keeps_every_child_that
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(case.collection("lines").count_documents(doc! {}).await.unwrap(), left, "{ran:?}");
     assert_eq!(orders(&case).await, [0, 1].into(), "{ran:?}");
-    assert!(case.ids("journal").await.is_empty());
+    assert!(entries(&case).await.is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::process::Command;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
@@ -11,7 +12,7 @@ use mongodb::gridfs::GridFsBucket;
 
 use super::replica_set::ReplicaSet;
 use super::shared::Shared;
-use super::sweeper::Case;
+use super::sweeper::{Case, Report};
 
 const DAY: i64 = 86_400_000;
 
@@ -20,7 +21,46 @@ pub(crate) async fn case(database: &str) -> (Arc<ReplicaSet>, Case) {
     static SET: Shared<ReplicaSet> = Shared::new();
     let set = tokio::task::spawn_blocking(|| SET.get(|| ReplicaSet::start(1, &[]))).await.expect("a replica set");
     let case = Case::at(&set.uri(), set.client().await, database);
+    use_journal(&case).await;
     (set, case)
+}
+
+/// Leaves in the journal what an earlier run has left of its leases: a run that has to create them waits for some seconds.
+async fn use_journal(case: &Case) {
+    for parents in ["orders", "fs.files"] {
+        let lease = doc! { "_id": format!("{}.{parents}", case.db.name()) };
+        let free = doc! { "$setOnInsert": { "runId": Bson::Null, "expiresAt": DateTime::from_millis(0) } };
+        case.collection("journal").update_one(lease, free).upsert(true).await.expect("a lease");
+    }
+}
+
+/// Returns the `_id`s of the entries in the journal.
+pub(crate) async fn entries(case: &Case) -> BTreeSet<String> {
+    let journal = case.collection("journal");
+    let cursor = journal.find(doc! { "namespace": { "$exists": true } }).projection(doc! { "_id": 1 }).await.expect("a cursor");
+    let entries: Vec<Document> = cursor.try_collect().await.expect("entries");
+    entries.iter().filter_map(|entry| entry.get("_id")).map(|id| id.clone().into_canonical_extjson().to_string()).collect()
+}
+
+/// Returns an entry of the journal, for children in `lines`.
+pub(crate) fn entry(case: &Case, id: i32, field: &str, parents: Vec<i32>) -> Document {
+    let name = case.db.name();
+    let lines = doc! { "namespace": format!("{name}.lines"), "field": "order" };
+    doc! {
+        "_id": id, "namespace": format!("{name}.orders"), "rule": "orders", "run": "earlier", "at": DateTime::now(),
+        "field": field, "parents": parents, "children": [lines],
+    }
+}
+
+/// Makes the leases of a run that was killed last for six seconds only.
+pub(crate) fn short(mut command: Command) -> Command {
+    command.env("SWEEPER_TEST_LEASE_SECONDS", "6");
+    command
+}
+
+/// Sweeps once another run has given its leases back, or they are over.
+pub(crate) async fn report_after(case: &Case, rules: &str) -> Report {
+    case.report(rules, &["--lock-wait", "2m"]).await
 }
 
 /// Returns the rule for the orders, with further keys, and the journal.
@@ -48,6 +88,7 @@ pub(crate) async fn fill(case: &Case, expired: Range<i32>, live: Range<i32>) {
         let index = doc! { "key": { field: 1 }, "name": field };
         case.db.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
     }
+    use_journal(case).await;
     case.fill("lines", expired.clone().chain(live.clone()).flat_map(|id| lines(id, 3))).await;
     case.fill("orders", expired.map(|id| order(id, true)).chain(live.map(|id| order(id, false)))).await;
 }
