@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::disk::{Disk, Entry, ReadFile};
+use super::disk::{Disk, Entry, EntryKind, ReadFile};
 use super::frame;
 use super::manifest::Manifest;
 use super::names::{METADATA, collection_of, is_run_name, is_stem_of, stem};
@@ -24,14 +24,22 @@ pub const NEW_MANIFEST: &str = "manifest.json.new";
 ///
 /// Errors: the directory cannot be listed.
 pub fn runs(disk: &dyn Disk, directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let has_record = |run: &Path| [JOURNAL, MANIFEST].iter().any(|record| disk.open(&run.join(record)).is_ok());
-    let is_run = |path: &Path| is_run_name(path) || has_record(path);
+    let has_record = |entries: &[Entry]| entries.iter().any(|entry| [JOURNAL, MANIFEST].contains(&entry.name.as_str()));
     let entries = disk.entries(directory)?;
-    if is_run(directory) {
+    if is_run_name(directory) || has_record(&entries) {
         return Ok(vec![directory.to_owned()]);
     }
-    let directories = entries.into_iter().filter(|entry| entry.is_directory).map(|entry| directory.join(entry.name));
-    Ok(directories.filter(|path| is_run(path)).collect())
+    let run = |Entry { name, kind }| {
+        let path = directory.join(name);
+        let is_found = match kind {
+            EntryKind::Directory => is_run_name(&path) || disk.entries(&path).is_ok_and(|entries| has_record(&entries)),
+            // It is not followed, but is not passed over in silence either: reading it says so.
+            EntryKind::Link => is_run_name(&path),
+            EntryKind::Other => false,
+        };
+        is_found.then_some(path)
+    };
+    Ok(entries.into_iter().filter_map(run).collect())
 }
 
 /// Whether a process is writing to the archive of a run.
@@ -93,15 +101,15 @@ pub(super) struct Contents {
 /// Lists the files in the directory of a run.
 pub(super) fn contents(disk: &dyn Disk, run: &Path) -> io::Result<Contents> {
     let mut contents = Contents::default();
-    for Entry { name: database, is_directory } in disk.entries(run)? {
-        if !is_directory {
+    for Entry { name: database, kind } in disk.entries(run)? {
+        if kind != EntryKind::Directory {
             if ![JOURNAL, MANIFEST, NEW_MANIFEST].contains(&database.as_str()) {
                 contents.strays.push(database);
             }
             continue;
         }
-        for Entry { name, is_directory } in disk.entries(&run.join(&database))? {
-            let file = format!("{database}/{name}");
+        for Entry { name, kind } in disk.entries(&run.join(&database))? {
+            let (file, is_directory) = (format!("{database}/{name}"), kind == EntryKind::Directory);
             match stem(&name) {
                 Some(_) if !is_directory => contents.data.push(file),
                 // Metadata holds no documents. That of a file which was not begun is left by a run that was killed.

@@ -7,6 +7,7 @@ pub(crate) mod simulated;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 pub use real::RealDisk;
 
@@ -15,6 +16,9 @@ pub use real::RealDisk;
 /// A change survives a loss of power only once it is synced: the bytes of a file by [`WriteFile::sync`], its name by
 /// [`Disk::sync_directory`] of its directory, and the name of that directory in turn by syncing its parent.
 pub trait Disk: Send + Sync {
+    /// Returns what is below a directory that a user named: it may be a link or lie below one, but below it no link is followed.
+    fn below(&self, root: &Path) -> Arc<dyn Disk>;
+
     /// Checks that a directory exists and can be written.
     ///
     /// Errors: the reason why it cannot be used, with a remedy.
@@ -38,7 +42,7 @@ pub trait Disk: Send + Sync {
 
     /// Opens a file for reading.
     ///
-    /// Errors: it cannot be opened, or is not a regular file (reading a pipe would block).
+    /// Errors: it cannot be opened, or is not a regular file: reading a pipe would block, and a link may lead out of the archive.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>>;
 
     /// Returns what a directory holds, in the order of the names. Names that are not valid UTF-8 have replacement characters.
@@ -49,7 +53,17 @@ pub trait Disk: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     pub name: String,
-    pub is_directory: bool,
+    pub kind: EntryKind,
+}
+
+/// Kind of an entry of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    Directory,
+    /// A symbolic link, wherever it leads.
+    Link,
+    /// A regular file, a pipe, a socket or a device.
+    Other,
 }
 
 /// A file that was created to be appended to.

@@ -51,7 +51,7 @@ pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 impl Archive {
     /// Returns the archive of a run. Nothing is created on the disk yet.
     pub fn new(directory: &Path, run_id: &str, started_at: DateTime) -> Self {
-        Self::on(Arc::new(RealDisk), directory, run_id, started_at)
+        Self::on(Arc::new(RealDisk::below(directory)), directory, run_id, started_at)
     }
 
     /// Returns the archive of a run on a certain disk.

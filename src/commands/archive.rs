@@ -45,7 +45,7 @@ pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyho
 }
 
 fn read(path: &Path, only: &Only, verifies: bool) -> Result<Vec<ArchiveReport>, Failure> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::below(path));
     let shown = path.display();
     let runs =
         directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;

@@ -26,7 +26,7 @@ pub(super) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
         to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
         let known = tried.get(&to.directory).cloned();
         let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(disk, &to.directory).iter().map(said));
+            planned.warnings.extend(directory::leftovers(disk.below(&to.directory).as_ref(), &to.directory).iter().map(said));
             disk.probe(&to.directory)
         });
         tried.insert(to.directory.clone(), result.clone());
@@ -57,8 +57,9 @@ pub(super) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 impl Archives {
     pub(super) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
         let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
-        let archive =
-            |directory: &PathBuf| Arc::new(Archive::on(session.disk.clone(), directory, &session.id, session.started_at));
+        let archive = |directory: &PathBuf| {
+            Arc::new(Archive::on(session.disk.below(directory), directory, &session.id, session.started_at))
+        };
         Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
     }
 

@@ -127,7 +127,7 @@ async fn verify(options: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Par
     let unreadable =
         move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
     let path = args.archive.clone();
-    let mut stored = blocking(move || reader::open(Arc::new(RealDisk), &path)).await.map_err(&unreadable)?;
+    let mut stored = blocking(move || reader::open(Arc::new(RealDisk::below(&path)), &path)).await.map_err(&unreadable)?;
     let moves = moves(args, &stored)?;
     let only = Only(&options.only);
     let files: Vec<_> =

@@ -69,7 +69,7 @@ impl Session {
             opening_refused: AtomicBool::new(false),
             so_far: SoFar::default(),
             uri,
-            disk: Arc::new(RealDisk),
+            disk: Arc::new(RealDisk::default()),
             #[cfg(test)]
             model: None,
         }

@@ -1,39 +1,65 @@
 //! The file system.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+mod descent;
+
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{Disk, Entry, ReadFile, WriteFile};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, statat};
 
-/// The file system of this machine.
-#[derive(Debug, Clone, Copy)]
-pub struct RealDisk;
+use super::{Disk, Entry, EntryKind, ReadFile, WriteFile};
+use descent::Root;
+
+/// The file system of this machine, below a directory.
+#[derive(Debug, Clone)]
+pub struct RealDisk(Root);
+
+impl RealDisk {
+    /// Returns what is below a directory, which may be a link or lie below one.
+    pub fn below(root: &Path) -> Self {
+        Self(Root(root.to_owned()))
+    }
+}
+
+/// The working directory.
+impl Default for RealDisk {
+    fn default() -> Self {
+        Self::below(Path::new("."))
+    }
+}
 
 impl Disk for RealDisk {
+    fn below(&self, root: &Path) -> Arc<dyn Disk> {
+        Arc::new(Self::below(root))
+    }
+
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        DirBuilder::new().mode(0o700).create(path)
+        let (parent, name) = self.0.parent(path)?;
+        Ok(mkdirat(parent, name, Mode::RWXU)?)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        File::open(path)?.sync_all()
+        File::from(self.0.directory(path)?).sync_all()
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(RealFile(OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?)))
+        let (parent, name) = self.0.parent(path)?;
+        // `EXCL`: no link is followed either.
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Box::new(Written { file: file.into(), root: self.0.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        let ((from, name), (to, new_name)) = (self.0.parent(from)?, self.0.parent(to)?);
+        Ok(renameat(from, name, to, new_name)?)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        Ok(Box::new(RealFile(File::open(path)?)))
+        Ok(Box::new(Read(self.0.file(path)?.into())))
     }
 
     fn probe(&self, directory: &Path) -> Result<(), String> {
@@ -48,12 +74,27 @@ impl Disk for RealDisk {
     }
 
     fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
-        let entry = |entry: io::Result<fs::DirEntry>| {
+        let directory = self.0.directory(directory)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&directory)? {
             let entry = entry?;
-            let is_directory = entry.path().is_dir();
-            Ok(Entry { name: entry.file_name().to_string_lossy().into_owned(), is_directory })
-        };
-        let mut entries = fs::read_dir(directory)?.map(entry).collect::<io::Result<Vec<_>>>()?;
+            let kind = match entry.file_type() {
+                // Some file systems do not tell.
+                FileType::Unknown => {
+                    FileType::from_raw_mode(statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+                }
+                kind => kind,
+            };
+            let kind = match kind {
+                FileType::Directory => EntryKind::Directory,
+                FileType::Symlink => EntryKind::Link,
+                _ => EntryKind::Other,
+            };
+            match entry.file_name().to_bytes() {
+                b"." | b".." => {}
+                name => entries.push(Entry { name: String::from_utf8_lossy(name).into_owned(), kind }),
+            }
+        }
         entries.sort();
         Ok(entries)
     }
@@ -64,36 +105,44 @@ fn plain(cause: &io::Error) -> String {
     cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
 }
 
-struct RealFile(File);
+/// A file that is written.
+struct Written {
+    file: File,
+    root: Root,
+}
 
-impl WriteFile for RealFile {
+impl WriteFile for Written {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        (&self.0).write_all(bytes)
+        (&self.file).write_all(bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 
     fn length(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.file.set_len(length)
     }
 
     fn lock(&self) -> io::Result<()> {
-        self.0.lock()
+        self.file.lock()
     }
 
     fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let (open, named) = (self.0.metadata()?, fs::metadata(path)?);
-        Ok((open.dev(), open.ino()) == (named.dev(), named.ino()) && open.nlink() > 0)
+        let (parent, name) = self.root.parent(path)?;
+        let (open, named) = (fstat(&self.file)?, statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?);
+        Ok((open.st_dev, open.st_ino) == (named.st_dev, named.st_ino) && open.st_nlink > 0)
     }
 }
 
-impl ReadFile for RealFile {
+/// A file that is read.
+struct Read(File);
+
+impl ReadFile for Read {
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

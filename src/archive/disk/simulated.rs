@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 pub(crate) use image::Fate;
 use image::{Change, FileId, Image};
 
-use super::{Disk, Entry, ReadFile, WriteFile};
+use super::{Disk, Entry, EntryKind, ReadFile, WriteFile};
 
 /// A disk that is shared by all its clones.
 #[derive(Clone, Default)]
@@ -156,6 +156,11 @@ fn failed() -> io::Error {
 }
 
 impl Disk for SimulatedDisk {
+    fn below(&self, _: &Path) -> Arc<dyn Disk> {
+        // It has no links.
+        Arc::new(self.clone())
+    }
+
     fn probe(&self, directory: &Path) -> Result<(), String> {
         let is_there = self.0.lock().now.directories.contains(directory);
         is_there.then_some(()).ok_or_else(|| "the simulated disk lacks the directory".into())
@@ -198,11 +203,11 @@ impl Disk for SimulatedDisk {
         if !state.now.directories.contains(directory) {
             return Err(ErrorKind::NotFound.into());
         }
-        let directories = state.now.directories.iter().map(|path| (path, true));
-        let of = directories.chain(state.now.names.keys().map(|path| (path, false)));
+        let directories = state.now.directories.iter().map(|path| (path, EntryKind::Directory));
+        let of = directories.chain(state.now.names.keys().map(|path| (path, EntryKind::Other)));
         let of = of.filter(|(path, _)| path.parent() == Some(directory));
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut entries: Vec<Entry> = of.map(|(path, is_directory)| Entry { name: name(path), is_directory }).collect();
+        let mut entries: Vec<Entry> = of.map(|(path, kind)| Entry { name: name(path), kind }).collect();
         entries.sort();
         Ok(entries)
     }
