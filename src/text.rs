@@ -141,12 +141,18 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// Returns bytes as hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_two_digits_each() {
+        assert_eq!(hex(&[0, 0x0f, 0x10, 0xab, 0xff]), "000f10abff");
+    }
 
     #[test]
     fn numbers_and_names() {

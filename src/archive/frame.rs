@@ -8,6 +8,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use flate2::Compression as Level;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
+use zstd::bulk::Decompressor;
 use zstd::zstd_safe;
 
 use crate::policy::Compression;
@@ -53,26 +54,46 @@ pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8
     Ok(segment)
 }
 
-/// Decompresses the first segment of `bytes`. Returns its compressed length and its content, or `None` if it is cut off or
-/// damaged.
-pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)> {
-    match compression {
-        Compression::Zstd => {
-            let length = zstd_safe::find_frame_compressed_size(bytes).ok()?;
-            let frame = bytes.get(..length)?;
-            let size = usize::try_from(zstd_safe::get_frame_content_size(frame).ok()??).ok()?;
-            // The content size is what the frame says; a frame with more content fails.
-            let content = if size <= MAX_SEGMENT { zstd::bulk::decompress(frame, size).ok()? } else { return None };
-            (content.len() == size).then_some((length, content))
-        }
-        Compression::Gzip => {
-            let mut decoder = GzDecoder::new(bytes);
-            let mut content = Vec::new();
-            decoder.by_ref().take(MAX_SEGMENT as u64 + 1).read_to_end(&mut content).ok()?;
-            let rest = decoder.into_inner().len();
-            (content.len() <= MAX_SEGMENT).then(|| (bytes.len() - rest, content))
+/// Decompresses the segments of one file. A file may have millions, and what zstd needs for each takes far longer to create than to use.
+pub enum Decoder {
+    Zstd(Decompressor<'static>),
+    Gzip,
+}
+
+impl Decoder {
+    pub fn new(compression: Compression) -> Self {
+        match compression {
+            Compression::Zstd => Self::Zstd(Decompressor::default()),
+            Compression::Gzip => Self::Gzip,
         }
     }
+
+    /// Decompresses the first segment of `bytes`. Returns its compressed length and its content, or `None` if it is cut off or
+    /// damaged.
+    pub fn first(&mut self, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+        match self {
+            Self::Zstd(decompressor) => {
+                let length = zstd_safe::find_frame_compressed_size(bytes).ok()?;
+                let frame = bytes.get(..length)?;
+                let size = usize::try_from(zstd_safe::get_frame_content_size(frame).ok()??).ok()?;
+                // The content size is what the frame says; a frame with more content fails.
+                let content = if size <= MAX_SEGMENT { decompressor.decompress(frame, size).ok()? } else { return None };
+                (content.len() == size).then_some((length, content))
+            }
+            Self::Gzip => {
+                let mut decoder = GzDecoder::new(bytes);
+                let mut content = Vec::new();
+                decoder.by_ref().take(MAX_SEGMENT as u64 + 1).read_to_end(&mut content).ok()?;
+                let rest = decoder.into_inner().len();
+                (content.len() <= MAX_SEGMENT).then(|| (bytes.len() - rest, content))
+            }
+        }
+    }
+}
+
+/// Decompresses the first segment of `bytes`, as [`Decoder::first`] does.
+pub fn first(bytes: &[u8], compression: Compression) -> Option<(usize, Vec<u8>)> {
+    Decoder::new(compression).first(bytes)
 }
 
 /// Whether these bytes are the beginning of a segment that was not written to its end.
@@ -91,24 +112,44 @@ pub fn is_begun(bytes: &[u8], compression: Compression) -> bool {
     }
 }
 
-/// Splits the content of a segment into its documents.
+/// Returns the documents in the content of a segment.
 ///
-/// Errors: an impossible length, or a document that is not valid BSON or nested deeper than a server takes it.
-pub fn documents(mut content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
+/// Errors: those of [`count`].
+pub fn documents(content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
     let mut documents = Vec::new();
-    while !content.is_empty() {
+    each(content, |document| documents.push(document.to_owned()))?;
+    Ok(documents)
+}
+
+/// Checks the documents in the content of a segment, without copies of them, and returns their number.
+///
+/// Errors: there is none, as in no segment that a sweep writes; an impossible length; or a document that is not valid BSON or nested deeper than a
+/// server takes it.
+pub fn count(content: &[u8]) -> Result<u64, String> {
+    let mut count = 0;
+    each(content, |_| count += 1)?;
+    Ok(count)
+}
+
+/// Checks the documents in the content of a segment, and passes each of them on.
+fn each(mut content: &[u8], mut take: impl FnMut(&RawDocument)) -> Result<(), String> {
+    if content.is_empty() {
+        return Err("it has no documents".into());
+    }
+    for number in 1_u64.. {
         let length = content.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
         let length = length.and_then(|length| usize::try_from(length).ok()).filter(|length| *length <= content.len());
-        let number = documents.len() + 1;
         let Some(length) = length else { return Err(format!("document {number} has an impossible length")) };
         let (document, rest) = content.split_at(length);
-        let document = RawDocumentBuf::from_bytes(document.to_vec());
-        let document = document.map_err(|_| format!("document {number} is not valid BSON"))?;
-        check(&document).map_err(|why| format!("document {number} {why}"))?;
-        documents.push(document);
+        let document = RawDocument::from_bytes(document).map_err(|_| format!("document {number} is not valid BSON"))?;
+        check(document).map_err(|why| format!("document {number} {why}"))?;
+        take(document);
         content = rest;
+        if content.is_empty() {
+            break;
+        }
     }
-    Ok(documents)
+    Ok(())
 }
 
 /// Checks every value of a document, without recursion: a forged document may have any number of levels.
@@ -158,7 +199,7 @@ mod tests {
             let one = compress(&content, compression).unwrap();
             let two = [one.clone(), one.clone()].concat();
             assert_eq!(first(&two, compression), Some((one.len(), content.clone())));
-            assert_eq!(documents(&content).unwrap().len(), 9);
+            assert_eq!((documents(&content).unwrap().len(), count(&content)), (9, Ok(9)));
             for cut in 0..one.len() {
                 assert_eq!(first(&one[..cut], compression), None, "{compression:?} cut at {cut}");
                 assert!(cut == 0 || is_begun(&one[..cut], compression), "{compression:?} cut at {cut}");
@@ -220,11 +261,15 @@ mod tests {
 
     #[test]
     fn what_is_no_bson_is_said() {
-        assert_eq!(documents(&[]), Ok(Vec::new()));
-        for bad in
-            [&[5, 0, 0][..], &[4, 0, 0, 0][..], &[255, 255, 255, 255, 0][..], &[6, 0, 0, 0, 0][..], &[7, 0, 0, 0, 9, 9, 0][..]]
-        {
-            assert!(documents(bad).is_err(), "{bad:?}");
+        for bad in [
+            &[][..],
+            &[5, 0, 0][..],
+            &[4, 0, 0, 0][..],
+            &[255, 255, 255, 255, 0][..],
+            &[6, 0, 0, 0, 0][..],
+            &[7, 0, 0, 0, 9, 9, 0][..],
+        ] {
+            assert!(documents(bad).is_err() && count(bad).is_err(), "{bad:?}");
         }
     }
 }

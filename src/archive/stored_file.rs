@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bson::RawDocumentBuf;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::directory::{self, MANIFEST};
 use super::disk::{Disk, ReadFile};
-use super::frame::{self, MAX_SEGMENT};
+use super::frame::{self, Decoder, MAX_SEGMENT};
 use super::manifest::{FileTotals, Segment};
 use crate::policy::Compression;
 use crate::policy::namespace::Namespace;
@@ -57,6 +58,14 @@ pub struct Verified {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     compression: Compression,
+    /// The file while its segments are read again, opened once for all of them.
+    opened: Mutex<Option<Opened>>,
+}
+
+/// A file that is open, and what decompresses it.
+struct Opened {
+    file: Box<dyn ReadFile>,
+    decoder: Decoder,
 }
 
 /// Position and checksum of a segment.
@@ -64,7 +73,7 @@ pub struct Verified {
 pub struct SegmentPlace {
     offset: u64,
     length: u64,
-    sha256: String,
+    sha256: [u8; 32],
 }
 
 /// The records of a file: its documents, and their size before and after compression.
@@ -98,9 +107,8 @@ impl StoredFile {
         self.verify_metadata()?;
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
-        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        let file = file.as_ref();
-        let length = file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
+        let mut opened = Opened::open(self.disk.as_ref(), &self.path, self.compression)?;
+        let length = opened.file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
         let Self { namespace, disk, path, compression, journal, is_listed, totals, .. } = self;
         let mut whole = Sha256::new();
         let mut verified = Verified::new(namespace, disk, path, compression);
@@ -120,21 +128,32 @@ impl StoredFile {
                 verified.missing = lost.iter().fold(0, |sum, segment| segment.documents.saturating_add(sum));
                 return Ok(verified);
             }
-            let place = SegmentPlace { offset: segment.offset, length: segment.length, sha256: segment.sha256.clone() };
-            let read = verified.read_bytes(file, &place).map_err(|why| damaged(&why))?;
-            if read.documents.len() as u64 != segment.documents || read.content != segment.bytes {
-                return Err(damaged(&format!("the segment at {} is not the one that was written", segment.offset)));
+            let (at, length) = (segment.offset, segment.length);
+            let bytes =
+                read(opened.file.as_ref(), at, length).map_err(|cause| damaged(&format!("the segment at {at}: {cause}")))?;
+            let sha256 = Sha256::digest(&bytes);
+            if text::hex(&sha256) != segment.sha256 {
+                return Err(damaged(&format!("the segment at {at} has another checksum")));
             }
-            whole.update(&read.bytes);
+            let place = SegmentPlace { offset: at, length, sha256: sha256.into() };
+            let content = opened.content(&bytes, at).map_err(|why| damaged(&why))?;
+            let documents = frame::count(&content).map_err(|why| damaged(&format!("the segment at {at}: {why}")))?;
+            if documents != segment.documents || content.len() as u64 != segment.bytes {
+                return Err(damaged(&format!("the segment at {at} is not the one that was written")));
+            }
+            whole.update(&bytes);
             verified.documents += segment.documents;
             verified.segments.push(place);
         }
         if !is_listed {
             let documents = verified.documents;
-            end = verified.take_rest(file, end, length, MAX_READ, &mut whole).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            end = verified
+                .take_rest(&mut opened, end, length, MAX_READ, &mut whole)
+                .map_err(|cause| format!("`{shown}`: {cause}"))?;
             verified.unlisted = verified.documents - documents;
             verified.cut = length - end;
-            verified.is_damaged = !verified.is_torn(file, end, length).map_err(|cause| format!("`{shown}`: {cause}"))?;
+            verified.is_damaged =
+                !verified.is_torn(opened.file.as_ref(), end, length).map_err(|cause| format!("`{shown}`: {cause}"))?;
         }
         let Some(totals) = totals else { return Ok(verified) };
         if length != totals.compressed_bytes || end != length {
@@ -156,12 +175,37 @@ impl StoredFile {
     }
 }
 
-/// A segment that was read.
-struct ReadSegment {
-    bytes: Vec<u8>,
-    documents: Vec<RawDocumentBuf>,
-    /// Bytes of the documents.
-    content: u64,
+impl Opened {
+    /// Opens a file.
+    ///
+    /// Errors: it cannot be opened.
+    fn open(disk: &dyn Disk, path: &Path, compression: Compression) -> Result<Self, String> {
+        let file = disk.open(path).map_err(|cause| format!("`{}`: {cause}", path.display()))?;
+        Ok(Self { file, decoder: Decoder::new(compression) })
+    }
+
+    /// Decompresses the bytes of the segment at an offset.
+    ///
+    /// Errors: they are not one segment.
+    fn content(&mut self, bytes: &[u8], at: u64) -> Result<Vec<u8>, String> {
+        match self.decoder.first(bytes) {
+            Some((length, content)) if length == bytes.len() => Ok(content),
+            _ => Err(format!("the segment at {at} cannot be decompressed")),
+        }
+    }
+
+    /// Reads the documents of a segment.
+    ///
+    /// Errors: it is not the one that was verified.
+    fn documents(&mut self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
+        let at = place.offset;
+        let bytes = read(self.file.as_ref(), at, place.length).map_err(|cause| format!("the segment at {at}: {cause}"))?;
+        if <[u8; 32]>::from(Sha256::digest(&bytes)) != place.sha256 {
+            return Err(format!("the segment at {at} has another checksum"));
+        }
+        let content = self.content(&bytes, at)?;
+        frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))
+    }
 }
 
 impl Verified {
@@ -192,23 +236,24 @@ impl Verified {
             disk,
             path,
             compression,
+            opened: Mutex::new(None),
         }
     }
 
     /// Adds the whole segments after the last one in the journal, and returns their end. There may be many, because the journal is not synced
     /// with each segment and a loss of power loses its last lines. Bytes from `end` on are not read, because a run may be writing there.
-    fn take_rest(&mut self, file: &dyn ReadFile, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {
+    fn take_rest(&mut self, opened: &mut Opened, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {
         loop {
             let begin = offset;
-            let bytes = read(file, begin, at_once.min(end - begin))?;
+            let bytes = read(opened.file.as_ref(), begin, at_once.min(end - begin))?;
             let mut bytes = bytes.as_slice();
-            while let Some((length, content)) = frame::first(bytes, self.compression) {
-                let Ok(documents) = frame::documents(&content) else { return Ok(offset) };
+            while let Some((length, content)) = opened.decoder.first(bytes) {
+                let Ok(documents) = frame::count(&content) else { return Ok(offset) };
                 let (segment, after) = bytes.split_at(length);
-                let place = SegmentPlace { offset, length: length as u64, sha256: text::sha256(segment) };
+                let place = SegmentPlace { offset, length: length as u64, sha256: Sha256::digest(segment).into() };
                 whole.update(segment);
                 self.segments.push(place);
-                self.documents += documents.len() as u64;
+                self.documents += documents;
                 offset += length as u64;
                 bytes = after;
             }
@@ -231,23 +276,12 @@ impl Verified {
     ///
     /// Errors: the segment has changed since it was verified.
     pub fn read(&self, place: &SegmentPlace) -> Result<Vec<RawDocumentBuf>, String> {
-        let shown = self.path.display();
-        let file = self.disk.open(&self.path).map_err(|cause| format!("`{shown}`: {cause}"))?;
-        self.read_bytes(file.as_ref(), place).map(|read| read.documents).map_err(|why| format!("`{shown}` is damaged: {why}"))
-    }
-
-    fn read_bytes(&self, file: &dyn ReadFile, place: &SegmentPlace) -> Result<ReadSegment, String> {
-        let at = place.offset;
-        let bytes = read(file, at, place.length).map_err(|cause| format!("the segment at {at}: {cause}"))?;
-        if text::sha256(&bytes) != place.sha256 {
-            return Err(format!("the segment at {at} has another checksum"));
-        }
-        let content = match frame::first(&bytes, self.compression) {
-            Some((length, content)) if length == bytes.len() => content,
-            _ => return Err(format!("the segment at {at} cannot be decompressed")),
+        let mut opened = self.opened.lock();
+        let opened = match &mut *opened {
+            Some(opened) => opened,
+            none => none.insert(Opened::open(self.disk.as_ref(), &self.path, self.compression)?),
         };
-        let documents = frame::documents(&content).map_err(|why| format!("the segment at {at}: {why}"))?;
-        Ok(ReadSegment { bytes, documents, content: content.len() as u64 })
+        opened.documents(place).map_err(|why| format!("`{}` is damaged: {why}", self.path.display()))
     }
 }
 
@@ -258,31 +292,4 @@ fn read(file: &dyn ReadFile, offset: u64, length: u64) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::archive::disk::simulated::SimulatedDisk;
-
-    #[test]
-    fn segments_that_the_journal_has_lost_are_all_found_up_to_the_end_that_was_seen() {
-        for compression in [Compression::Zstd, Compression::Gzip] {
-            let disk = SimulatedDisk::with_directory(Path::new("/"));
-            let path = PathBuf::from("/c.bson");
-            let written = disk.create(&path).unwrap();
-            let mut ends = vec![0];
-            for id in 0..50 {
-                let document = RawDocumentBuf::try_from(&bson::doc! { "_id": id, "p": "x" }).unwrap();
-                let segment = frame::compress(document.as_bytes(), compression).unwrap();
-                written.append(&segment).unwrap();
-                ends.push(ends[ends.len() - 1] + segment.len() as u64);
-            }
-            let namespace = Namespace { database: "a".into(), collection: "c".into() };
-            let mut verified = Verified::new(namespace, Arc::new(disk.clone()), path.clone(), compression);
-            let file = disk.open(&path).unwrap();
-            let end = verified.take_rest(file.as_ref(), ends[2], ends[49] + 3, 200, &mut Sha256::new()).unwrap();
-            assert_eq!((verified.documents, end), (47, ends[49]));
-            assert_eq!(verified.segments.iter().map(|place| place.offset).collect::<Vec<_>>(), ends[2..49]);
-        }
-    }
-}
+mod tests;

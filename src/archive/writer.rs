@@ -220,6 +220,10 @@ impl ArchiveFile {
 
     fn try_append<'a>(&mut self, rule: &str, documents: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
         let documents: Vec<&[u8]> = documents.collect();
+        // No reader takes a segment without documents.
+        if documents.is_empty() {
+            return Ok(());
+        }
         let bytes: usize = documents.iter().map(|document| document.len()).sum();
         let offset = self.file.length;
         let mut part = BufWriter::with_capacity(WRITE_BYTES, self.file.part(self.sha256.clone())?);

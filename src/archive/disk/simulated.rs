@@ -46,6 +46,8 @@ struct State {
     /// The operations that fail, by their numbers.
     failing: Option<(Range<usize>, Fault)>,
     operations: usize,
+    /// The files that were opened for reading, and the bytes that were read.
+    reads: (usize, usize),
 }
 
 impl SimulatedDisk {
@@ -67,6 +69,11 @@ impl SimulatedDisk {
     /// Returns the number of operations so far, which may fail.
     pub(crate) fn operations(&self) -> usize {
         self.0.lock().operations
+    }
+
+    /// Returns the number of files that were opened for reading, and the bytes that were read.
+    pub(crate) fn reads(&self) -> (usize, usize) {
+        self.0.lock().reads
     }
 
     /// Limits the bytes that may still be written.
@@ -193,8 +200,9 @@ impl Disk for SimulatedDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
         let id = *state.now.names.get(path).ok_or(ErrorKind::NotFound)?;
+        state.reads.0 += 1;
         Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
     }
 
@@ -288,7 +296,8 @@ impl ReadFile for SimulatedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let state = self.disk.0.lock();
+        let mut state = self.disk.0.lock();
+        state.reads.1 += buffer.len();
         let content = &state.now.contents[&self.id];
         let from = usize::try_from(offset).map_err(io::Error::other)?;
         let end = from.checked_add(buffer.len()).ok_or(ErrorKind::UnexpectedEof)?;
