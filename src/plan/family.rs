@@ -373,4 +373,123 @@ mod tests {
             assert_eq!(chosen(vec![other.clone()]), None, "{other:?}");
         }
     }
+
+    #[test]
+    fn each_key_is_found_by_the_index_that_serves_it() {
+        let key = |field: &str, index: Option<&str>| ParentKey { field: field.into(), index: index.map(str::to_owned) };
+        assert_eq!(ParentKey::id().hint(), Some(doc! { "_id": 1 }.into()));
+        assert_eq!((key("n", Some("n_1")).hint(), key("n", None).hint()), (Some("n_1".into()), None));
+    }
+
+    #[test]
+    fn parents_whose_keys_may_be_several_are_told_apart() {
+        let family = |fields: &[&str]| {
+            let rule = crate::report::made_up::with_children();
+            let family = rule.family.unwrap();
+            let child = family.children[0].clone();
+            let key = |field: &&str| ParentKey { field: (*field).into(), index: None };
+            let children = fields.iter().map(|field| ChildRule { parent_key: key(field), ..child.clone() }).collect();
+            Family { children, ..family }
+        };
+        let no_list = |field: &str| doc! { field: { "$not": { "$type": "array" } } };
+        let no_pattern = |field: &str| doc! { field: { "$not": { "$type": "regex" } } };
+        for (fields, clear) in [
+            (&["_id"][..], None),
+            (&["n", "_id"], Some(doc! { "$and": [no_list("n"), no_pattern("n")] })),
+            (&["n", "m", "n"], Some(doc! { "$and": [no_list("m"), no_pattern("m"), no_list("n"), no_pattern("n")] })),
+        ] {
+            assert_eq!(family(fields).one_key(), clear, "{fields:?}");
+        }
+        assert_eq!(family(&["n", "_id", "n"]).parent_keys().len(), 2);
+    }
+
+    #[test]
+    fn a_field_that_no_document_has_is_refused_unless_it_may_be_missing() {
+        let text = |allowed: &str| {
+            format!(
+                "version: 1\njournal: {{collection: ops.j}}\ncollections: [{{namespace: app.c, field: at, expireAfter: 1d{allowed}, \
+                 children: [{{namespace: app.d, field: p}}]}}]"
+            )
+        };
+        let namespace = Namespace { database: "app".into(), collection: "d".into() };
+        let of = |allowed: &str, documents, is_found| {
+            let rule = parse("p", &text(allowed), &|_| None, true).unwrap().rules.remove(0);
+            let seen = SeenField { is_found, similar: Some("P".into()) };
+            unknown(&rule, &namespace, documents, "p", &seen).map(|refusal| refusal.detail)
+        };
+        for (allowed, documents, is_found) in [
+            ("", 1, Some(true)),
+            ("", 1, None),
+            ("", 0, Some(false)),
+            (", allowUnknownFields: [p]", 1, Some(false)),
+            (", allowUnknownFields: [q, p]", 1, Some(false)),
+        ] {
+            assert_eq!(of(allowed, documents, is_found), None, "{allowed} {documents} {is_found:?}");
+        }
+        for allowed in ["", ", allowUnknownFields: [q]"] {
+            let detail = of(allowed, 1, Some(false)).unwrap();
+            assert!(detail.starts_with("`children`: no document of `app.d` has `p`, but some have `P`"), "{detail}");
+        }
+    }
+
+    #[test]
+    fn children_have_the_pace_of_their_parents_but_none_of_the_limits_on_their_number() {
+        let keys = "    maxDeletes: 7\n    maxDeletePercent: 5\n    minOplogWindow: 1h\n";
+        let mut parents = planned(keys, 9).decision.countable().unwrap().clone();
+        parents.limits.max_head = Some(crate::plan::MaxHead { time: std::time::Duration::from_secs(1), index: "at_1".into() });
+        parents.approved = Some(crate::plan::Approved::of(5));
+        parents.family = crate::report::made_up::with_children().family;
+        let namespace = Namespace { database: "app".into(), collection: "d".into() };
+        let child = Child { namespace: namespace.clone(), field: "p".into(), parent_field: "_id".into() };
+        let collection = Collection::new(namespace, CollectionKind::Plain);
+        let rule = rule_of(&parents, &child, Storage::Plain, &Figures::default(), None, &collection);
+        let limits = &rule.limits;
+        assert_eq!((limits.max_deletes, limits.max_delete_percent, &limits.max_head), (None, None, &None));
+        assert_eq!((limits.min_oplog_window, limits.batch_size), (parents.limits.min_oplog_window, parents.limits.batch_size));
+        assert_eq!((rule.approved, rule.family), (None, None));
+    }
+
+    #[test]
+    fn what_makes_parents_or_children_alike_or_leaves_no_key_is_refused() {
+        let set = ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21);
+        let of = |keys: &str, collation: Option<Document>, of_children: Option<Document>| {
+            let text = format!(
+                "version: 1\njournal: {{collection: ops.j}}\ncollections: [{{namespace: app.c, field: at, expireAfter: 1d{keys}, \
+                 children: [{{namespace: app.d, field: p}}]}}]"
+            );
+            let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
+            let sweep = planned("", 5).decision.countable().unwrap().clone();
+            let collection = |name: &str, collation| Collection {
+                collation,
+                ..Collection::new(Namespace { database: "app".into(), collection: name.into() }, CollectionKind::Plain)
+            };
+            let seen = SeenChild {
+                child: rule.family.as_ref().unwrap().children[0].clone(),
+                seen: Seen::Collection(Box::new(collection("d", of_children)), Figures::default()),
+                field: SeenField::default(),
+                parent_field: SeenField::default(),
+            };
+            bind(&set, &rule, &sweep, &collection("c", collation), &[seen]).map_err(|refusal| refusal.detail)
+        };
+        let folding = || Some(doc! { "locale": "en", "strength": 2 });
+        let holds = "holds: {collection: app.holds, key: t}";
+        for (keys, orphans) in [(String::new(), false), (", orphans: true".into(), true), (format!(", {holds}"), false)] {
+            assert_eq!(of(&keys, None, None).unwrap().unwrap().orphans.is_some(), orphans, "{keys}");
+        }
+        for (keys, parents, children, why) in [
+            (String::new(), folding(), None, "the collation of `app.c` treats different texts as equal"),
+            (String::new(), None, folding(), "the collation of `app.d` treats different texts as equal"),
+            (format!(", orphans: true, {holds}"), None, None, "`orphans` with `holds`"),
+        ] {
+            let detail = of(&keys, parents, children).unwrap_err();
+            assert!(detail.starts_with(&format!("`children`: {why}")), "{detail}");
+        }
+        for (flavor, topology, what) in
+            [(Flavor::MongoDb, Topology::Sharded, "not on sharded clusters"), (Flavor::CosmosRu, Topology::Sharded, "(RU)")]
+        {
+            let server = ServerFacts { topology, ..ServerFacts::made_up(flavor, "7.0.0", 21) };
+            let detail = bound(&server, "", 5, true).unwrap_err().detail;
+            assert!(detail.ends_with(what), "{detail}");
+        }
+    }
 }

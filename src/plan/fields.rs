@@ -279,4 +279,15 @@ mod tests {
         assert_eq!(unknown(false, false).warning(), format!("{finding}; is its name right?"));
         assert_eq!(unknown(true, true).warning(), format!("{finding}; documents in other namespaces of the rule have it"));
     }
+
+    #[test]
+    fn what_is_looked_for_is_named_by_its_path_or_by_the_query_of_its_type() {
+        let named = named(&planned("    filter: {s: {$ne: done}}\n", 7));
+        let [of_name, of_type] = ["s"; 2].map(|path| named.iter().filter(move |field| field.path == path));
+        let of_name = of_name.clone().find(|field| field.compared.is_none()).unwrap();
+        let of_type = of_type.clone().find(|field| field.compared.is_some()).unwrap();
+        assert_eq!((of_name.identity(), of_name.query(), of_name.known_by()), ("s", doc! { "s": { "$exists": true } }, None));
+        assert_eq!(of_type.identity(), of_type.query().to_string());
+        assert!(of_type.known_by().is_some_and(|query| query.contains_key("s")), "{:?}", of_type.known_by());
+    }
 }

@@ -375,4 +375,22 @@ mod tests {
             assert_eq!(guard.to_string(), word);
         }
     }
+
+    #[test]
+    fn only_types_that_are_refused_are_named() {
+        let planned = crate::report::made_up::planned("    filter: {s: {$ne: done}, n: {$ne: 4}}\n", 7);
+        let all = crate::plan::fields::named(&planned).into_iter().map(|field| UnknownField {
+            field,
+            is_known: true,
+            similar: None,
+            is_elsewhere: false,
+            is_strict: false,
+        });
+        let (types, names): (Vec<_>, Vec<_>) = all.partition(|unknown| unknown.field.compared.is_some());
+        let passed = |unknown: &UnknownField| UnknownField { is_elsewhere: true, ..unknown.clone() };
+        assert!(!passed(&types[1]).is_refused());
+        let detail = unknown_type(&[types[0].clone(), passed(&types[1]), names[1].clone()]).unwrap().detail;
+        assert!(detail.ends_with("set `allowUnknownTypes: [s]`"), "{detail}");
+        assert_eq!(unknown_type(&names), None);
+    }
 }

@@ -336,4 +336,58 @@ mod tests {
         assert!(!filtered(doc! { "s": { "a": 1, "b": 2 } }).is_same_read(&filtered(doc! { "s": { "b": 2, "a": 1 } })));
         assert!(!holds.is_same_read(&HeldBack { in_hold: "u".into(), ..holds.clone() }));
     }
+
+    #[test]
+    fn the_types_of_keys_are_in_the_servers_order() {
+        use bson::{Binary, Timestamp, spec::BinarySubtype};
+        let in_order: Vec<Bson> = vec![
+            (-1).into(),
+            7_i64.into(),
+            2.5.into(),
+            Bson::Decimal128("-9.5".parse().unwrap()),
+            "z".into(),
+            doc! { "a": 1 }.into(),
+            Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: vec![0] }),
+            bson::oid::ObjectId::from_bytes([0; 12]).into(),
+            true.into(),
+            DateTime::from_millis(5).into(),
+            Bson::Timestamp(Timestamp { time: 0, increment: 0 }),
+        ];
+        let of = |keys: Vec<Bson>| shown(held_back().with(&list(keys)).held().unwrap());
+        let expected = Some(doc! { "t": { "$in": &in_order } });
+        assert_eq!(of(in_order.iter().rev().cloned().collect()), expected);
+        assert_eq!(of(in_order), expected);
+    }
+
+    #[test]
+    fn the_bytes_of_the_holds_are_what_they_add_to_a_statement_and_little_more() {
+        let long = "x".repeat(500);
+        for (path, keys) in [("t", vec![Bson::from(1)]), (long.as_str(), vec![long.as_str().into(), 2.into()])] {
+            let holds = HeldBack { path: path.to_owned(), ..held_back() }.with(&list(keys));
+            let condition = holds.unheld().unwrap().unwrap();
+            let alone = condition.document().unwrap().as_bytes().len();
+            let query = RawDocumentBuf::try_from(&doc! { "at": 1 }).unwrap();
+            let together = raw::written(0, |fields| condition.write_with(fields, &query)).unwrap();
+            let added = together.as_bytes().len() - query.as_bytes().len();
+            assert!((added..added + 30).contains(&condition.bytes()), "{added} {}", condition.bytes());
+            assert!(holds.bytes() < alone && holds.bytes() + path.len() + 30 > alone, "{alone} {}", holds.bytes());
+        }
+        assert_eq!((held_back().bytes(), held_back().with(&list([])).bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_filter_leaves_out_what_is_held_and_stays_as_it_is_where_nothing_is() {
+        let of = |keys: Option<Vec<Bson>>| {
+            let mut selection =
+                planned("    holds: {collection: legal.holds, key: t}\n", 4).decision.countable().unwrap().selection.clone();
+            selection.holds = keys.map(|keys| held_back().with(&list(keys)));
+            selection.without_held(&doc! { "at": 1 }).map(|filter| Document::try_from(&*filter).unwrap())
+        };
+        assert_eq!(of(None).unwrap(), doc! { "at": 1 });
+        assert_eq!(of(Some(vec![])).unwrap(), doc! { "at": 1 });
+        assert_eq!(of(Some(vec![1.into()])).unwrap(), doc! { "$and": [{ "at": 1 }, { "t": { "$nin": [1] } }] });
+        let selection =
+            planned("    holds: {collection: legal.holds, key: t}\n", 4).decision.countable().unwrap().selection.clone();
+        assert!(selection.without_held(&doc! { "at": 1 }).is_err(), "the holds were not read");
+    }
 }

@@ -223,6 +223,8 @@ mod tests {
         ] {
             assert_eq!(chosen("", &specs), expected, "{specs:?}");
         }
+        // Strings are not in the order of their dates.
+        assert_eq!(chosen(", dateFormat: iso8601", &[doc! {"key": {"at": 1}}]), Ok(None));
     }
 
     #[test]
@@ -267,6 +269,38 @@ mod tests {
         ] {
             let why = chosen(&format!(", hint: '{hint}'"), &specs).unwrap_err();
             assert!(why.contains(part), "{hint}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_hint_is_bounded_where_it_begins_with_what_the_rule_asks_for() {
+        let of = |keys: &str, key: Document| {
+            let spec = index(doc! { "key": key });
+            let namespace = Namespace { database: "a".into(), collection: "b".into() };
+            let keys = format!("{keys}, hint: '{}'", spec.name);
+            let collection = Collection { indexes: vec![spec], ..Collection::new(namespace, CollectionKind::Plain) };
+            choose(&rule(&keys), "at", &collection).map(|choice| choice.map(|choice| (choice.bounded, choice.oldest_first)))
+        };
+        for (keys, key, expected) in [
+            ("", doc! { "at": 1 }, (true, true)),
+            ("", doc! { "at": -1 }, (true, false)),
+            ("", doc! { "s": 1, "at": 1 }, (false, false)),
+            (", filter: {s: x}", doc! { "s": 1, "at": 1 }, (true, false)),
+            (", filter: {z: x}", doc! { "s": 1, "at": 1 }, (false, false)),
+        ] {
+            assert_eq!(of(keys, key.clone()), Ok(Some(expected)), "{keys} {key}");
+        }
+        // Strings are not in the order of their dates; an index on something else may serve the filter.
+        assert!(of(", dateFormat: iso8601", doc! { "at": 1 }).unwrap_err().contains("not in the order of their dates"));
+        assert_eq!(of(", dateFormat: iso8601, filter: {s: x}", doc! { "s": 1 }), Ok(Some((true, false))));
+    }
+
+    #[test]
+    fn a_sparse_index_is_a_hint_only_where_it_holds_every_date() {
+        for (key, is_refused) in [(doc! { "at": 1 }, false), (doc! { "s": 1, "at": 1 }, false), (doc! { "s": 1 }, true)] {
+            let spec = doc! { "key": key, "sparse": true };
+            let hint = index(spec.clone()).name;
+            assert_eq!(chosen(&format!(", hint: '{hint}'"), &[spec]).is_err(), is_refused, "{hint}");
         }
     }
 }

@@ -285,4 +285,11 @@ mod tests {
         assert_eq!(close(None, Some(1024.0)), 1024);
         assert_eq!(close(None, Some(0.0)), 1024 * 1024);
     }
+
+    #[test]
+    fn neighbours_of_several_samples_add_up() {
+        let mut all = Neighbours { pairs: 10, apart: 3 };
+        all += Neighbours { pairs: 5, apart: 2 };
+        assert_eq!(all, Neighbours { pairs: 15, apart: 5 });
+    }
 }

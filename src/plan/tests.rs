@@ -310,3 +310,236 @@ fn a_part_of_a_deployment_without_the_rest_is_refused_unless_another_one_was_exp
         assert!(server.unwritable(&elsewhere).is_some_and(|why| why.starts_with("the policy expects")), "{part:?}");
     }
 }
+
+#[test]
+fn what_an_archive_cannot_hold_is_not_deleted() {
+    let folding = doc! { "locale": "en", "strength": 2 };
+    let simple = doc! { "locale": "simple" };
+    let refused = |flavor: Flavor, keys: &str, kind, collation: Option<Document>| {
+        let capabilities = flavor.capabilities(17);
+        let collection = Collection { collation, ..Collection::new(namespace(), kind) };
+        let seen = Seen::Collection(Box::new(collection), Figures { document_count: 1, ..Figures::default() });
+        let server = ServerFacts { capabilities, ..server(0) };
+        match planned(&server, keys, seen).decision {
+            Decision::Refuse { refusal, countable: Some(_) } if refusal.guard == Guard::Archive => Some(refusal.detail),
+            Decision::Sweep(_) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (to, plain) = (", field: at, archive: {directory: /backups}", CollectionKind::Plain);
+    for (flavor, keys, kind, collation, why) in [
+        (Flavor::MongoDb, to.to_owned(), plain.clone(), None, None),
+        (Flavor::MongoDb, to.to_owned(), CollectionKind::Clustered, Some(simple), None),
+        (Flavor::MongoDb, format!("{to}, collation: {{locale: simple}}"), plain.clone(), None, None),
+        (Flavor::MongoDb, ", field: at, collation: {locale: en}".to_owned(), plain.clone(), Some(folding.clone()), None),
+        (Flavor::CosmosRu, ", field: at".to_owned(), plain.clone(), None, None),
+        (Flavor::CosmosRu, to.to_owned(), plain.clone(), None, Some("cannot compare whole documents")),
+        (Flavor::MongoDb, to.to_owned(), plain.clone(), Some(folding), Some("the collection's collation")),
+        (Flavor::MongoDb, format!("{to}, collation: {{locale: en}}"), plain, None, Some("with `collation` different texts")),
+        (
+            Flavor::MongoDb,
+            ", archive: {directory: /backups}".to_owned(),
+            CollectionKind::TimeSeries(series()),
+            None,
+            Some("the buckets of time-series"),
+        ),
+    ] {
+        let found = refused(flavor, &keys, kind, collation);
+        assert_eq!(found.is_some(), why.is_some(), "{flavor:?} {keys}: {found:?}");
+        assert!(found.zip(why).is_none_or(|(found, why)| found.contains(why)), "{keys}");
+    }
+}
+
+#[test]
+fn a_time_series_is_swept_and_warned_of_by_its_time_field() {
+    let collection = Collection {
+        expire_after_seconds: Some(60.into()),
+        ..Collection::new(namespace(), CollectionKind::TimeSeries(series()))
+    };
+    // A count of 0 says nothing: there is none of the measurements.
+    let of_series = planned(&server(0), "", Seen::Collection(Box::new(collection), Figures::default()));
+    assert_eq!(of_series.field.as_deref(), Some("t"));
+    assert_eq!(of_series.warnings.len(), 1, "{:?}", of_series.warnings);
+    assert!(of_series.warnings[0].ends_with("deletes from it as well"), "{:?}", of_series.warnings);
+    // The server deletes nothing from a collection without documents, nor by another field.
+    let ttl = |field| IndexFacts { expire_after_seconds: Some(60.into()), ..index(field) };
+    for (field, documents, warnings) in [("at", 1, 1), ("at", 0, 0), ("other", 1, 0)] {
+        let found = planned(&server(0), ", field: at", seen(CollectionKind::Plain, vec![ttl(field)], documents)).warnings;
+        assert_eq!(found.len(), warnings, "{field} {documents}: {found:?}");
+        assert!(found.iter().all(|warning| warning.ends_with("deletes from this collection as well")), "{found:?}");
+    }
+}
+
+#[test]
+fn the_services_own_ttl_is_told_from_one_by_an_index() {
+    for (seconds, words) in [(Bson::Int32(-1), "by their own `ttl`"), (Bson::Int64(60), "60 s after their last change")] {
+        let ttl = IndexFacts { expire_after_seconds: Some(seconds), ..index("_ts") };
+        let server = ServerFacts { capabilities: Flavor::CosmosRu.capabilities(17), ..server(0) };
+        let warnings = planned(&server, ", field: at", seen(CollectionKind::CosmosRu, vec![ttl], 1)).warnings;
+        assert!(warnings.len() == 1 && warnings[0].contains(words), "{warnings:?}");
+    }
+}
+
+#[test]
+fn orphans_of_a_collection_that_does_not_exist_are_refused() {
+    let text = |orphans| {
+        format!(
+            "version: 1\njournal: {{collection: d.journal}}\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h, orphans: {orphans}, \
+             children: [{{namespace: d.lines, field: c}}]}}]"
+        )
+    };
+    for (orphans, decision) in [(true, "children, countable: false"), (false, "skip: no such namespace")] {
+        let rule = parse("p", &text(orphans), &|_| None, true).unwrap().rules.remove(0);
+        let server = server(0);
+        let run = RunFacts {
+            server: &server,
+            expect: &Expect::default(),
+            as_of: DateTime::from_millis(NOW),
+            allow_clock_skew: false,
+            strict: false,
+        };
+        let target = Target { rule, namespace: namespace(), seen: Seen::Missing, children: Vec::new() };
+        assert_eq!(short(&plan(&run, vec![target]).rules[0].decision), decision);
+    }
+}
+
+#[test]
+fn keys_that_a_service_cannot_follow_are_warned_of_where_they_have_no_effect() {
+    let keys = [
+        ("maxRequestUnits", ", maxRequestUnits: 400"),
+        ("maxLag", ", maxLag: 5s"),
+        ("minOplogWindow", ", minOplogWindow: 1h"),
+        ("maxDirty", ", maxDirty: 3"),
+        ("concurrency", ", concurrency: 2"),
+        ("concurrency", ", concurrency: 1"),
+    ];
+    for (flavor, expected) in [
+        (Flavor::MongoDb, [true, false, false, false, false, false]),
+        (Flavor::CosmosRu, [false, true, true, true, true, false]),
+        (Flavor::DocumentDb, [true, true, true, true, false, false]),
+    ] {
+        let server = ServerFacts { flavor, capabilities: flavor.capabilities(17), ..server(0) };
+        let found = keys.map(|(key, text)| {
+            let warnings =
+                planned(&server, &format!(", field: at{text}"), seen(CollectionKind::Plain, vec![index("at")], 1)).warnings;
+            assert!(warnings.iter().all(|warning| warning.starts_with(&format!("`{key}`"))), "{flavor:?}{text}: {warnings:?}");
+            warnings.len() == 1
+        });
+        assert_eq!(found, expected, "{flavor:?}");
+    }
+}
+
+#[test]
+fn documents_are_found_before_they_are_deleted_only_where_a_delete_cannot_keep_what_the_rule_asks_for() {
+    let finds_first = |keys: &str, shard_key: Vec<String>| {
+        let figures = Figures { document_count: 1, shard_key, ..Figures::default() };
+        let seen = Seen::Collection(Box::new(Collection::new(namespace(), CollectionKind::Plain)), figures);
+        planned(&server(0), &format!(", field: at{keys}"), seen).decision.countable().unwrap().finds_first()
+    };
+    for (keys, expected) in [
+        ("", false),
+        (", maxDeletePercent: 5", false),
+        (", rate: 5", true),
+        (", maxRequestUnits: 400", true),
+        (", maxDeletes: 5", true),
+        (", archive: {directory: /backups}", true),
+    ] {
+        assert_eq!(finds_first(keys, Vec::new()), expected, "{keys}");
+    }
+    assert!(finds_first("", vec!["k".into()]));
+}
+
+#[test]
+fn a_rule_tells_the_filter_of_the_policy_from_what_its_children_add() {
+    let text = |of_child: &str| {
+        format!(
+            "version: 1\njournal: {{collection: d.journal}}\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h, filter: {{kind: x}}, \
+             children: [{{namespace: d.lines, field: c{of_child}}}]}}]"
+        )
+    };
+    let of = |text: &str| {
+        let rule = parse("p", text, &|_| None, true).unwrap().rules.remove(0);
+        let server = ServerFacts { topology: Topology::ReplicaSet, ..server(0) };
+        let run = RunFacts {
+            server: &server,
+            expect: &Expect::default(),
+            as_of: DateTime::from_millis(NOW),
+            allow_clock_skew: false,
+            strict: false,
+        };
+        let children = rule.family.iter().flat_map(|family| &family.children).map(|child| crate::facts::SeenChild {
+            child: child.clone(),
+            seen: seen(CollectionKind::Plain, vec![index("c")], 1),
+            field: crate::facts::SeenField::default(),
+            parent_field: crate::facts::SeenField::default(),
+        });
+        let target =
+            Target { children: children.collect(), rule, namespace: namespace(), seen: seen(CollectionKind::Plain, vec![], 1) };
+        match plan(&run, vec![target]).rules.remove(0).decision {
+            Decision::Sweep(sweep) => sweep,
+            other => panic!("{other:?}"),
+        }
+    };
+    let own = doc! { "kind": "x" };
+    let by_id = of(&text(""));
+    assert_eq!((by_id.own_filter(), by_id.of_unclear_key()), (Some(&own), None));
+    let by_number = of(&text(", parentField: number"));
+    let one_key =
+        doc! { "$and": [{ "number": { "$not": { "$type": "array" } } }, { "number": { "$not": { "$type": "regex" } } }] };
+    assert_eq!(by_number.own_filter(), Some(&own));
+    assert_eq!(by_number.selection.filter, Some(doc! { "$and": [&own, &one_key] }));
+    let late = doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } };
+    assert_eq!(by_number.of_unclear_key(), Some(doc! { "$and": [late, { "$and": [own, { "$nor": [one_key] }] }] }));
+    let without = of("version: 1\ncollections: [{namespace: d.c, field: at, expireAfter: 1h, filter: {kind: x}}]");
+    assert_eq!((without.own_filter(), without.of_unclear_key()), (Some(&doc! { "kind": "x" }), None));
+}
+
+#[test]
+fn ids_are_folded_and_the_storage_ordered_as_the_collection_says() {
+    let bound = |keys: &str, kind, collation: Option<Document>| {
+        let collection = Collection { collation, ..Collection::new(namespace(), kind) };
+        let figures = Figures { document_count: 1, ..Figures::default() };
+        let planned = planned(&server(0), &format!(", field: at{keys}"), Seen::Collection(Box::new(collection), figures));
+        let Decision::Sweep(rule) = planned.decision else { panic!("{:?}", planned.decision) };
+        (rule.selection.folds_ids, rule.selection.storage)
+    };
+    let english = || Some(doc! { "locale": "en" });
+    for (keys, collation, folds) in [
+        ("", None, false),
+        ("", english(), false),
+        (", collation: {locale: en}", None, true),
+        (", collation: {locale: en}", english(), false),
+        (", collation: {locale: fr}", english(), true),
+    ] {
+        assert_eq!(bound(keys, CollectionKind::Plain, collation.clone()), (folds, Storage::Plain), "{keys} {collation:?}");
+    }
+    assert_eq!(bound("", CollectionKind::Clustered, None), (false, Storage::Clustered));
+    // A service whose deletes take no collation is not asked to use one.
+    for (flavor, keys, expected) in [
+        (Flavor::CosmosRu, ", field: at, collation: {locale: en}", "collation, countable: false"),
+        (Flavor::CosmosRu, ", field: at", "sweep"),
+        (Flavor::MongoDb, ", field: at, collation: {locale: en}", "sweep"),
+    ] {
+        let server = ServerFacts { capabilities: flavor.capabilities(17), ..server(0) };
+        assert_eq!(short(&planned(&server, keys, seen(CollectionKind::Plain, vec![], 1)).decision), expected, "{keys}");
+    }
+}
+
+#[test]
+fn what_a_time_series_cannot_do_is_refused() {
+    for (keys, expected) in [
+        ("", "sweep"),
+        (", field: t", "sweep"),
+        (", dateFormat: epochMillis", "timeSeries, countable: false"),
+        (", hint: x_1", "timeSeries, countable: false"),
+    ] {
+        let found = planned(&server(0), keys, seen(CollectionKind::TimeSeries(series()), vec![], 1)).decision;
+        assert_eq!(short(&found), expected, "{keys}");
+    }
+}
+
+#[test]
+fn the_command_that_creates_an_index_quotes_its_names() {
+    let namespace = Namespace { database: "a".into(), collection: "b\"c".into() };
+    assert_eq!(create_index(&namespace, "at.x"), r#"db.getSiblingDB("a").getCollection("b\"c").createIndex({"at.x": 1})"#);
+}

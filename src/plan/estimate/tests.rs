@@ -39,6 +39,8 @@ fn the_strictest_limit_decides_how_much_one_run_deletes_and_how_long_it_takes() 
     assert_eq!(capped("    rate: 5000\n", none), (50_000, Some(50.0)));
     let ten = RunCaps { max_duration: Some(Duration::from_secs(10)), ..none };
     assert_eq!(capped("", ten), (10_000, Some(10.0)));
+    let longer = RunCaps { max_duration: Some(Duration::from_secs(51)), ..none };
+    assert_eq!(capped("", longer), (50_000, Some(50.0)), "what has expired is done before the time is over");
     assert_eq!(capped("    window: {start: '23:59:50', end: '00:00:15'}\n", none), (25_000, Some(25.0)));
     assert_eq!(capped("    window: {start: '23:59:50', end: '00:00:15'}\n", ten), (10_000, Some(10.0)));
 }
@@ -70,6 +72,10 @@ fn what_is_unknown_is_null() {
     assert_eq!((estimate.bytes, estimate.seconds, estimate.oplog_bytes), (None, None, Some(5_950_000)));
     assert_eq!((estimate.oplog_window_seconds, estimate.oplog_window_after_seconds), (None, None));
     assert_eq!((estimate.reusable_bytes, estimate.compact_bytes, estimate.oplog_unknown), (None, None, Some("mongos".into())));
+    let unsized_oplog = OplogLook::Known(Oplog { first: 0, last: 1001, size: None, min_retention: None });
+    let why = |oplog: &OplogLook| Estimate::of(&rule, &facts(1, oplog, &[Bson::Int32(1)])).oplog_unknown;
+    assert_eq!([unsized_oplog, full()].map(|oplog| why(&oplog)), [Some("the user may not see its size".into()), None]);
+    assert_eq!([SpeedSource::History, SpeedSource::Assumption].map(|source| source.to_string()), ["history", "assumption"]);
     // Nothing is written where there is no oplog.
     let without = Estimate::of(&rule, &facts(50_000, &OplogLook::None, &[Bson::Int32(1)]));
     assert_eq!((without.seconds, without.oplog_bytes, without.oplog_unknown), (Some(50.0), None, None));
@@ -94,8 +100,8 @@ fn the_assumed_speed_falls_with_the_indexes_and_beyond_the_cache() {
         assert_eq!(estimate.speed_source, SpeedSource::Assumption);
         estimate.documents_per_second
     };
-    let of_indexes = [0, 1, 2, 3, 4, 6, 12].map(|indexes| speed(indexes, None));
-    assert_eq!(of_indexes, [87_000.0, 87_000.0, 69_000.0, 56_500.0, 44_000.0, 21_000.0, 10_500.0]);
+    let of_indexes = [0, 1, 2, 3, 4, 5, 6, 12].map(|indexes| speed(indexes, None));
+    assert_eq!(of_indexes, [87_000.0, 87_000.0, 69_000.0, 56_500.0, 44_000.0, 32_500.0, 21_000.0, 10_500.0]);
     // Ten million bytes of documents.
     assert_eq!((speed(1, Some(10_000_000)), speed(1, Some(9_999_999))), (87_000.0, 8_700.0));
 }

@@ -33,6 +33,7 @@ fn an_entry_has_the_size_that_servers_were_seen_to_write() {
             assert_eq!(Entries::of(21).bytes_per_document(namespace, &ids, Some(1024.0)), Some(grouped), "{namespace}");
         }
     }
+    assert_eq!([17, 18].map(Entries::of), [Entries::Single, Entries::Grouped]);
     assert_eq!(Entries::of(17).bytes_per_document("t.int", &[], None), None);
     let mixed = [Bson::Int32(7), Bson::Int64(7)];
     assert_eq!(Entries::Single.bytes_per_document("t.int", &mixed, None), Some(121.0));
