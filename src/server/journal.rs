@@ -13,26 +13,22 @@ use bson::oid::ObjectId;
 use bson::raw::{RawBson, cstr};
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document, RawArrayBuf, RawDocumentBuf, doc};
-use tokio::time::sleep;
 
-use super::delete::{self, DeleteError};
 use super::error::{Result, ServerError};
 use super::family::compared;
 use super::find::Query;
 use super::grant::DeleteGrant;
-use super::restriction::Restriction;
-use super::retry::{RETRY_WAITS, Retries};
+use super::retry::Retries;
 use super::transport::{Patience, ServerCommand};
 use super::{Deployment, privileges};
-use crate::plan::{ChildRule, ParentKey, Selection, SweepRule};
+use crate::plan::{ChildRule, ParentKey, SweepRule};
 use crate::policy::namespace::Namespace;
 use crate::values::raw::{self, RawValue};
 
 /// The journal as far as it concerns the parents of one rule.
 pub(crate) struct Journal {
     deployment: Deployment,
-    /// The entries for these parents.
-    selection: Selection,
+    namespace: Namespace,
     parents: Namespace,
     rule: String,
     run_id: String,
@@ -106,19 +102,8 @@ impl Entry {
 
 impl Journal {
     pub(crate) fn new(deployment: &Deployment, rule: &SweepRule, journal: &Namespace, run_id: &str) -> Self {
-        let selection = Selection {
-            predicate: doc! { "namespace": rule.namespace.to_string() },
-            filter: None,
-            collation: None,
-            variables: Vec::new(),
-            namespace: journal.clone(),
-            uuid: None,
-            index: None,
-            holds: None,
-            ..rule.selection.clone()
-        };
-        let (deployment, run_id) = (deployment.clone(), run_id.to_owned());
-        Self { deployment, selection, parents: rule.namespace.clone(), rule: rule.name.clone(), run_id }
+        let (deployment, namespace, run_id) = (deployment.clone(), journal.clone(), run_id.to_owned());
+        Self { deployment, namespace, parents: rule.namespace.clone(), rule: rule.name.clone(), run_id }
     }
 
     /// Enters parents that are about to be deleted, by the keys in a field, each with its `_id` where that is not the key, and the places of the children that
@@ -139,11 +124,13 @@ impl Journal {
             self.deployment.create(&self.insert(&entry)?, |cause| retries.wait(cause)).await?;
             Ok(entry)
         };
-        let namespace = &self.selection.namespace;
-        entered.await.map_err(|cause: ServerError| {
-            let why = privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL);
-            format!("writing to the journal `{namespace}`: {why}")
-        })
+        entered.await.map_err(|cause| self.explained("writing to", &cause))
+    }
+
+    /// Returns the reason why something could not be done with the journal.
+    fn explained(&self, what: &str, cause: &ServerError) -> String {
+        let why = privileges::explain(cause, &self.namespace, &privileges::NEEDED_FOR_JOURNAL);
+        format!("{what} the journal `{}`: {why}", self.namespace)
     }
 
     fn insert(&self, entry: &Entry) -> Result<ServerCommand> {
@@ -163,70 +150,52 @@ impl Journal {
         let mut documents = RawArrayBuf::new();
         documents.push(RawBson::Document(raw::document(fields.into_iter().chain(ids))?));
         let mut command = RawDocumentBuf::new();
-        command.append(cstr!("insert"), self.selection.namespace.collection.as_str());
+        command.append(cstr!("insert"), self.namespace.collection.as_str());
         command.append(cstr!("documents"), RawBson::Array(documents));
         // An entry is worthless if a fail-over can roll it back.
         command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&majority_write())?));
-        let patience = Patience::Limit(self.deployment.command_timeout);
-        Ok(ServerCommand::new(&self.selection.namespace.database, command, patience))
+        Ok(ServerCommand::new(&self.namespace.database, command, self.patience()))
     }
 
     /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that made them.
     ///
     /// Errors: the reason why the journal cannot be read.
     pub(crate) async fn next(&self, last: Option<&Entry>) -> std::result::Result<Option<Entry>, String> {
-        let namespace = &self.selection.namespace;
-        let unread = |cause: &dyn std::fmt::Display| format!("reading the journal `{namespace}`: {cause}");
         let after = last.map_or_else(Document::new, |last| doc! { "_id": { "$gt": last.id.decoded() } });
-        let of_earlier_runs = doc! { "run": { "$ne": &self.run_id } };
-        let find = Query::find(namespace, doc! { "$and": [&self.selection.predicate, after, of_earlier_runs] });
+        let of_earlier_runs = doc! { "namespace": self.parents.to_string(), "run": { "$ne": &self.run_id } };
+        let find = Query::find(&self.namespace, doc! { "$and": [of_earlier_runs, after] });
         let find = find.sort(doc! { "_id": 1 }).limit(1).retried_patiently(&self.parents);
-        let found = find
-            .first_batch(&self.deployment)
-            .await
-            .map_err(|cause| unread(&privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL)))?;
+        let found = find.first_batch(&self.deployment).await.map_err(|cause| self.explained("reading", &cause))?;
         let Some(found) = found.first() else { return Ok(None) };
-        Entry::read(found).map(Some).ok_or_else(|| unread(&"a document in it is not one of sweeper's; nothing was deleted"))
+        let unread =
+            || format!("reading the journal `{}`: a document in it is not one of sweeper's; nothing was deleted", self.namespace);
+        Entry::read(found).map(Some).ok_or_else(unread)
     }
 
     /// Takes the places that are done out of an entry, and removes it with the last one.
     ///
     /// Errors: the reason why it may still be there.
-    pub(crate) async fn done(&self, entry: &Entry, done: &[ChildPlace], grant: &DeleteGrant) -> std::result::Result<(), String> {
-        if entry.children.iter().all(|place| done.contains(place)) {
-            return self.remove(entry, grant).await;
-        }
-        let namespace = &self.selection.namespace;
-        let places: Vec<Document> = done.iter().map(ChildPlace::document).collect();
-        let update = doc! { "q": { "_id": entry.id.decoded() }, "u": { "$pullAll": { "children": places } } };
-        let body = doc! { "update": &namespace.collection, "updates": [update], "writeConcern": majority_write() };
-        let shortened = async {
-            let command = ServerCommand::of(&namespace.database, &body, Patience::Limit(self.deployment.command_timeout))?;
+    pub(crate) async fn done(&self, entry: &Entry, done: &[ChildPlace], _grant: &DeleteGrant) -> std::result::Result<(), String> {
+        let is_last = entry.children.iter().all(|place| done.contains(place));
+        let written = async {
+            let collection = self.namespace.collection.as_str();
+            let it = doc! { "_id": entry.id.decoded(), "namespace": self.parents.to_string() };
+            let body = if is_last {
+                doc! { "delete": collection, "deletes": [{ "q": it, "limit": 1 }], "writeConcern": majority_write() }
+            } else {
+                let places: Vec<Document> = done.iter().map(ChildPlace::document).collect();
+                let pulled = doc! { "q": it, "u": { "$pullAll": { "children": places } } };
+                doc! { "update": collection, "updates": [pulled], "writeConcern": majority_write() }
+            };
+            let command = ServerCommand::of(&self.namespace.database, &body, self.patience())?;
             let mut retries = Retries::patient();
-            self.deployment.write(&command, |cause| retries.wait(cause)).await
+            self.deployment.write(&command, |cause| retries.wait(cause)).await.map(drop)
         };
-        shortened.await.map(|_| ()).map_err(|cause| {
-            let why = privileges::explain(&cause, namespace, &privileges::NEEDED_FOR_JOURNAL);
-            format!("shortening an entry in the journal `{namespace}`: {why}")
-        })
+        written.await.map_err(|cause| self.explained("removing an entry from", &cause))
     }
 
-    /// Removes an entry.
-    ///
-    /// Errors: the reason why it may still be there.
-    async fn remove(&self, entry: &Entry, grant: &DeleteGrant) -> std::result::Result<(), String> {
-        let of_entry = Restriction::Ids(vec![entry.id.clone()]);
-        let mut waits = RETRY_WAITS.iter();
-        loop {
-            let reply = delete::delete(&self.deployment, &self.selection, &of_entry, &majority_write(), None, grant).await;
-            match (reply.error, waits.next()) {
-                (None, _) => return Ok(()),
-                (Some(DeleteError { retryable: true, .. }), Some(wait)) => sleep(*wait).await,
-                (Some(error), _) => {
-                    return Err(format!("removing an entry from the journal `{}`: {}", self.selection.namespace, error.message));
-                }
-            }
-        }
+    fn patience(&self) -> Patience {
+        Patience::Limit(self.deployment.command_timeout)
     }
 }
 

@@ -59,7 +59,7 @@ async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = Scripte
     if let Err(super::End::Failed(why)) = engine.finish_journal().await {
         panic!("{why}: {:?}", script.sent());
     }
-    assert!(script.sent()[0].to_string().contains(r#"{ "run": { "$ne": "r" } }"#));
+    assert!(script.sent()[0].to_string().contains(r#""namespace": "app.c", "run": { "$ne": "r" }"#));
     let sent = script.sent().into_iter().skip(1).collect::<Vec<_>>();
     assert_eq!(sent[0].get_document("readConcern").unwrap(), &doc! { "level": "linearizable" });
     let after = doc! { "level": "majority", "afterClusterTime": Timestamp { time: 1, increment: 1 } };
