@@ -24,6 +24,7 @@ mod relations;
 mod relatives;
 mod scenario;
 mod seeds;
+mod stepped_clock;
 mod sweepers;
 mod trace;
 

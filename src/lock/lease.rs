@@ -21,6 +21,9 @@
 //! - A primary that was cut off carries out what it receives, but what no majority confirms is rolled back.
 //! - On this side the wait for a reply ends 2 s after the lease, within its margin ([`LAST_REPLY`]), and a command that has not been sent by then never
 //!   is. This is all there is on services whose deletes know no `$$NOW`.
+//! - A delete that the server finds late has the lease renewed at once: the clock may have been set forward. The update matches the run's own id, whatever
+//!   the clock shows, so that the run goes on by the new reading, or knows that another has the lease. A clock that was set back makes leases last longer:
+//!   the end in a document is never brought forward.
 //! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the lease is left to expire.
 //! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each holder looks at
 //!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it. A run that gives the lease back earlier leaves it
@@ -33,8 +36,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures_util::future::select_all;
-use tokio::sync::watch;
+use futures_util::future::{join_all, select_all};
+use tokio::sync::{Notify, watch};
 
 use super::fence::Fence;
 use super::moment::{Moment, ServerTime};
@@ -135,6 +138,7 @@ pub(crate) struct Lease(Vec<Part>);
 struct Part {
     renewed: watch::Receiver<Option<ServerTime>>,
     unanswered: Arc<AtomicBool>,
+    wanted: Arc<Notify>,
 }
 
 impl Lease {
@@ -148,6 +152,11 @@ impl Lease {
     /// Notes that a delete under this lease had no answer: it may still arrive, so that the lease is not given back early.
     pub(crate) fn note_unanswered(&self) {
         self.0.iter().for_each(|part| part.unanswered.store(true, Ordering::Relaxed));
+    }
+
+    /// Has the lease renewed at once, with a new reading of the server's clock, and waits for that or for the end of the lease.
+    pub(crate) async fn renew(&self) {
+        join_all(self.0.iter().map(Part::renew)).await;
     }
 
     /// Whether another run may hold the lease by now.
@@ -173,6 +182,16 @@ impl Lease {
 }
 
 impl Part {
+    async fn renew(&self) {
+        let mut renewed = self.renewed.clone();
+        renewed.mark_unchanged();
+        self.wanted.notify_one();
+        tokio::select! {
+            _ = renewed.changed() => {}
+            () = self.over() => {}
+        }
+    }
+
     async fn over(&self) {
         let mut renewed = self.renewed.clone();
         while !self.left().is_zero() {
@@ -202,17 +221,20 @@ pub(crate) struct Renewals {
     /// The reading of the clock by which the lease was last renewed; `None` once it is lost.
     last: watch::Sender<Option<ServerTime>>,
     unanswered: Arc<AtomicBool>,
+    /// Wakes the keeper, which is to renew the lease at once.
+    wanted: Arc<Notify>,
 }
 
 impl Renewals {
-    /// Begins with a lease that was just taken.
-    pub(crate) fn new(taken: ServerTime) -> Self {
-        Self { last: watch::Sender::new(Some(taken)), unanswered: Arc::default() }
+    /// Begins with a lease that was just taken. `wanted` wakes its keeper.
+    pub(crate) fn new(taken: ServerTime, wanted: Arc<Notify>) -> Self {
+        Self { last: watch::Sender::new(Some(taken)), unanswered: Arc::default(), wanted }
     }
 
     /// Returns the lease.
     pub(crate) fn lease(&self) -> Lease {
-        Lease(vec![Part { renewed: self.last.subscribe(), unanswered: self.unanswered.clone() }])
+        let (unanswered, wanted) = (self.unanswered.clone(), self.wanted.clone());
+        Lease(vec![Part { renewed: self.last.subscribe(), unanswered, wanted }])
     }
 
     /// Notes that the lease was renewed. One that is lost stays so.
@@ -226,6 +248,12 @@ impl Renewals {
     /// Notes that the lease is lost.
     pub(crate) fn lost(&self) {
         self.last.send_replace(None);
+    }
+
+    /// Waits until a renewal is asked for.
+    #[cfg(test)]
+    pub(crate) async fn asked_for(&self) {
+        self.wanted.notified().await;
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -310,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_is_over_comes_back_only_where_it_was_renewed() {
-        let renewals = Renewals::new(ServerTime { asked: ago(51 * S), ..time(0) });
+        let renewals = Renewals::new(ServerTime { asked: ago(51 * S), ..time(0) }, Arc::default());
         let leases = Leases::new(BTreeMap::from([(namespace(), renewals.lease())]));
         let fence = || leases.of(&namespace()).unwrap().fence();
         assert!(leases.is_over(&namespace()) && fence().is_none());
@@ -330,9 +358,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_two_leases_on_a_namespace_each_has_to_stand() {
-        let lock = Renewals::new(time(0));
+        let lock = Renewals::new(time(0), Arc::default());
         for is_earlier in [true, false] {
-            let journal = Renewals::new(time(if is_earlier { -10_000 } else { 10_000 }));
+            let journal = Renewals::new(time(if is_earlier { -10_000 } else { 10_000 }), Arc::default());
             let [lock_only, of_journal] =
                 [&lock, &journal].map(|renewals| Leases::new(BTreeMap::from([(namespace(), renewals.lease())])));
             let leases = lock_only.and(of_journal).and(Leases::default());
@@ -353,10 +381,10 @@ mod tests {
     async fn the_end_of_a_lease_is_noticed_when_it_comes_and_its_loss_at_once() {
         let begun = tokio::time::Instant::now();
         // A keeper that has ended renews nothing, but what it renewed last stays good.
-        let lease = Renewals::new(time(0)).lease();
+        let lease = Renewals::new(time(0), Arc::default()).lease();
         lease.over().await;
         assert!(begun.elapsed() >= 50 * S, "{:?}", begun.elapsed());
-        let renewals = Renewals::new(time(0));
+        let renewals = Renewals::new(time(0), Arc::default());
         let lease = renewals.lease();
         let lost = tokio::time::Instant::now();
         tokio::join!(lease.over(), async { renewals.lost() });
@@ -367,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_delete_without_an_answer_is_known_to_the_keeper() {
-        let renewals = Renewals::new(time(0));
+        let renewals = Renewals::new(time(0), Arc::default());
         assert!(!renewals.is_unanswered());
         renewals.lease().clone().note_unanswered();
         assert!(renewals.is_unanswered());

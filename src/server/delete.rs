@@ -59,6 +59,8 @@ pub(crate) struct DeleteError {
     pub uncounted: bool,
     /// Whether the reply was no longer waited for, because the sweep had to end.
     pub given_up: bool,
+    /// Whether it was too late to begin, by the server's clock. What the delete relies on is then read again, with that clock.
+    pub too_late: bool,
 }
 
 impl DeleteError {
@@ -84,7 +86,8 @@ impl DeleteError {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
         let uncounted = matches!(cause.overload(), Some(Overload::Throttled { .. }));
         let (retryable, reply_lost, unanswered) = (cause.is_retryable_delete(), cause.is_reply_lost(), cause.is_unanswered());
-        Self { retryable, reply_lost, unanswered, uncounted, ..Self::fatal(message) }.overloaded(cause)
+        let too_late = cause.is_too_late();
+        Self { retryable, reply_lost, unanswered, uncounted, too_late, ..Self::fatal(message) }.overloaded(cause)
     }
 
     /// Creates the error of a statement that failed.
@@ -92,7 +95,8 @@ impl DeleteError {
         // An overloaded service reports the number of documents that it deleted before.
         let reply_lost = cause.overload().is_none() && !cause.is_refused();
         let (retryable, unanswered) = (cause.is_retryable_delete(), cause.is_unanswered());
-        Self { retryable, reply_lost, unanswered, ..Self::fatal(cause.to_string()) }.overloaded(cause)
+        let too_late = cause.is_too_late();
+        Self { retryable, reply_lost, unanswered, too_late, ..Self::fatal(cause.to_string()) }.overloaded(cause)
     }
 
     /// Creates the error of a write concern that was not met.

@@ -39,6 +39,8 @@ pub(crate) struct ServerError {
     is_refused: bool,
     /// Whether the error says itself that the command can be sent again: by a label, or by its message.
     is_labelled_retryable: bool,
+    /// Whether a delete began too late, by the server's clock.
+    is_too_late: bool,
 }
 
 /// The stage at which a command failed.
@@ -75,6 +77,7 @@ impl ServerError {
                 || is_unconnected(code, message)
                 || is_too_late(message),
             is_labelled_retryable: is_unconnected(code, message) || is_too_late(message),
+            is_too_late: is_too_late(message),
             ..Self::new(FailureStage::Reported, coded(message, code, code_name))
         }
     }
@@ -103,7 +106,16 @@ impl ServerError {
 
     pub(super) fn new(stage: FailureStage, message: String) -> Self {
         let message = secrets::without(message);
-        Self { stage, message, code: None, overload: None, obstacle: None, is_refused: false, is_labelled_retryable: false }
+        Self {
+            stage,
+            message,
+            code: None,
+            overload: None,
+            obstacle: None,
+            is_refused: false,
+            is_labelled_retryable: false,
+            is_too_late: false,
+        }
     }
 
     pub(super) fn labelled_retryable(self, is_labelled_retryable: bool) -> Self {
@@ -191,6 +203,11 @@ impl ServerError {
         self.is_refused
     }
 
+    /// Tells whether a delete began too late, by the server's clock, for what it relies on. It may be sent again with a new reading of that clock.
+    pub(crate) fn is_too_late(&self) -> bool {
+        self.is_too_late
+    }
+
     /// Tells whether the command can be sent again.
     pub(crate) fn is_retryable(&self) -> bool {
         use FailureStage::{Dns, Network, NotSent, Timeout, Unreachable};
@@ -253,7 +270,8 @@ fn of_expression(code: i32, message: &str) -> &'static str {
 /// Puts a server's message and code together.
 fn coded(message: &str, code: i32, code_name: &str) -> String {
     let message = if is_too_late(message) {
-        "it came to the server too late for its lease or its holds, or the clocks of the servers differ by many seconds"
+        "it came to the server too late for its lease, its holds or its look at the parents: it was long on its way, or the clock of the server was set, \
+         or differs from that of another"
     } else if code == codes::COLLECTION_UUID_MISMATCH {
         "the collection was dropped, renamed or replaced"
     } else if codes::is_of_expression(code) {

@@ -18,7 +18,7 @@
 //! - A list is used for [`MAX_AGE`] after its read began; a delete that finds it older waits for the next read. A command that is sent again takes
 //!   the list of that moment.
 //! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see [`super::fence`]): what is left of
-//!   the 20 s is for clocks that differ. Services whose deletes know no clock have only the wait on this side.
+//!   the 20 s is for clocks that differ. The holds are then read again at once, because the clock may have been set forward. Services whose deletes know no clock have only the wait on this side.
 //! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
 //!   than that nothing is there), one that may not be read, a malformed key ([`malformed`]), more keys than a command holds.
 
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;
@@ -259,6 +259,8 @@ impl HoldsState {
 struct HoldsWatch {
     holds: HeldBack,
     states: watch::Receiver<HoldsState>,
+    /// Wakes the task before it is time for the next read.
+    wanted: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -274,8 +276,10 @@ impl HoldsWatch {
         let until_next = first.as_ref().map_or(Duration::ZERO, |first| INTERVAL.saturating_sub(first.time.asked.elapsed()));
         let (sender, states) = watch::channel(first.map_or(HoldsState::Reading, HoldsState::Read));
         let (deployment, watched) = (deployment.clone(), holds.clone());
+        let wanted = Arc::new(Notify::new());
+        let wakes = wanted.clone();
         let task = tokio::spawn(machine::here(async move {
-            tokio::time::sleep(until_next).await;
+            let _ = tokio::time::timeout(until_next, wakes.notified()).await;
             let mut slow = 0;
             while !matches!(*sender.borrow(), HoldsState::Failed(_)) {
                 let begun = Instant::now();
@@ -289,10 +293,10 @@ impl HoldsWatch {
                     ));
                 }
                 sender.send_modify(|state| state.enter(read));
-                tokio::time::sleep_until(begun + *INTERVAL).await;
+                let _ = tokio::time::timeout_at(begun + *INTERVAL, wakes.notified()).await;
             }
         }));
-        Self { holds: holds.clone(), states, task }
+        Self { holds: holds.clone(), states, wanted, task }
     }
 }
 
@@ -345,6 +349,16 @@ impl HoldsView {
             }
             states.changed().await.map_err(|_| not_read())?;
         }
+    }
+
+    /// Has the holds read at once, with a new reading of the server's clock, and waits for that.
+    pub(crate) async fn read_again(&self) {
+        let Some(watch) = &self.0 else { return };
+        let mut states = watch.states.clone();
+        states.mark_unchanged();
+        watch.wanted.notify_one();
+        // Once nothing is read any more, the next look at the holds says why.
+        let _ = states.changed().await;
     }
 
     /// Returns the keys that were held when they were last read.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 
 use super::error::{Result, ServerError};
 use super::find::Query;
@@ -125,8 +125,8 @@ impl LeaseStore {
         let update = if are_new {
             lease::releasing_new(&self.clock().await?)
         } else {
-            // Any time in the past will do.
-            lease::releasing(&ServerTime { now: self.deployment.facts.local_time, asked: Moment::now() })
+            // Any time in the past will do, and the clock may have been set back since it was last read.
+            lease::releasing(&ServerTime { now: DateTime::from_millis(0), asked: Moment::now() })
         };
         let mut retries = Retries::several();
         self.update(namespaces, update, |cause| retries.wait_unless_silent(cause)).await.map(|_| ())
@@ -169,8 +169,6 @@ impl LeaseStore {
 
 #[cfg(test)]
 mod tests {
-    use bson::DateTime;
-
     use super::*;
     use crate::server::scripted::{Script, ScriptedReply};
 

@@ -110,6 +110,7 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
         if let (Some(lease), Some(DeleteError { unanswered: true, .. })) = (&sweep.lease, &reply.error) {
             lease.note_unanswered();
         }
+        let is_too_late = reply.error.as_ref().is_some_and(|error| error.too_late);
         let step = attempts.next_step(reply, fastrand::f64());
         let why = attempts.message();
         let wait = match step {
@@ -136,7 +137,12 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
         tokio::select! {
             biased;
             () = sweep.ended() => break,
-            () = tokio::time::sleep(wait) => {}
+            () = async {
+                if is_too_late {
+                    read_again(sweep).await;
+                }
+                tokio::time::sleep(wait).await;
+            } => {}
         }
     }
     let mut result = attempts.end();
@@ -146,6 +152,22 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
     let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
+}
+
+/// Has the lease renewed and the holds read at once, after the server found a delete late: its clock may have been set forward, and then it finds all of
+/// them late that rely on an earlier reading. A look at parents is repeated before each command in any case.
+async fn read_again(sweep: &RuleSweep) {
+    let lease = async {
+        if let Some(lease) = &sweep.lease {
+            lease.renew().await;
+        }
+    };
+    let holds = async {
+        if let Some(holds) = &sweep.holds {
+            holds.read_again().await;
+        }
+    };
+    tokio::join!(lease, holds);
 }
 
 /// Resolves this long after the sweep has ended.
@@ -170,7 +192,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use bson::{DateTime, doc};
+    use bson::{Bson, DateTime, doc};
 
     use super::*;
     use crate::lock::lease::{Leases, Renewals};
@@ -193,7 +215,7 @@ mod tests {
     impl Case {
         fn new(answers: Vec<ScriptedReply>) -> Self {
             let script = Script::new(answers);
-            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() });
+            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
             let namespace = Namespace { database: "app".into(), collection: "c".into() };
             let leases = Leases::new(BTreeMap::from([(namespace, renewals.lease())]));
             let sweep = made_up::sweep(&script, 100, &leases, None);
@@ -260,6 +282,70 @@ mod tests {
         let case = Case::new(vec![lost(), deleted()]);
         let sent = case.send_and(|case| case.renewals.lost()).await;
         assert_eq!((case.deletes(), sent.out_of_lease), (1, true));
+    }
+
+    fn late() -> ScriptedReply {
+        let message = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
+        let error = doc! { "index": 0, "code": codes::CONVERSION_FAILURE, "errmsg": message };
+        Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
+    }
+
+    /// Returns the instant of the server's clock at which it is too late for a part of a delete.
+    fn too_late_at(part: &Bson) -> Option<i64> {
+        match part {
+            Bson::Array(parts) => match &parts[..] {
+                [Bson::String(now), Bson::DateTime(at)] if now == "$$NOW" => Some(at.timestamp_millis()),
+                parts => parts.iter().find_map(too_late_at),
+            },
+            Bson::Document(parts) => parts.values().find_map(too_late_at),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delete_that_came_too_late_is_sent_again_once_the_lease_was_renewed_by_a_new_reading_of_the_clock() {
+        let case = Case::new(vec![late(), deleted()]);
+        let stepped = ServerTime { now: DateTime::from_millis(600_000), asked: Moment::now() };
+        let renews = async {
+            case.renewals.asked_for().await;
+            assert_eq!(case.deletes(), 1);
+            // However long that takes.
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            assert_eq!(case.deletes(), 1);
+            case.renewals.renewed(stepped);
+        };
+        let (sent, ()) = tokio::join!(case.send(), renews);
+        assert_eq!((case.deletes(), sent.result.deleted, sent.result.error), (2, 1, None));
+        let limits: Vec<i64> = case.script.sent().iter().filter_map(|command| too_late_at(&command["deletes"])).collect();
+        assert!(limits[0] < 60_000 && limits[1] > 600_000, "{limits:?}");
+
+        let case = Case::new(vec![late(), deleted()]);
+        let loses = async {
+            case.renewals.asked_for().await;
+            case.renewals.lost();
+        };
+        let (sent, ()) = tokio::join!(case.send(), loses);
+        assert_eq!((case.deletes(), sent.result.deleted, sent.out_of_lease), (1, 0, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_finds_every_delete_late_is_asked_four_times_and_the_rule_fails_with_the_cause() {
+        let case = Case::new(vec![late(), late(), late(), late(), deleted()]);
+        let mut renewed = 0;
+        let renews = async {
+            loop {
+                case.renewals.asked_for().await;
+                renewed += 1;
+                case.renewals.renewed(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() });
+            }
+        };
+        let sent = tokio::select! {
+            sent = case.send() => sent,
+            () = renews => unreachable!(),
+        };
+        assert_eq!((case.deletes(), renewed, sent.result.deleted), (4, 3, 0));
+        let error = sent.result.error.unwrap();
+        assert!(error.too_late && error.message.contains("the clock of the server was set"), "{}", error.message);
     }
 
     #[tokio::test(start_paused = true)]

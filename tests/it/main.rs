@@ -8,6 +8,7 @@ mod support;
 mod archive {
     mod crashes;
     mod faults;
+    mod links;
     mod listed;
     mod lost_reply;
     mod races;

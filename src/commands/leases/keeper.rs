@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use crate::commands::locks::LockWait;
@@ -35,6 +36,8 @@ pub(super) struct Keeper {
     leases: Mutex<BTreeMap<Namespace, Renewals>>,
     /// Moment at which a document was last created for a lease.
     created: Mutex<Option<Moment>>,
+    /// Wakes the task that renews the leases before it is time.
+    wanted: Arc<Notify>,
 }
 
 /// The reason why it is unknown whether a lease could be taken.
@@ -47,7 +50,7 @@ pub(super) enum NotTaken {
 impl Keeper {
     pub(super) fn new(deployment: &Deployment, collection: &Namespace, run_id: &str) -> Self {
         let store = LeaseStore::new(deployment, collection, run_id);
-        Self { store, leases: Mutex::default(), created: Mutex::default() }
+        Self { store, leases: Mutex::default(), created: Mutex::default(), wanted: Arc::default() }
     }
 
     /// Takes the lease of a namespace. Returns the other run that still holds it when the wait is over, if there is one.
@@ -155,10 +158,10 @@ impl Keeper {
         if taken.is_created {
             *self.created.lock() = Some(Moment::now());
         }
-        self.leases.lock().insert(namespace.clone(), Renewals::new(taken.time));
+        self.leases.lock().insert(namespace.clone(), Renewals::new(taken.time, self.wanted.clone()));
     }
 
-    /// Renews all leases at every heartbeat, and looks in between whether their documents are still there. Never returns.
+    /// Renews all leases at every heartbeat and whenever one of them asks for it, and looks in between whether their documents are still there. Never returns.
     pub(super) async fn keep(self: Arc<Self>) {
         // A look that hangs must not delay a renewal.
         tokio::join!(self.renew_again_and_again(), self.look_again_and_again());
@@ -166,7 +169,7 @@ impl Keeper {
 
     async fn renew_again_and_again(&self) {
         loop {
-            tokio::time::sleep(*HEARTBEAT).await;
+            let _ = tokio::time::timeout(*HEARTBEAT, self.wanted.notified()).await;
             let mut is_logged = false;
             while let Err(cause) = self.renew().await {
                 match is_logged {
@@ -235,7 +238,7 @@ mod tests {
     /// Returns the keeper of a lease on each collection, taken just now.
     fn keeper(script: &Arc<Script>, collections: &[&str]) -> Arc<Keeper> {
         let store = LeaseStore::new(&script.deployment(), &namespace("locks"), "me");
-        let keeper = Keeper { store, leases: Mutex::default(), created: Mutex::default() };
+        let keeper = Keeper { store, leases: Mutex::default(), created: Mutex::default(), wanted: Arc::default() };
         let time = ServerTime { now: DateTime::from_millis(0), asked: Moment::now() };
         collections.iter().for_each(|name| keeper.enter(&namespace(name), Taken { time, is_created: false }));
         Arc::new(keeper)
@@ -297,6 +300,21 @@ mod tests {
         let end = fence.begins_before.timestamp_millis() + i64::try_from(fence.max_time.unwrap().as_millis()).unwrap();
         // 50 of the 60 seconds that follow the reading.
         assert_eq!(end, 90_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_asked_for_is_renewed_at_once() {
+        use ScriptedReply::{Reply, Silence};
+        let script = Script::new([Reply(doc! { "localTime": DateTime::from_millis(600_000) }), Reply(doc! { "n": 1 }), Silence]);
+        let keeper = keeper(&script, &["c"]);
+        let lease = keeper.leases.lock()[&namespace("c")].lease();
+        let begun = Instant::now();
+        tokio::select! {
+            () = keeper.clone().keep() => panic!("it never ends"),
+            () = lease.renew() => {}
+        }
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert!(lease.fence().unwrap().begins_before.timestamp_millis() > 600_000);
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,6 +84,26 @@ async fn holds_are_read_again_in_time_and_a_delete_that_finds_them_old_waits_for
 }
 
 #[tokio::test(start_paused = true)]
+async fn holds_that_are_asked_for_are_read_at_once_with_a_new_reading_of_the_clock() {
+    let stepped = doc! { "isWritablePrimary": true, "localTime": DateTime::from_millis(605_000), "ok": 1.0 };
+    let script = Script::new([
+        ScriptedReply::Reply(hello()),
+        page(&["a"]),
+        ScriptedReply::End,
+        ScriptedReply::Reply(stepped),
+        page(&["b"]),
+        ScriptedReply::End,
+        ScriptedReply::Silence,
+    ]);
+    let begun = Instant::now();
+    let view = HoldsWatches::new(&deployment(&script, Topology::Standalone), Vec::new()).of(&held_back());
+    assert_eq!(view.fresh().await.unwrap().too_late(), DateTime::from_millis(23_000));
+    view.read_again().await;
+    let read = view.fresh().await.unwrap();
+    assert_eq!((&*read.keys, read.too_late(), begun.elapsed()), (&list(&["b"]), DateTime::from_millis(623_000), Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_begins_with_holds_that_were_read_before_and_reads_them_again_in_time() {
     // After how long the watch begins, when it reads, and when a delete after 10 s has its keys, in seconds since the read before.
     for (begins, reads, deletes) in [(0, 8, 10), (5, 8, 10), (12, 12, 12), (60, 60, 60)] {
