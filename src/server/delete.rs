@@ -350,4 +350,18 @@ mod tests {
         let error = unconfirmed.error.unwrap();
         assert!(error.message.contains("WriteConcernTimeout") && !error.retryable && error.confirmation_timed_out, "{error:?}");
     }
+
+    #[test]
+    fn a_command_that_no_server_takes_may_go_in_parts_and_one_without_room_is_not_counted() {
+        let error = DeleteError::too_large(MAX_COMMAND_BYTES + 1);
+        assert_eq!((error.overload, error.retryable, error.reply_lost), (Some(Overload::TooLarge), false, false));
+        assert!(error.message.ends_with("are allowed") && !error.message.is_empty(), "{}", error.message);
+        let rule = planned("", 3).decision.countable().unwrap().clone();
+        let of = |code, message: &str| DeleteError::of_command(&ServerError::reported(code, message, ""), &rule.selection);
+        for (code, message, uncounted) in
+            [(16_500, "Request rate is large", true), (50, "Request timed out.", false), (codes::UNAUTHORIZED, "no", false)]
+        {
+            assert_eq!(of(code, message).uncounted, uncounted, "{code}");
+        }
+    }
 }

@@ -147,3 +147,72 @@ fn halves(ids: &[RawValue]) -> Option<(Vec<RawValue>, Vec<RawValue>)> {
     let (first, second) = ids.split_at(ids.len() / 2);
     (!first.is_empty()).then(|| (first.to_vec(), second.to_vec()))
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn ids(ids: std::ops::Range<i32>) -> Vec<RawValue> {
+        ids.map(|id| RawValue::of(id).unwrap()).collect()
+    }
+
+    fn states(ids: std::ops::Range<i32>) -> Vec<DocumentState> {
+        ids.map(|id| DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": id }).unwrap()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_command_has_as_many_archived_documents_as_fit() {
+        let lengths = |documents, bytes| -> Vec<usize> {
+            Restriction::of_states(states(0..documents), None, |_| bytes).iter().map(Restriction::max_documents).collect()
+        };
+        assert_eq!(lengths(7, COMMAND_BYTES / 3), [3, 3, 1]);
+        assert_eq!(lengths(7, COMMAND_BYTES / 3 + 1), [2, 2, 2, 1]);
+        // One that is too large goes by itself, and its command is refused.
+        assert_eq!(lengths(2, COMMAND_BYTES + 1), [1, 1]);
+        assert_eq!(lengths(0, 1), [0; 0]);
+    }
+
+    #[test]
+    fn the_halves_of_a_restriction_name_its_documents_once() {
+        let key = |n: i32| RawDocumentBuf::try_from(&doc! { "k": n }).unwrap();
+        let parents = || Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(9..10) });
+        let children = |ids| Restriction::Children { parents: parents(), ids };
+        let of_states = |documents| Restriction::States { documents, range: None };
+        for (whole, expected) in [
+            (Restriction::Ids(ids(0..5)), Some((Restriction::Ids(ids(0..2)), Restriction::Ids(ids(2..5))))),
+            (children(ids(0..4)), Some((children(ids(0..2)), children(ids(2..4))))),
+            (
+                Restriction::Sharded(vec![(key(1), ids(0..5))]),
+                Some((Restriction::Sharded(vec![(key(1), ids(0..2))]), Restriction::Sharded(vec![(key(1), ids(2..5))]))),
+            ),
+            (
+                Restriction::Sharded((1..4).map(|n| (key(n), ids(n..n + 1))).collect()),
+                Some((
+                    Restriction::Sharded(vec![(key(1), ids(1..2))]),
+                    Restriction::Sharded(vec![(key(2), ids(2..3)), (key(3), ids(3..4))]),
+                )),
+            ),
+            (of_states(states(0..5)), Some((of_states(states(0..2)), of_states(states(2..5))))),
+            (Restriction::Ids(ids(0..1)), None),
+            (children(ids(0..1)), None),
+            (Restriction::Sharded(vec![(key(1), ids(0..1))]), None),
+            (of_states(states(0..1)), None),
+            (Restriction::One(RawValue::of(1).unwrap()), None),
+        ] {
+            assert_eq!(whole.halves(), expected, "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn children_are_named_with_their_parents() {
+        let parents = Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(7..9) });
+        assert_eq!(Document::try_from(&*parents.condition().unwrap()).unwrap(), doc! { "$in": [7, 8] });
+        let children = Restriction::Children { parents: parents.clone(), ids: ids(0..3) };
+        assert_eq!((children.parents(), children.max_documents()), (Some(parents), 3));
+        assert_eq!(children.extent(), Extent::Documents(3));
+        let range = Restriction::Range { bounds: Document::new(), hint: Bson::Null };
+        assert_eq!((range.parents(), range.max_documents(), range.extent()), (None, usize::MAX, Extent::Unknown));
+    }
+}

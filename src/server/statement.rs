@@ -263,4 +263,21 @@ mod tests {
         let stretch = rule.expiry.stretch(None, DateTime::MAX).unwrap();
         assert_eq!(queries(&Restriction::Stretch(stretch), true), [rule.selection.predicate]);
     }
+
+    #[test]
+    fn a_list_of_buckets_names_the_first_and_the_last_of_them() {
+        let mut rule = rule();
+        let id = |n: u8| bson::oid::ObjectId::from_bytes([n; 12]);
+        let ids = Restriction::Ids(
+            [Bson::from(id(5)), "x".into(), id(2).into(), id(9).into()].map(|id| RawValue::of(id).unwrap()).into(),
+        );
+        let of = |rule: &SweepRule| {
+            let statements = statements(&ids, &rule.selection, false).unwrap();
+            Document::try_from(&*statements[0].query().unwrap()).unwrap().get_array("$and").unwrap()[0].clone()
+        };
+        let list = [Bson::from(id(5)), "x".into(), id(2).into(), id(9).into()];
+        assert_eq!(of(&rule), doc! { "_id": { "$in": &list[..] } }.into());
+        rule.selection.storage = crate::plan::Storage::Buckets { measurements: "at".into() };
+        assert_eq!(of(&rule), doc! { "_id": { "$in": &list[..], "$gte": id(2), "$lte": id(9) } }.into());
+    }
 }

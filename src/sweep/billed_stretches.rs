@@ -55,3 +55,49 @@ impl<'a> BilledStretches<'a> {
         Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: max })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch};
+    use crate::sweep::made_up;
+
+    fn ends() -> impl Iterator<Item = ScriptedReply> {
+        [0, 1_000_000].into_iter().map(|id| Batch(vec![doc! { "_id": id }]))
+    }
+
+    #[tokio::test]
+    async fn stretches_are_opened_unless_documents_have_to_be_found_before() {
+        for (limits_documents, max_deletes, expected) in
+            [(false, None, true), (true, None, false), (false, Some(5), false), (true, Some(5), false)]
+        {
+            let script = Script::new(ends());
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            sweep.rule.limits.max_deletes = max_deletes;
+            let opened = BilledStretches::open(&sweep, limits_documents).await.unwrap();
+            assert_eq!((opened.is_some(), script.sent().is_empty()), (expected, !expected), "{limits_documents} {max_deletes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pass_goes_on_behind_an_empty_stretch_until_no_key_is_left() {
+        let script = Script::new(ends().chain([Batch(vec![doc! { "_id": 900_000 }]), Batch(vec![])]));
+        let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        sweep.rule.selection.document_count = 1_000_000;
+        let mut stretches = BilledStretches::open(&sweep, false).await.unwrap().unwrap();
+        assert!(matches!(stretches.take(0).await.unwrap(), NextBatch::More));
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let NextBatch::Batch { restriction, documents: 100 } = stretches.take(100).await.unwrap() else {
+                panic!("a stretch")
+            };
+            let Restriction::Range { bounds, hint } = *restriction else { panic!("{restriction:?}") };
+            assert_eq!(hint, Bson::Document(doc! { "_id": 1 }));
+            ends.push(bounds.get_document("_id").unwrap().get("$lte").and_then(crate::values::float).unwrap());
+        }
+        assert!(ends[0] < 900_000.0 && ends[1] > 900_000.0, "{ends:?}");
+        assert!(matches!(stretches.take(100).await.unwrap(), NextBatch::Exhausted));
+    }
+}

@@ -224,6 +224,127 @@ mod tests {
     use bson::oid::ObjectId;
 
     use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::codes;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch, End, Error, Reply};
+    use crate::sweep::made_up;
+
+    fn sweep(replies: Vec<ScriptedReply>) -> (std::sync::Arc<Script>, RuleSweep) {
+        let script = Script::new(replies);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        (script, sweep)
+    }
+
+    fn found(ids: Vec<Bson>) -> ScriptedReply {
+        Batch(ids.into_iter().map(|id| doc! { "_id": id }).collect())
+    }
+
+    /// Returns a word for each of the batches of these sizes.
+    async fn taken(candidates: &mut Candidates<'_>, sizes: &[u64]) -> Vec<String> {
+        let mut taken = Vec::new();
+        for max in sizes {
+            taken.push(match candidates.take(*max).await.unwrap() {
+                NextBatch::Batch { restriction, documents } => match *restriction {
+                    Restriction::Ids(ids) => {
+                        assert_eq!(ids.len() as u64, documents);
+                        format!("{documents} ids")
+                    }
+                    Restriction::Sharded(_) => format!("{documents} with their key"),
+                    Restriction::One(_) => "one".into(),
+                    other => panic!("{other:?}"),
+                },
+                NextBatch::More => "more".into(),
+                NextBatch::Exhausted => "exhausted".into(),
+                NextBatch::AfterOthers => "after others".into(),
+            });
+        }
+        taken
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_as_many_ids_as_were_asked_for_and_as_fit_into_a_command() {
+        // Two of them, with what a list adds to each, take all the bytes. A string has a length and an end.
+        let text = |more: usize| Bson::from("x".repeat(MAX_BYTES / 2 - AROUND_ID - 5 + more));
+        for (more, sizes, expected) in [
+            (0, &[9, 9, 9][..], &["2 ids", "1 ids", "exhausted"][..]),
+            (1, &[9, 9, 9, 9], &["1 ids", "1 ids", "1 ids", "exhausted"]),
+            (0, &[0, 1, 0, 1, 1, 0], &["more", "1 ids", "more", "1 ids", "1 ids", "exhausted"]),
+        ] {
+            let (_, sweep) = sweep(vec![found((0..3).map(|_| text(more)).collect()), End]);
+            assert_eq!(taken(&mut Candidates::new(&sweep, None, None), sizes).await, expected, "{more} {sizes:?}");
+        }
+        // One that is too large by itself is sent alone.
+        let (_, sweep) = sweep(vec![found(vec!["x".repeat(2 * MAX_BYTES).into(), 1.into()]), End]);
+        assert_eq!(taken(&mut Candidates::new(&sweep, None, None), &[9, 9]).await, ["1 ids", "1 ids"]);
+    }
+
+    #[tokio::test]
+    async fn each_id_counts_with_its_statement_where_it_has_one_of_its_own() {
+        let (_, mut sweep) = sweep(vec![]);
+        sweep.deployment.facts.capabilities.deletes_by_id_list = false;
+        let predicate = bson::serialize_to_vec(&sweep.rule.selection.predicate).unwrap().len();
+        let each = Candidates::new(&sweep, None, None).bytes_per_document;
+        assert_eq!(each, AROUND_QUERY + predicate);
+        for (more, expected) in [(0, ["2 ids", "1 ids"]), (1, ["1 ids", "2 ids"])] {
+            let length = MAX_BYTES - each - 2 * (AROUND_ID + 5) + more;
+            let texts = [length / 2, length - length / 2, 1].map(|length| Bson::from("x".repeat(length)));
+            let script = Script::new([found(texts.into()), End]);
+            sweep.deployment = script.deployment();
+            sweep.deployment.facts.capabilities.deletes_by_id_list = false;
+            let mut candidates = Candidates::new(&sweep, None, None);
+            assert_eq!(taken(&mut candidates, &[9, 9]).await, expected, "{more}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_that_a_collation_may_take_for_another_goes_alone_and_in_its_turn() {
+        let (_, mut sweep) =
+            sweep(vec![found(vec!["a".into(), 1.into(), doc! { "k": 1 }.into(), "b".into(), doc! { "k": 2 }.into()]), End]);
+        sweep.rule.selection.folds_ids = true;
+        let mut candidates = Candidates::new(&sweep, None, None);
+        assert_eq!(taken(&mut candidates, &[9, 9, 9, 9, 9]).await, ["2 ids", "one", "1 ids", "one", "exhausted"]);
+    }
+
+    #[tokio::test]
+    async fn the_values_of_the_shard_key_go_with_the_ids() {
+        let (script, mut sweep) = sweep(vec![Batch(vec![doc! { "_id": 1, "k": 5 }, doc! { "_id": 2, "k": 6 }]), End]);
+        sweep.rule.selection.shard_key = vec!["k".into()];
+        assert_eq!(taken(&mut Candidates::new(&sweep, None, None), &[9, 9]).await, ["2 with their key", "exhausted"]);
+        assert_eq!(script.sent()[0].get_document("projection").unwrap(), &doc! { "_id": 1, "k": 1 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_goes_before_a_pass_begins_again_and_nothing_is_left_out() {
+        let lost = || Error(ServerError::reported(codes::CURSOR_NOT_FOUND, "cursor id not found", ""));
+        let (script, sweep) = sweep(vec![lost(), found(vec![1.into(), 2.into()]), lost(), found(vec![3.into()]), End]);
+        let mut candidates = Candidates::new(&sweep, None, None);
+        assert_eq!(taken(&mut candidates, &[9, 9, 9]).await, ["2 ids", "1 ids", "exhausted"]);
+        assert_eq!(script.sent().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn an_index_in_descending_order_is_sorted_by_where_it_can_be_walked_so() {
+        let (sorts, walks) = (doc! { "plan": { "stage": "SORT" } }, doc! { "plan": { "stage": "IXSCAN" } });
+        let only = || Some(doc! { "at": 5 });
+        for (oldest_first, only, can_sort, plan, is_sorted) in [
+            (false, None, true, Some(walks), true),
+            (false, None, true, Some(sorts), false),
+            (true, None, true, None, false),
+            (false, only(), true, None, false),
+            (false, None, false, None, false),
+        ] {
+            let is_explained = plan.is_some();
+            let (script, mut sweep) = sweep(plan.map(Reply).into_iter().chain([found(vec![1.into()]), End]).collect());
+            sweep.deployment.facts.capabilities.sorts = can_sort;
+            sweep.rule.selection.index = Some(IndexChoice { name: "at_-1".into(), oldest_first, bounded: true });
+            assert_eq!(taken(&mut Candidates::new(&sweep, None, only), &[9]).await, ["1 ids"]);
+            let sent = script.sent();
+            let find = sent.last().unwrap();
+            assert_eq!((sent.len(), find.get_str("hint").unwrap()), (1 + usize::from(is_explained), "at_-1"));
+            assert_eq!(find.get_document("sort").ok(), is_sorted.then(|| doc! { "at": 1 }).as_ref(), "{find}");
+        }
+    }
 
     #[test]
     fn a_string_is_matched_byte_by_byte_from_its_first_to_its_last_and_other_types_as_they_are() {
@@ -239,7 +360,15 @@ mod tests {
             assert_eq!(exactly(id.clone()), Some(id));
         }
         let long = "x".repeat(MAX_REGEX_BYTES + 1);
-        for id in ["a\0b".into(), long.into(), doc! { "k": "a" }.into(), Bson::Symbol("a".into())] {
+        let scoped = bson::JavaScriptCodeWithScope { code: "a".into(), scope: doc! {} };
+        for id in [
+            "a\0b".into(),
+            long.into(),
+            doc! { "k": "a" }.into(),
+            Bson::Symbol("a".into()),
+            Bson::JavaScriptCode("a".into()),
+            scoped.into(),
+        ] {
             assert_eq!(exactly(id), None);
         }
     }

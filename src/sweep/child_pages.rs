@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::lock::lease::Leases;
     use crate::server::scripted::Script;
-    use crate::server::scripted::ScriptedReply::{Batch, End};
+    use crate::server::scripted::ScriptedReply::{Batch, End, Error};
     use crate::sweep::made_up;
 
     #[tokio::test]
@@ -172,8 +172,58 @@ mod tests {
         }
         assert_eq!(batches, [(vec![one, two], 3, 3), (vec![three], 1, 1)]);
         let sent = script.sent();
+        assert_eq!(sent.len(), 2);
         let filter = |number: usize| sent[number].get_document("filter").unwrap().get_array("$and").unwrap()[0].clone();
         assert_eq!(filter(0), doc! { "p": { "$in": [1, 2, 3] } }.into());
         assert_eq!(filter(1), doc! { "p": { "$in": [1, 2, 3], "$nin": [2] } }.into());
+    }
+
+    #[tokio::test]
+    async fn a_pass_without_children_left_has_ended_and_one_that_was_asked_for_none_keeps_what_it_found() {
+        let script = Script::new([Batch(vec![doc! { "_id": 1, "p": 1 }, doc! { "_id": 2, "p": 1 }]), End]);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        let (parents, key) = ([RawValue::of(1).unwrap()], ParentKey::id());
+        let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Document::new());
+        let mut taken = Vec::new();
+        for max in [0, 1, 0, 5, 0, 5] {
+            taken.push(match pages.take(max).await.unwrap() {
+                NextBatch::Batch { documents, .. } => documents.to_string(),
+                NextBatch::More => "more".into(),
+                NextBatch::Exhausted => "exhausted".into(),
+                NextBatch::AfterOthers => "after others".into(),
+            });
+        }
+        assert_eq!(taken, ["more", "1", "more", "1", "exhausted", "exhausted"]);
+        assert_eq!(script.sent().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_goes_before_a_pass_begins_again() {
+        let lost = || Error(ServerError::reported(crate::server::codes::CURSOR_NOT_FOUND, "cursor id not found", ""));
+        let found = |ids: &[i32]| Batch(ids.iter().map(|id| doc! { "_id": id, "p": 1 }).collect());
+        let script = Script::new([lost(), found(&[1, 2]), lost(), found(&[3]), End]);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        let (parents, key) = ([RawValue::of(1).unwrap()], ParentKey::id());
+        let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Document::new());
+        for expected in [2, 1] {
+            let NextBatch::Batch { documents, .. } = pages.take(5).await.unwrap() else { panic!("children are left") };
+            assert_eq!(documents, expected);
+        }
+        assert!(matches!(pages.take(5).await.unwrap(), NextBatch::Exhausted));
+        assert_eq!(script.sent().len(), 3);
+    }
+
+    #[test]
+    fn a_reply_has_as_many_children_as_a_batch_but_no_more_than_their_size_allows() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut sweep = made_up::sweep(&Script::new([]), 100, &Leases::default(), None);
+        let (parents, key) = ([RawValue::of(1).unwrap()], ParentKey::id());
+        for (average, expected) in [(None, 2000), (Some(0.0), 2000), (Some(100.0), 2000), (Some(1_048_576.0), 32), (Some(1e9), 1)]
+        {
+            sweep.rule.selection.average_bytes = average;
+            let fetch = ChildPages::new(&sweep, "p", &key, &parents, Document::new()).fetch();
+            assert_eq!(fetch, expected, "{average:?}");
+        }
     }
 }

@@ -136,3 +136,127 @@ fn is_same_key(a: &Bson, b: &Bson) -> bool {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::plan::index::IndexChoice;
+    use crate::policy::DateFormat;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply};
+    use crate::sweep::made_up;
+
+    fn plan(stage: &str, is_multikey: bool) -> ScriptedReply {
+        Reply(doc! { "plan": { "stage": stage, "isMultiKey": is_multikey } })
+    }
+
+    fn sweep(replies: Vec<ScriptedReply>) -> RuleSweep {
+        let mut sweep = made_up::sweep(&Script::new(replies), 100, &Leases::default(), None);
+        sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        sweep
+    }
+
+    /// Returns the replies to a query for dates, with the documents that hold them.
+    fn dates(dates: Vec<Bson>) -> ScriptedReply {
+        Batch(dates.into_iter().map(|at| doc! { "at": at }).collect())
+    }
+
+    /// Takes batches until the pass has ended, and returns each in short.
+    async fn all(sweep: &RuleSweep, max: u64) -> Vec<String> {
+        let mut slices = DateSlices::open(sweep, None).await.unwrap().unwrap();
+        let mut taken = Vec::new();
+        loop {
+            taken.push(match slices.take(max).await.unwrap() {
+                NextBatch::Batch { restriction, .. } => match *restriction {
+                    Restriction::Range { bounds, hint } if hint == Bson::from("at_1") => bounds
+                        .get_document("at")
+                        .unwrap()
+                        .to_string()
+                        .replace("{ \"$lte\": DateTime(\"2027-01-15T07:00:00.0Z\") }", "end"),
+                    Restriction::Ids(ids) => format!("{} ids", ids.len()),
+                    other => panic!("{other:?}"),
+                },
+                NextBatch::Exhausted => return taken,
+                NextBatch::More | NextBatch::AfterOthers => panic!("{taken:?}"),
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn an_index_serves_ranges_unless_it_holds_lists_or_is_not_in_the_order_of_the_dates() {
+        for (stage, is_multikey, expected) in [("IXSCAN", false, true), ("IXSCAN", true, false), ("SORT", false, false)] {
+            let sweep = sweep(vec![plan(stage, is_multikey)]);
+            assert_eq!(DateSlices::open(&sweep, None).await.unwrap().is_some(), expected, "{stage} {is_multikey}");
+        }
+        let mut strings = sweep(vec![]);
+        strings.rule.expiry.format = DateFormat::Iso8601;
+        assert!(DateSlices::open(&strings, None).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn ranges_end_with_a_date_and_the_last_with_the_threshold() {
+        let numbers = |values: &[i32]| dates(values.iter().map(|value| Bson::from(*value)).collect());
+        let end = "{ \"$lte\": 5 }";
+        let rest = |found: &[String]| found.last().unwrap().starts_with("{ \"$gt\": ");
+        // One key or none after the batch: it is the last.
+        for last in [vec![], vec![7]] {
+            let found = all(&sweep(vec![plan("IXSCAN", false), numbers(&[5, 6]), numbers(&last)]), 3).await;
+            assert_eq!((found.len(), found[0].as_str(), rest(&found)), (2, end, true), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_documents_of_a_date_that_fill_a_batch_are_found_one_by_one_after_older_ones() {
+        let same = || dates(vec![5.into(), 5.into()]);
+        for (before, expected) in [(vec![Bson::from(4)], 4), (vec![], 3)] {
+            let replies = vec![
+                plan("IXSCAN", false),
+                same(),
+                dates(before.clone()),
+                Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]),
+                End,
+                dates(vec![]),
+            ];
+            let found = all(&sweep(replies), 2).await;
+            assert_eq!(found.len(), expected, "{found:?}");
+            let found = if before.is_empty() {
+                found
+            } else {
+                assert_eq!(found[0], "{ \"$lt\": 5 }");
+                found[1..].to_vec()
+            };
+            assert_eq!(found[..2], ["2 ids", "1 ids"]);
+            assert!(found[2].starts_with("{ \"$gt\": 5"), "{found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn once_the_index_holds_a_list_the_rest_is_found_one_by_one() {
+        let list = || Bson::from(vec![Bson::from(5)]);
+        for keys in [vec![5.into(), list()], vec![list(), 5.into()]] {
+            let replies = vec![plan("IXSCAN", false), dates(keys), Batch(vec![doc! { "_id": 1 }]), End];
+            assert_eq!(all(&sweep(replies), 2).await, ["1 ids"]);
+        }
+    }
+
+    #[test]
+    fn keys_that_the_server_may_take_for_one_count_as_one() {
+        let decimal = || Bson::Decimal128("7".parse().unwrap());
+        for (a, b, expected) in [
+            (Bson::Int32(5), Bson::Int64(5), true),
+            (Bson::Int64(5), Bson::Double(5.0), true),
+            (Bson::Double(5.0), Bson::Int32(5), true),
+            (Bson::Int32(5), Bson::Int32(6), false),
+            (Bson::Double(0.0), Bson::Double(-0.0), true),
+            (decimal(), Bson::Int32(5), true),
+            (Bson::Int32(5), decimal(), true),
+            (Bson::DateTime(bson::DateTime::from_millis(5)), Bson::DateTime(bson::DateTime::from_millis(5)), true),
+            (Bson::DateTime(bson::DateTime::from_millis(5)), Bson::DateTime(bson::DateTime::from_millis(6)), false),
+            ("a".into(), "a".into(), true),
+            ("a".into(), Bson::Int32(5), false),
+        ] {
+            assert_eq!(is_same_key(&a, &b), expected, "{a} {b}");
+        }
+    }
+}

@@ -153,4 +153,49 @@ mod tests {
         assert_eq!(stretches(&dates, 1.0, &[2, 2, 2]), [(-1, 2, 2), (6, 9, 2)]);
         assert_eq!(stretches(&dates, 0.5, &[1, 1]), []);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_opens_along_an_index_on_the_date_and_reads_at_most_a_sample() {
+        use crate::lock::lease::Leases;
+        use crate::plan::index::IndexChoice;
+        use crate::server::error::ServerError;
+        use crate::server::scripted::Script;
+        use crate::server::scripted::ScriptedReply::{Batch, End, Error};
+        use crate::sweep::made_up;
+
+        let dates = || Batch((0..3).map(|at| doc! { "at": DateTime::from_millis(at) }).collect());
+        let bounded = |bounded| Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded });
+        for (index, documents, sample) in [
+            (bounded(true), MAX_DATES, Some(None)),
+            (bounded(true), MAX_DATES + 1, Some(Some(MAX_DATES as f64 / (MAX_DATES + 1) as f64))),
+            (bounded(true), 4 * MAX_DATES, Some(Some(0.25))),
+            (bounded(true), 0, Some(None)),
+            (bounded(false), 1, None),
+            (None, 1, None),
+        ] {
+            let script = Script::new([dates(), End]);
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            (sweep.rule.selection.index, sweep.rule.selection.document_count) = (index, documents);
+            let opened = DateStretches::open(&sweep).await.unwrap();
+            assert_eq!(opened.is_some(), sample.is_some(), "{documents}");
+            let Some(mut opened) = opened else { continue };
+            let stages = script.sent()[0].get_array("pipeline").unwrap().clone();
+            let rate =
+                stages.iter().find_map(|stage| stage.as_document()?.get_document("$match").ok()?.get_f64("$sampleRate").ok());
+            assert_eq!(Some(rate), sample, "{documents}");
+            if rate.is_none() {
+                let NextBatch::Batch { documents, .. } = opened.take(2).await.unwrap() else { panic!("a stretch") };
+                assert_eq!(documents, 2);
+            }
+        }
+        // What takes the service too long is found by `_id`; other errors end the pass.
+        for (code, message, is_error) in [(50, "Request timed out.", false), (13, "not authorized", true)] {
+            let script = Script::new((0..50).map(|_| Error(ServerError::reported(code, message, ""))));
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            sweep.rule.selection.index = bounded(true);
+            let opened = DateStretches::open(&sweep).await;
+            assert_eq!(opened.is_err(), is_error, "{message}");
+            assert!(opened.is_ok_and(|opened| opened.is_none()) != is_error);
+        }
+    }
 }

@@ -48,3 +48,45 @@ impl<'a> IdPages<'a> {
         Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: page.len() as u64 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::Batch;
+    use crate::sweep::made_up;
+
+    #[tokio::test]
+    async fn a_page_is_a_batch_and_documents_of_one_shard_key_are_in_one_statement() {
+        for is_sharded in [false, true] {
+            let ends = || [1, 9].map(|id| Batch(vec![doc! { "_id": id, "k": 1 }]));
+            let page = Batch([(1, 5), (2, 6), (3, 5)].map(|(id, key)| doc! { "_id": id, "k": key }).into());
+            let replies = ends().into_iter().chain([page]).chain((0..9).map(|_| Batch(vec![])));
+            let script = Script::new(replies);
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            if is_sharded {
+                sweep.rule.selection.shard_key = vec!["k".into()];
+            }
+            let ids = |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>();
+            let mut pages = IdPages::new(&sweep);
+            let NextBatch::Batch { restriction, documents: 3 } = pages.take(5).await.unwrap() else { panic!("a page") };
+            if is_sharded {
+                let Restriction::Sharded(groups) = *restriction else { panic!("{restriction:?}") };
+                assert_eq!(groups.into_iter().map(|(_, ids)| ids).collect::<Vec<_>>(), [ids(&[1, 3]), ids(&[2])]);
+            } else {
+                assert_eq!(*restriction, Restriction::Ids(ids(&[1, 2, 3])));
+            }
+            assert!(matches!(pages.take(5).await.unwrap(), NextBatch::Exhausted));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_nobody_asked_for_says_that_there_are_more() {
+        let script = Script::new([1, 9, 1].map(|id| Batch(vec![doc! { "_id": id }])));
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        assert!(matches!(IdPages::new(&sweep).take(0).await.unwrap(), NextBatch::More));
+    }
+}

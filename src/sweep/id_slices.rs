@@ -90,3 +90,86 @@ async fn first_id(sweep: &RuleSweep, query: Query) -> Result<Option<Bson>> {
     let id = found.first().and_then(|document| RawValue::at(document, "_id"));
     Ok(id.map(|id| id.decoded().unwrap_or(Bson::Undefined)))
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch};
+    use crate::sweep::made_up;
+
+    fn id(n: u8) -> Bson {
+        ObjectId::from_bytes([n; 12]).into()
+    }
+
+    fn found(id: Option<Bson>) -> ScriptedReply {
+        Batch(id.into_iter().map(|id| doc! { "_id": id }).collect())
+    }
+
+    #[tokio::test]
+    async fn ranges_are_opened_only_where_all_ids_are_of_one_type_and_in_the_order_of_the_storage() {
+        let number = |n: f64| Some(Bson::from(n));
+        for (first, last, ids_follow, is_range) in [
+            (Some(id(1)), Some(id(9)), None, true),
+            (Some(id(1)), Some(id(9)), Some(true), true),
+            (Some(1.into()), Some(Bson::Int64(9)), Some(true), true),
+            (Some(1.into()), Some(9.into()), None, false),
+            (number(f64::NAN), number(9.0), Some(true), false),
+            (number(1.0), number(f64::INFINITY), Some(true), false),
+            (Some("a".into()), Some("z".into()), Some(true), false),
+            (Some(1.into()), Some(id(9)), Some(true), false),
+            (None, None, None, false),
+        ] {
+            let script = Script::new([found(first.clone()), found(last.clone())]);
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            sweep.ids_follow = ids_follow;
+            let opened = IdSlices::open(&sweep).await.unwrap();
+            assert_eq!(opened.is_some(), is_range, "{first:?} {last:?} {ids_follow:?}");
+            let sorted: Vec<_> = script.sent().iter().map(|find| find.get_document("sort").unwrap().clone()).collect();
+            assert_eq!(sorted, [doc! { "_id": 1 }, doc! { "_id": -1 }]);
+            assert!(script.sent().iter().all(|find| find.get_document("filter").unwrap().is_empty()));
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_where_ranges_are_of_no_use_and_only_what_has_expired_among_buckets() {
+        let open = |storage: Storage, topology: Topology, ids_follow: Option<bool>| async move {
+            let script = Script::new([found(Some(id(1))), found(Some(id(9)))]);
+            let mut sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            sweep.rule.selection.storage = storage;
+            sweep.deployment.facts.topology = topology;
+            sweep.ids_follow = ids_follow;
+            let is_open = IdSlices::open(&sweep).await.unwrap().is_some();
+            let predicate = sweep.rule.selection.predicate.clone();
+            (is_open, script.sent().iter().filter(|find| find.get_document("filter").unwrap() == &predicate).count())
+        };
+        let buckets = Storage::Buckets { measurements: "t".into() };
+        for (storage, topology, ids_follow, expected) in [
+            (Storage::Plain, Topology::ReplicaSet, None, (true, 0)),
+            (buckets, Topology::ReplicaSet, None, (true, 2)),
+            (Storage::Clustered, Topology::ReplicaSet, None, (false, 0)),
+            (Storage::Plain, Topology::Sharded, None, (false, 0)),
+            (Storage::Plain, Topology::ReplicaSet, Some(false), (false, 0)),
+        ] {
+            assert_eq!(open(storage.clone(), topology, ids_follow).await, expected, "{storage:?} {topology:?} {ids_follow:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn ranges_follow_each_other_up_to_the_last_id_that_was_there() {
+        let script = Script::new([found(Some(id(1))), found(Some(id(9))), found(Some(id(4))), found(None)]);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        let mut slices = IdSlices::open(&sweep).await.unwrap().unwrap();
+        for expected in [doc! { "$gte": id(1), "$lt": id(4) }, doc! { "$gte": id(4), "$lte": id(9) }] {
+            let NextBatch::Batch { restriction, documents: 50 } = slices.take(50).await.unwrap() else { panic!("a range") };
+            let hint = Bson::Document(doc! { "_id": 1 });
+            assert_eq!(*restriction, Restriction::Range { bounds: doc! { "_id": expected }, hint });
+        }
+        assert!(matches!(slices.take(50).await.unwrap(), NextBatch::Exhausted));
+        let ends: Vec<_> = script.sent()[2..].iter().map(|find| find.get_i64("skip").unwrap()).collect();
+        assert_eq!(ends, [50, 50]);
+    }
+}

@@ -153,3 +153,121 @@ async fn keys_that_are_read_again_share_their_memory_and_others_replace_them() {
     state.enter(Err("gone".to_owned()));
     assert!(matches!(&state, HoldsState::Failed(why) if why == "gone"), "{state:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn as_many_keys_are_held_as_a_delete_can_carry_and_not_one_byte_more() {
+    // A key of one letter takes its length, the letter and its end.
+    let each = 4 + 2 + AROUND_KEY;
+    for (most, is_refused) in [(2 * each, false), (2 * each - 1, true)] {
+        let script = Script::new([ScriptedReply::Reply(hello()), page(&["a", "b"]), ScriptedReply::End]);
+        let mut deployment = deployment(&script, Topology::Standalone);
+        deployment.facts.capabilities.held_bytes = most;
+        let read = read(&deployment, &held_back()).await;
+        assert_eq!(read.is_err(), is_refused, "{most}");
+        assert!(read.err().is_none_or(|why| why.contains("more holds than a delete command can carry: 2 keys")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_serves_holds_that_are_read_at_one_point_in_time_and_the_storage_those_that_are_not() {
+    for (topology, has_hint) in [(Topology::Standalone, true), (Topology::ReplicaSet, false)] {
+        let confirming = (topology == Topology::ReplicaSet).then(|| ScriptedReply::Reply(doc! { "ok": 1.0 }));
+        let replies = [ScriptedReply::Reply(hello())].into_iter().chain(confirming);
+        let script = Script::new(replies.chain([page(&["a"]), ScriptedReply::End]));
+        read(&deployment(&script, topology), &held_back()).await.unwrap();
+        let reading = script.sent().pop().unwrap();
+        assert_eq!(reading.get_document("hint").ok(), has_hint.then(|| doc! { "$natural": 1 }).as_ref(), "{reading}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_without_holds_has_to_exist() {
+    for (listed, expected) in [(vec![doc! { "name": "holds" }], None), (vec![], Some("does not exist"))] {
+        let script =
+            Script::new([ScriptedReply::Reply(hello()), ScriptedReply::End, ScriptedReply::Batch(listed), ScriptedReply::End]);
+        let read = read(&deployment(&script, Topology::Standalone), &held_back()).await;
+        assert_eq!(read.as_ref().err().is_some(), expected.is_some());
+        assert!(read.err().zip(expected).is_none_or(|(why, expected)| why.contains(expected)));
+        assert_eq!(script.sent().pop().unwrap().get_document("filter").unwrap(), &doc! { "name": "holds" });
+    }
+    for (is_shown, asks) in [(true, Some(true)), (false, None)] {
+        let script = Script::new([ScriptedReply::End]);
+        let mut deployment = deployment(&script, Topology::Standalone);
+        deployment.facts.capabilities.shows_privileges = is_shown;
+        assert!(!exists(&deployment, &held_back().collection).await.unwrap());
+        assert_eq!(script.sent()[0].get_bool("authorizedCollections").ok(), asks);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_or_a_type_that_no_hold_has_is_told_unless_there_are_no_holds() {
+    let collection = held_back().collection;
+    let found = || ScriptedReply::Batch(vec![doc! { "_id": 1 }]);
+    let nothing = || ScriptedReply::Batch(vec![]);
+    let slow = || ScriptedReply::Error(crate::server::error::ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "too long", ""));
+    let other = || ScriptedReply::Error(crate::server::error::ServerError::reported(codes::UNAUTHORIZED, "not authorized", ""));
+    let paths = ["a".to_owned(), "b".to_owned()];
+    let path = |replies: Vec<ScriptedReply>| {
+        let (collection, paths) = (&collection, &paths);
+        async move {
+            let script = Script::new(replies);
+            unknown_path(&deployment(&script, Topology::Standalone), collection, paths).await
+        }
+    };
+    assert_eq!(path(vec![nothing()]).await.unwrap(), None);
+    assert_eq!(path(vec![found(), found(), found()]).await.unwrap(), None);
+    assert_eq!(path(vec![found(), nothing()]).await.unwrap().as_deref(), Some("a"));
+    assert_eq!(path(vec![found(), found(), nothing()]).await.unwrap().as_deref(), Some("b"));
+    // A search that takes too long has found nothing.
+    assert_eq!(path(vec![found(), found(), slow()]).await.unwrap().as_deref(), Some("b"));
+    assert!(path(vec![found(), other()]).await.is_err());
+
+    let comparisons = crate::policy::comparisons::of_filter(&doc! { "s": { "$ne": "x" }, "n": { "$ne": 4 } }, &[]);
+    let unknown = |replies: Vec<ScriptedReply>| {
+        let (collection, comparisons) = (&collection, &comparisons);
+        async move {
+            let script = Script::new(replies);
+            let deployment = deployment(&script, Topology::Standalone);
+            unknown_type(&deployment, collection, comparisons).await.unwrap().map(|comparison| comparison.path.clone())
+        }
+    };
+    assert_eq!(unknown(vec![found(), found()]).await, None);
+    assert_eq!(unknown(vec![nothing(), nothing(), found()]).await, None);
+    assert_eq!(unknown(vec![nothing(), found()]).await.as_deref(), Some("s"));
+    assert_eq!(unknown(vec![found(), nothing(), found()]).await.as_deref(), Some("n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_whose_holds_are_read_too_slowly_three_times_in_a_row_ends() {
+    let read = |late: Duration| [ScriptedReply::Late(late, hello()), page(&["a"]), ScriptedReply::End];
+    for (times, ends) in [([15, 16, 16, 15, 16], false), ([1, 16, 16, 16, 1], true)] {
+        let replies = times.into_iter().flat_map(|late| read(u32::try_from(late).unwrap() * S + S / 100 * u32::from(late > 15)));
+        let script = Script::new(replies.chain([ScriptedReply::Silence]));
+        let view = HoldsWatches::new(&deployment(&script, Topology::Standalone), Vec::new()).of(&held_back());
+        tokio::time::sleep(120 * S).await;
+        let states = view.0.as_ref().unwrap().states.clone();
+        let state = states.borrow();
+        let failed = matches!(&*state, HoldsState::Failed(why) if why.contains("takes longer than"));
+        assert_eq!(failed, ends, "{times:?} {state:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_with_the_same_holds_share_a_watch_which_ends_with_the_last_of_them() {
+    let replies = (0..9).flat_map(|_| [ScriptedReply::Reply(hello()), page(&["a"]), ScriptedReply::End]);
+    let script = Script::new(replies);
+    let watches = HoldsWatches::new(&deployment(&script, Topology::Standalone), Vec::new());
+    let (first, second) = (watches.of(&held_back()), watches.of(&held_back()));
+    assert!(Arc::ptr_eq(first.0.as_ref().unwrap(), second.0.as_ref().unwrap()));
+    first.fresh().await.unwrap();
+    drop(first);
+    tokio::time::sleep(9 * S).await;
+    assert_eq!((script.sent().len(), watches.open.lock().len()), (4, 1));
+    drop(second);
+    tokio::time::sleep(60 * S).await;
+    assert_eq!(script.sent().len(), 4, "nothing is read for nobody");
+    // One that has ended is forgotten.
+    let third = watches.of(&held_back());
+    assert_eq!(watches.open.lock().len(), 1);
+    third.fresh().await.unwrap();
+}
