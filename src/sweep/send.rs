@@ -314,7 +314,8 @@ mod tests {
             assert_eq!(case.deletes(), 1);
             case.renewals.renewed(stepped);
         };
-        let (sent, ()) = tokio::join!(case.send(), renews);
+        let both = async { tokio::join!(case.send(), renews).0 };
+        let sent = tokio::time::timeout(Duration::from_secs(60), both).await.expect("a renewal is asked for");
         assert_eq!((case.deletes(), sent.result.deleted, sent.result.error), (2, 1, None));
         let limits: Vec<i64> = case.script.sent().iter().filter_map(|command| too_late_at(&command["deletes"])).collect();
         assert!(limits[0] < 60_000 && limits[1] > 600_000, "{limits:?}");
@@ -324,7 +325,8 @@ mod tests {
             case.renewals.asked_for().await;
             case.renewals.lost();
         };
-        let (sent, ()) = tokio::join!(case.send(), loses);
+        let both = async { tokio::join!(case.send(), loses).0 };
+        let sent = tokio::time::timeout(Duration::from_secs(60), both).await.expect("a renewal is asked for");
         assert_eq!((case.deletes(), sent.result.deleted, sent.out_of_lease), (1, 0, true));
     }
 
