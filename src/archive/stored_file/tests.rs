@@ -117,8 +117,8 @@ fn segments_that_leave_most_of_what_is_read_for_the_next_time_are_read_twice_at_
     }
 }
 
-/// Writes a journal that lists segments at these offsets and with these lengths.
-fn list(disk: &SimulatedDisk, segments: impl Iterator<Item = (u64, u64)>, sha256: &str) {
+/// Writes a journal that lists segments at these offsets and with these lengths, all with as many bytes of documents and one checksum.
+fn list(disk: &SimulatedDisk, segments: impl Iterator<Item = (u64, u64)>, bytes: u64, sha256: &str) {
     let record = FileRecord {
         file: "a/c.bson.zst".into(),
         metadata: "a/c.metadata.json".into(),
@@ -131,7 +131,7 @@ fn list(disk: &SimulatedDisk, segments: impl Iterator<Item = (u64, u64)>, sha256
     let run = Line::Run { format: FORMAT, run_id: "1a2b3c4d".into(), started_at: "2026-01-31T02:00:00Z".into() };
     let segments = segments.map(|(offset, length)| {
         let (file, rule, sha256) = (record.file.clone(), "rule".into(), sha256.to_owned());
-        Line::Segment(Segment { file, rule, offset, length, documents: 3, bytes: 0, sha256 })
+        Line::Segment(Segment { file, rule, offset, length, documents: 3, bytes, sha256 })
     });
     let lines = [run, Line::File(record.clone())].into_iter().chain(segments);
     let journal = lines.flat_map(|line| Seal::LINE.close(&serde_json::to_string(&line).unwrap())).collect();
@@ -143,6 +143,7 @@ fn list(disk: &SimulatedDisk, segments: impl Iterator<Item = (u64, u64)>, sha256
 fn a_journal_that_lists_one_segment_again_and_again_or_overlapping_ones_is_refused_at_the_first() {
     let whole = segment(0..3, Compression::Zstd);
     let (length, sha256) = (whole.len() as u64, text::sha256(&whole));
+    let bytes = frame::first(&whole, Compression::Zstd).unwrap().1.len() as u64;
     let empty = text::sha256(&[]);
     for (what, segments, sha256) in [
         ("one segment", vec![(0, length); 1000], &sha256),
@@ -152,7 +153,7 @@ fn a_journal_that_lists_one_segment_again_and_again_or_overlapping_ones_is_refus
     ] {
         let disk = disk();
         disk.write(&path(Compression::Zstd), whole.clone());
-        list(&disk, segments.into_iter(), sha256);
+        list(&disk, segments.into_iter(), bytes, sha256);
         let (verified, opened, read) = verified(&disk);
         let why = verified.err().unwrap();
         assert!(why.contains("is damaged"), "{what}: {why}");
