@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn the_limits_of_the_size_hold() {
         let mut pace = Pace::new(500, 3, MS(1));
-        assert_eq!(pace.batch_size(), 3);
+        assert_eq!((pace.batch_size(), pace.max_batch_size()), (3, 3));
         for _ in 0..5 {
             let size = pace.batch_size();
             pace.record(&took(size.into(), u64::from(size) * 36_000));
@@ -346,5 +346,23 @@ mod tests {
         let millis = |attempt, jitter| back_off(attempt, jitter).as_millis();
         assert_eq!([0, 1, 2, 8, 100].map(|attempt| millis(attempt, 0.5)), [250, 375, 562, 5000, 5000]);
         assert_eq!((millis(100, 0.0), millis(100, 1.0)), (3500, 6500));
+    }
+
+    #[test]
+    fn at_the_target_and_at_half_of_it_the_size_stays() {
+        for (latency, size) in [(99, 1000), (100, 500), (200, 500), (201, 250)] {
+            let mut pace = Pace::new(500, 2000, MS(200));
+            pace.record(&took(500, latency));
+            assert_eq!(pace.size, size, "{latency} ms");
+        }
+    }
+
+    #[test]
+    fn small_batches_are_probed_by_larger_ones_where_these_are_allowed() {
+        for (size, max, probe) in [(500, 2000, 250), (200, 2000, 100), (199, 2000, 398), (50, 100, 100), (51, 100, 25), (1, 1, 1)]
+        {
+            let pace = Pace { probes: true, ..Pace::new(size, max, MS(200)) };
+            assert_eq!(pace.batch_size(), probe, "{size} {max}");
+        }
     }
 }

@@ -322,4 +322,23 @@ mod tests {
             assert_eq!(size(rule, storage, choice), expected, "{order:?} {ids_follow:?}");
         }
     }
+
+    #[test]
+    fn a_rule_may_not_go_on_after_a_signal_or_outside_of_its_hours() {
+        let (signals, receiver) = watch::channel(None);
+        let stop = Stop::by(receiver);
+        let budget = RunBudget::new(tokio::time::Instant::now(), &Limits::default());
+        let rule = |keys: &str| planned(keys, 4).decision.countable().unwrap().clone();
+        // A minute that is half a day away.
+        let now = chrono::Utc::now() + chrono::Duration::hours(12);
+        let far = format!(
+            "    window: {{start: '{}', end: '{}'}}\n",
+            now.format("%H:%M"),
+            (now + chrono::Duration::minutes(1)).format("%H:%M")
+        );
+        assert_eq!(stop_reason(&rule(""), &budget, &stop), None);
+        assert_eq!(stop_reason(&rule(&far), &budget, &stop), Some(StopReason::Window));
+        signals.send_replace(Some(15));
+        assert_eq!(stop_reason(&rule(&far), &budget, &stop), Some(StopReason::Interrupted));
+    }
 }

@@ -471,4 +471,52 @@ mod tests {
         assert_eq!([1, 99, 100, 5000].map(|size| high.batch_limit(size)), [1, 99, 100, 625]);
         assert_eq!(high.rest(MS(60_000)), MAX_REST);
     }
+
+    #[test]
+    fn figures_that_are_told_in_part_are_unknown() {
+        assert_eq!(idle().unknown(), [""; 0]);
+        for (load, names) in [
+            (Load { flow_waited: None, ..idle() }, vec!["flow control"]),
+            (Load { is_flow_controlled: None, ..idle() }, vec!["flow control"]),
+            (Load { last_checkpoint: None, ..idle() }, vec!["checkpoints"]),
+            (Load { is_checkpoint_running: None, ..idle() }, vec!["checkpoints"]),
+            (Load { tickets_used: None, ..idle() }, vec![]),
+            (Load { queued: None, ..idle() }, vec![]),
+            (Load { queued: None, tickets_used: None, ..idle() }, vec!["tickets and queues"]),
+            (Load { cache_size: None, ..idle() }, vec!["the fill of the cache", "dirty bytes", "bytes of updates"]),
+        ] {
+            assert_eq!(load.unknown(), names, "{load:?}");
+        }
+        assert_eq!(Load { cache_size: Some(0), ..idle() }.percent(Some(5)), None);
+        assert_eq!(Load { cache_size: Some(1), ..idle() }.percent(Some(5)), Some(500.0));
+    }
+
+    #[test]
+    fn a_pressure_says_why() {
+        let looks = Looks { last: Load { queued: Some(10), ..idle() }, before: None, is_unshared: false };
+        assert_eq!(Pressure::of(&looks, None).unwrap().why(), "10 operations queue at the server");
+    }
+
+    #[test]
+    fn what_is_learned_of_a_batch_counts_with_its_documents() {
+        let at = |dirty, written| Load { dirty: Some(dirty), written, ..idle() };
+        let learned = |before: Load, now: Load, deleted| {
+            let mut growth = Growth { bytes: 1000.0, documents: 10.0 };
+            growth.observe(&before, &now, deleted);
+            (growth.bytes, growth.documents)
+        };
+        let kept = GROWTH_MEMORY;
+        for (before, now, deleted, expected) in [
+            (at(10, Some(0)), at(60, Some(50)), 4, (1000.0 * kept + 100.0, 10.0 * kept + 4.0)),
+            // Nothing was written, and something that waited is gone: nothing was added.
+            (at(10, Some(7)), at(5, Some(7)), 4, (1000.0 * kept, 10.0 * kept + 4.0)),
+            (at(10, Some(7)), at(5, Some(6)), 4, (1000.0, 10.0)),
+            (at(10, None), at(10, None), 4, (1000.0 * kept, 10.0 * kept + 4.0)),
+            (at(10, None), at(9, None), 4, (1000.0, 10.0)),
+            // No batch has ended: what was added belongs to one that is at work.
+            (at(10, Some(0)), at(60, Some(0)), 0, (1050.0, 10.0)),
+        ] {
+            assert_eq!(learned(before, now, deleted), expected, "{before:?} {now:?} {deleted}");
+        }
+    }
 }

@@ -149,4 +149,34 @@ mod tests {
         // 10 000 documents take ten seconds, and the last one its own delay.
         assert_eq!(now, MS(10_007));
     }
+
+    #[test]
+    fn batches_double_where_more_than_a_twentieth_of_the_time_is_lost_and_shrink_after_a_calm_minute() {
+        let doublings = |lost: Duration, batches: u32, elapsed: Duration, before: u32| {
+            let mut limit = RateLimit { doublings: before, ..RateLimit::new(1000) };
+            limit.watch(Duration::ZERO, MS(5));
+            for _ in 2..batches {
+                limit.watch(Duration::ZERO, MS(5));
+            }
+            limit.watch(lost, MS(5) + elapsed);
+            (limit.doublings, limit.watched.batches)
+        };
+        let second = MS(1000);
+        for (lost, batches, elapsed, before, expected) in [
+            (MS(51), MIN_WATCHED, second, 0, (1, 0)),
+            (MS(51), MIN_WATCHED - 1, second, 0, (0, MIN_WATCHED - 1)),
+            // A twentieth is not too much.
+            (MS(50), MIN_WATCHED, second, 0, (0, MIN_WATCHED)),
+            (MS(51), MIN_WATCHED, second, 31, (31, 0)),
+            (MS(0), 2, CALM, 3, (2, 0)),
+            (MS(0), 2, CALM, 0, (0, 0)),
+            (MS(0), 2, CALM - MS(1), 3, (3, 2)),
+        ] {
+            assert_eq!(doublings(lost, batches, elapsed, before), expected, "{lost:?} {batches} {elapsed:?}");
+        }
+        // What several batches lost adds up.
+        let mut limit = RateLimit::new(1000);
+        (0..MIN_WATCHED).for_each(|batch| limit.watch(MS(10), MS(u64::from(batch) * 20)));
+        assert_eq!(limit.doublings, 1);
+    }
 }

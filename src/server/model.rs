@@ -119,6 +119,15 @@ pub(crate) fn selected(filter: &Document, documents: &[Document]) -> Vec<bool> {
     documents.iter().map(matches).collect()
 }
 
+/// Returns what an aggregation makes of some documents.
+pub(crate) fn aggregated(stages: &[Document], documents: &[Document]) -> Vec<Document> {
+    let stages: Vec<&Document> = stages.iter().collect();
+    let stages = pipeline::compile(&stages, DateTime::from_millis(BEGINNING)).expect("stages that the server takes");
+    let documents = documents.iter().map(|document| Arc::new(document.clone().into())).collect();
+    let found = pipeline::run(&stages, documents).expect("stages that fail on no document");
+    found.iter().map(|document| document.as_document().expect("a document").clone()).collect()
+}
+
 /// A server, shared by all of its clients.
 pub(crate) struct Model {
     state: Mutex<State>,

@@ -1,5 +1,6 @@
 //! The rule of expiry, told plainly over the values of one document. It shares nothing with the predicates that the tool sends.
 
+mod classes;
 mod predicates;
 
 use bson::{Bson, Document};

@@ -161,5 +161,23 @@ mod tests {
         let (script, binding) = binding(vec![[Batch(vec![]), End], [Batch(vec![]), End]], Topology::ReplicaSet);
         assert_eq!((binding.is_by_server(), binding.fresh().await, script.sent().len()), (true, Ok(()), 0));
         assert_eq!(binding.changed().await, Ok(Some("`app.c` was dropped during the run".to_owned())));
+        // None of the deletes can have been in another collection: that it was replaced is all there is to say.
+        let (_, binding) = self::binding(vec![listed(8)], Topology::ReplicaSet);
+        let why = binding.changed().await.unwrap().unwrap();
+        assert_eq!(why, "`app.c` was replaced by another collection during the run");
+        let (_, binding) = self::binding(vec![[Batch(vec![]), End]], Topology::Sharded);
+        assert_eq!(binding.changed().await, Ok(Some("`app.c` was dropped during the run".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn looks_that_began_before_and_after_one_was_forgotten_are_told_apart() {
+        let (_, binding) = binding(Vec::new(), Topology::Sharded);
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            seen.push(binding.last.lock().forgotten);
+            binding.forget();
+        }
+        seen.dedup();
+        assert_eq!(seen.len(), 3);
     }
 }

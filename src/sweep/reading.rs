@@ -118,3 +118,73 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
     // A read finds a list of `_id`s by the index on every flavor.
     statements(restriction, selection, false)?.into_iter().map(query).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{Batch, End};
+    use crate::sweep::made_up;
+
+    #[test]
+    fn a_plan_has_what_it_has_at_any_level() {
+        let inside = doc! { "a": { "b": [1, { "stage": "SORT" }] }, "stage": "FETCH" };
+        for (plan, has) in [
+            (doc! { "stage": "SORT" }, true),
+            (inside, true),
+            (doc! { "stage": "FETCH", "a": [{ "stage": "FETCH" }] }, false),
+            (doc! { "other": "SORT", "a": { "b": "SORT" } }, false),
+            (doc! {}, false),
+        ] {
+            assert_eq!(plan_has(&plan, "stage", &"SORT".into()), has, "{plan}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_explained() {
+        let sweep = made_up::sweep(&Script::new([]), 100, &Leases::default(), None);
+        let why = |code| sweep.explain_read(&ServerError::reported(code, "cause", ""));
+        assert!(
+            why(codes::QUERY_PLAN_KILLED).starts_with("the collection or the index was dropped or renamed during the run: cause")
+        );
+        let unauthorized = why(codes::UNAUTHORIZED);
+        assert!(unauthorized.contains("`find`") && unauthorized.contains("app.c"), "{unauthorized}");
+        assert!(why(codes::BAD_VALUE).starts_with("reading candidates: cause"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_lost_its_cursor_begins_again_and_one_that_met_a_final_error_does_not() {
+        let sweep = made_up::sweep(&Script::new([]), 100, &Leases::default(), None);
+        let (namespace, mut retries) = (sweep.rule.namespace.clone(), Retries::patient());
+        let lost = ServerError::reported(codes::CURSOR_NOT_FOUND, "cursor id not found", "");
+        let begun = tokio::time::Instant::now();
+        assert_eq!(sweep.wait_to_begin_again(&namespace, &mut retries, &lost).await, Ok(()));
+        assert!(!begun.elapsed().is_zero());
+        let denied = ServerError::reported(codes::UNAUTHORIZED, "not authorized", "");
+        let why = sweep.wait_to_begin_again(&namespace, &mut retries, &denied).await.unwrap_err();
+        assert_eq!(why, sweep.explain_read(&denied));
+    }
+
+    #[tokio::test]
+    async fn documents_are_read_up_to_so_many_bytes_in_all_and_as_many_as_the_delete_names() {
+        let documents = [doc! { "_id": 1, "v": "x" }, doc! { "_id": 2, "v": "y" }];
+        let bytes: usize = documents.iter().map(|document| bson::serialize_to_vec(document).unwrap().len()).sum();
+        for (max, expected) in [(bytes, Some(2)), (bytes - 1, None)] {
+            let script = Script::new([Batch(documents.to_vec()), End]);
+            let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+            let ids = Restriction::Ids([1, 2].map(|id| RawValue::of(id).unwrap()).into());
+            let found = read(&sweep, &ids, &Document::new(), max).await.unwrap();
+            assert_eq!(found.map(|found| found.len()), expected, "{max}");
+            let find = &script.sent()[0];
+            assert_eq!((find.get("limit"), find.get("projection")), (None, None));
+        }
+        // One document of those that equal its `_id`.
+        let script = Script::new([Batch(documents[..1].to_vec()), End]);
+        let sweep = made_up::sweep(&script, 100, &Leases::default(), None);
+        let found = read_ids(&sweep, &Restriction::One(RawValue::of(1).unwrap())).await.unwrap();
+        assert_eq!(found, Restriction::Ids(vec![RawValue::of(1).unwrap()]));
+        let find = &script.sent()[0];
+        assert_eq!((find.get("limit"), find.get_document("projection").ok()), (Some(&Bson::Int64(1)), Some(&doc! { "_id": 1 })));
+    }
+}

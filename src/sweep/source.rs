@@ -86,3 +86,83 @@ impl<'a> Source<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+
+    use super::*;
+    use crate::lock::lease::Leases;
+    use crate::plan::Storage;
+    use crate::plan::index::IndexChoice;
+    use crate::server::scripted::Script;
+    use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply};
+    use crate::sweep::made_up;
+
+    /// The service, as far as it decides how documents are found.
+    #[derive(Debug, Clone, Copy)]
+    enum Service {
+        MongoDb,
+        DocumentDb,
+        CosmosRu,
+        /// One without cursors that bills nothing.
+        Other,
+    }
+
+    /// Returns the name of the source for a collection of ObjectIds, with an index on the date or without.
+    async fn opened(service: Service, has_index: bool, rate: Option<u32>, by_ids: bool, storage: Storage) -> &'static str {
+        let ids: Vec<ScriptedReply> = [1, 9]
+            .map(|n| Batch(vec![doc! { "_id": bson::oid::ObjectId::from_bytes([n; 12]), "at": DateTime::from_millis(0) }]))
+            .into();
+        let replies: Vec<ScriptedReply> = match (service, has_index) {
+            (Service::MongoDb, true) => vec![Reply(doc! { "stage": "IXSCAN", "isMultiKey": false })],
+            (Service::DocumentDb, true) => vec![Batch(vec![doc! { "at": DateTime::from_millis(0) }]), End],
+            _ => ids,
+        };
+        let mut sweep = made_up::sweep(&Script::new(replies), 100, &Leases::default(), None);
+        sweep.rule.selection.storage = storage;
+        sweep.rule.selection.index = has_index.then(|| IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        let capabilities = &mut sweep.deployment.facts.capabilities;
+        match service {
+            Service::MongoDb => {}
+            Service::DocumentDb => (capabilities.deletes_along_range, capabilities.sorts) = (true, false),
+            Service::CosmosRu => (capabilities.cursors, capabilities.request_charge) = (false, true),
+            Service::Other => capabilities.cursors = false,
+        }
+        match Source::open(&sweep, rate, by_ids).await.unwrap() {
+            Source::Ids(_) => "ids",
+            Source::Pages(_) => "pages",
+            Source::Billed(_) => "billed",
+            Source::Dates(_) => "dates",
+            Source::Stretches(_) => "stretches",
+            Source::Scan(_) => "scan",
+            Source::Children(_) => "children",
+        }
+    }
+
+    #[tokio::test]
+    async fn the_collection_the_service_and_the_limits_decide_how_documents_are_found() {
+        let buckets = || Storage::Buckets { measurements: "t".into() };
+        use Service::{CosmosRu, DocumentDb, MongoDb, Other};
+        for (service, has_index, rate, by_ids, storage, expected) in [
+            (MongoDb, true, None, false, Storage::Plain, "dates"),
+            (MongoDb, true, Some(5), false, Storage::Plain, "dates"),
+            (MongoDb, true, None, true, Storage::Plain, "ids"),
+            (MongoDb, false, None, false, Storage::Plain, "scan"),
+            (MongoDb, false, Some(5), false, Storage::Plain, "ids"),
+            (MongoDb, false, None, true, Storage::Plain, "ids"),
+            (MongoDb, false, Some(5), false, buckets(), "scan"),
+            (DocumentDb, true, None, false, Storage::Plain, "stretches"),
+            (DocumentDb, true, Some(5), false, Storage::Plain, "ids"),
+            (DocumentDb, true, None, true, Storage::Plain, "ids"),
+            (DocumentDb, false, None, false, Storage::Plain, "ids"),
+            (CosmosRu, false, None, false, Storage::Plain, "billed"),
+            (CosmosRu, false, Some(5), false, Storage::Plain, "pages"),
+            (CosmosRu, false, None, true, Storage::Plain, "pages"),
+            (Other, false, None, false, Storage::Plain, "pages"),
+        ] {
+            let found = opened(service, has_index, rate, by_ids, storage.clone()).await;
+            assert_eq!(found, expected, "{service:?} {has_index} {rate:?} {by_ids} {storage:?}");
+        }
+    }
+}

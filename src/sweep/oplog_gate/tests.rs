@@ -120,3 +120,13 @@ async fn a_sweep_that_waits_for_the_oplog_ends_by_its_other_limits() {
     assert_eq!((deletes(&script), outcome.deleted, outcome.end), (0, 0, End::Partial(StopReason::MaxDuration)));
     assert!(begun.elapsed() < Duration::from_secs(35), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn every_batch_in_flight_adds_its_documents_to_the_oplog() {
+    let deployment = Script::new([]).deployment();
+    let mut rule = crate::report::made_up::planned("", 4).decision.countable().unwrap().clone();
+    assert_eq!(oplog_in_flight(&deployment, &rule, Some(119.5)), 2000 * 2 * 119 + 2000);
+    rule.limits.concurrency = Some(3);
+    assert_eq!(oplog_in_flight(&deployment, &rule, Some(0.0001)), 1, "a part of a byte is one");
+    assert_eq!(oplog_in_flight(&deployment, &rule, None), (6000.0 * UNKNOWN_ID_BYTES).ceil() as u64);
+}
