@@ -1,5 +1,9 @@
 //! Whole runs on a simulated machine, connected to a model of a server.
 
+mod case;
+mod children;
+mod orphans;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -323,6 +323,18 @@ mod tests {
     }
 
     #[test]
+    fn a_delete_names_the_uuid_of_the_collection_to_which_its_rule_is_bound() {
+        let rule = planned("", 3).decision.countable().unwrap().clone();
+        let restriction = Restriction::One(RawValue::of(7).unwrap());
+        let deployment = Script::new([]).deployment();
+        for (deployment, uuid) in [(deployment.bound_to(&rule), rule.selection.uuid), (deployment, None)] {
+            let command = command(&deployment, &rule.selection, &restriction, &doc! {}, None).unwrap();
+            let command = Document::try_from(&*command).unwrap();
+            assert_eq!(command.get("collectionUUID"), uuid.map(Bson::from).as_ref());
+        }
+    }
+
+    #[test]
     fn n_counts_in_every_reply() {
         let plain = read(&doc! { "n": 3, "ok": 1.0 });
         assert_eq!(plain, Reply { deleted: 3, unconfirmed: false, election: None, error: None });

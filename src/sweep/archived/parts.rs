@@ -188,3 +188,21 @@ async fn nothing_that_was_archived_goes_once_the_lease_is_over() {
         assert_eq!((sent.is_sent, sent.out_of_lease), (parts > 0, true), "{parts}");
     }
 }
+
+#[tokio::test]
+async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_comes_later() {
+    let case = Case::new(HALF, vec![documents([1], 9), End, deleted(1), documents([2], 9), End, deleted(1)]);
+    case.run(named(1..=1)).await;
+    let archive = &case.sweep.archive.as_ref().unwrap().archive;
+    let file = archive.file(&case.sweep.rule.selection.namespace).unwrap();
+    let of_another_batch = file.lock_owned().await;
+    let unlocks = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(case.sent(), ["find", "delete [1]"]);
+        drop(of_another_batch);
+    };
+    tokio::join!(case.run(named(2..=2)), unlocks);
+    assert_eq!(case.sent(), ["find", "delete [1]", "find", "delete [2]"]);
+}

@@ -1,0 +1,114 @@
+//! Runs that delete children: what limits and holds back the sweep of the parents does so for them, too, but for the limits on the count.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, DateTime, doc};
+
+use super::case::{CHILDREN, Case, PARENTS, nobody, target};
+use crate::archive::reader;
+use crate::report::Status;
+use crate::server::model::{BEGINNING, Model};
+
+/// Children of one parent that has expired.
+fn of_one_parent(number: usize) -> Case {
+    Case::new(&[1], &[2], &vec![(3, 1); number])
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_do_not_count_towards_the_limits_of_deletes() {
+    for (keys, args) in [("    maxDeletes: 2\n", &[][..]), ("", &["--max-deletes", "2"][..])] {
+        let children = [(3, 1), (3, 1), (3, 2), (3, 2), (3, 3)];
+        let case = Case::new(&[1, 2], &[3], &children);
+        let rule = case.sweep(keys, args, nobody).await;
+        assert_eq!((rule.status, rule.deleted_count, rule.children_deleted_count), (Status::Complete, 2, Some(4)), "{keys}");
+        assert_eq!(case.parents_of_children(), [3], "{keys}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_keep_to_the_rate_of_the_rule_and_to_that_of_the_run() {
+    for (keys, args) in [("    rate: 10\n", &[][..]), ("", &["--rate", "10"][..])] {
+        let case = of_one_parent(60);
+        let rule = case.sweep(keys, args, nobody).await;
+        assert_eq!((rule.status, case.parents_of_children().len()), (Status::Complete, 0), "{keys}");
+        // A second's worth may go at once.
+        assert!(rule.paused_ms.unwrap().rate >= 4000, "{keys}{rule:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_closes_between_batches_of_children() {
+    let case = of_one_parent(200);
+    // The clock begins at 8 o'clock.
+    let keys = "    rate: 1\n    window: {start: '00:00', end: '08:01', timezone: UTC}\n";
+    let rule = case.sweep(keys, &[], nobody).await;
+    assert_eq!((rule.status, rule.deleted_count), (Status::Partial, 1));
+    assert!((1..200).contains(&case.parents_of_children().len()), "{rule:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_file_holds_back_batches_of_children() {
+    let case = of_one_parent(60);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pause");
+    let created = path.clone();
+    let pause = move |_: &_, command: &_| {
+        if target(command, "delete") == Some("d") && !created.exists() {
+            std::fs::write(&created, "").unwrap();
+        }
+    };
+    let left = || case.model.documents(CHILDREN).len();
+    let goes_on = async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // The file is seen within a second.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let paused = left();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(left(), paused);
+        assert!(paused > 0);
+    };
+    let args = ["--pause-file", path.to_str().unwrap(), "--max-duration", "5m"];
+    let (rule, ()) = tokio::join!(case.sweep("    rate: 1\n", &args, pause), goes_on);
+    assert_eq!((rule.status, rule.deleted_count), (Status::Partial, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_says_which_documents_are_children_and_is_restored_with_them_first() {
+    let case = Case::new(&[1], &[2], &[(3, 1)]);
+    let rule = case.sweep("    archive: {directory: /}\n", &[], nobody).await;
+    assert_eq!((rule.status, rule.archived_count), (Status::Complete, Some(1)));
+    let stored = reader::open(Arc::new(case.disk.clone()), Path::new(&rule.archive.unwrap())).unwrap();
+    assert_eq!(stored.files.iter().map(|file| file.namespace.to_string()).collect::<Vec<_>>(), [CHILDREN, PARENTS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_cannot_be_archived_stays_and_so_does_the_entry_of_its_parent() {
+    let case = Case::new(&[1], &[2], &[(3, 1)]);
+    let deep = (0..40).fold(Bson::Null, |inner, _| doc! { "a": inner }.into());
+    case.model.put(CHILDREN, &"deep".into(), Some(doc! { "_id": "deep", "p": 1, "a": deep }));
+    let rule = case.sweep("    archive: {directory: /}\n", &[], nobody).await;
+    assert_eq!((rule.deleted_count, rule.children_deleted_count), (1, Some(1)));
+    assert_eq!(case.parents_of_children(), [1]);
+    let entries = case.model.documents("ops.j");
+    assert!(entries.iter().any(|entry| entry.get_array("parents").is_ok_and(|parents| parents[..] == [1.into()])), "{entries:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parent_that_no_majority_has_yet_stays_for_the_next_run() {
+    let case = Case::new(&[], &[2], &[(3, 1)]);
+    case.model.heal();
+    let is_new = |model: &Model, command: &_| {
+        if target(command, "find") == Some("c") && model.document(PARENTS, &1.into()).is_none() {
+            model.hold_replication(Duration::from_secs(20));
+            let at = DateTime::from_millis(BEGINNING - 2 * 86_400_000);
+            model.put(PARENTS, &1.into(), Some(doc! { "_id": 1, "at": at }));
+        }
+    };
+    let rule = case.sweep("", &[], is_new).await;
+    assert_eq!((rule.status, rule.deleted_count), (Status::Complete, 0), "{rule:?}");
+    assert_eq!((case.model.documents(PARENTS).len(), case.parents_of_children()), (2, vec![1]));
+}
