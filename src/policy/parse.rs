@@ -143,3 +143,24 @@ fn leave_out(map: &Mapping, rules: &mut [(usize, Rule)], own: &[&Namespace]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_collections_of_the_runs_own_records_are_never_swept() {
+        for key in ["lock", "history", "journal"] {
+            let parsed = |namespace: &str| {
+                let rule = format!("{{namespace: {namespace}, field: at, expireAfter: 1d}}");
+                parse("p", &format!("version: 1\n{key}: {{collection: ops.own}}\ncollections: [{rule}]\n"), &|_| None, true)
+            };
+            let refused = parsed("ops.own").unwrap_err().problems;
+            assert_eq!(refused.len(), 1, "{key}");
+            assert!(refused[0].1.ends_with("is where the runs keep their own records, and is never swept"), "{refused:?}");
+            let own = NamespacePattern { database: "ops".into(), collection: "own".into() };
+            assert_eq!(parsed("'o*.*'").unwrap().rules[0].exclude, [own], "{key}");
+            assert_eq!(parsed("'app.*'").unwrap().rules[0].exclude, [], "{key}");
+        }
+    }
+}

@@ -141,6 +141,7 @@ fn covers(resource: &Document, namespace: &Namespace) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::made_up::with_children;
     use crate::server::codes;
     use crate::server::scripted::{Script, ScriptedReply};
 
@@ -173,6 +174,30 @@ mod tests {
             let expected =
                 format!("the user needs `find`, `remove` on {place}; {grant}{resource}, actions: [\"find\", \"remove\"]}}])");
             assert_eq!(needs(collection), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_rule_with_children_needs_of_them_and_of_the_journal_is_missed() {
+        let rule = with_children();
+        let grant = |collection: &str, actions: &[&str]| doc! { "resource": { "db": "app", "collection": collection }, "actions": actions };
+        let all = [
+            grant("c", &NEEDED),
+            grant("d", &["find", "remove", "listIndexes"]),
+            grant("j", &["find", "insert", "update", "remove"]),
+        ];
+        assert_eq!(Privileges(Some(all.to_vec())).missing(&rule), None);
+        for (index, action, words) in [
+            (1, "find", "`children`: the user needs `find` on `app.d`"),
+            (1, "remove", "`children`: the user needs `remove` on `app.d`"),
+            (2, "insert", "`journal`: the user needs `insert` on `app.j`"),
+            (2, "remove", "`journal`: the user needs `remove` on `app.j`"),
+        ] {
+            let mut granted = all.to_vec();
+            let actions = granted[index].get_array_mut("actions").unwrap();
+            actions.retain(|granted| granted.as_str() != Some(action));
+            let missing = Privileges(Some(granted)).missing(&rule).unwrap();
+            assert!(missing.starts_with(words), "{missing}");
         }
     }
 

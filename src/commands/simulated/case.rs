@@ -27,6 +27,8 @@ pub(super) const PARENTS: &str = "app.c";
 /// Collection of the children, whose field `p` names their parent.
 pub(super) const CHILDREN: &str = "app.d";
 
+pub(super) const JOURNAL: &str = "ops.j";
+
 const DAY: i64 = 86_400_000;
 
 /// A server, and the disk of the machine on which runs take place.
@@ -63,6 +65,22 @@ impl Case {
         parents
     }
 
+    /// Adds an entry of an earlier run to the journal: a parent in a collection, and collections of its children, whose field `p` names it.
+    pub(super) fn add_entry(&self, parents: &str, parent: i32, children: &[&str]) -> Document {
+        let places: Vec<Document> = children.iter().map(|namespace| doc! { "namespace": *namespace, "field": "p" }).collect();
+        let entry = doc! {
+            "_id": ObjectId::new(), "namespace": parents, "rule": "r", "run": "earlier", "at": DateTime::from_millis(BEGINNING - DAY),
+            "field": "_id", "parents": [parent], "children": places,
+        };
+        self.model.put(JOURNAL, &entry["_id"].clone(), Some(entry.clone()));
+        entry
+    }
+
+    /// Returns the entries of the journal, without the leases.
+    pub(super) fn entries(&self) -> Vec<Document> {
+        self.model.documents(JOURNAL).into_iter().filter(|document| document.contains_key("namespace")).collect()
+    }
+
     /// Sweeps with further keys of the rule and arguments. `others` act on the server right before a command is sent.
     pub(super) async fn sweep(
         &self,
@@ -71,7 +89,7 @@ impl Case {
         mut others: impl FnMut(&Model, &Document) + Send + 'static,
     ) -> RuleReport {
         let policy = format!(
-            "version: 1\njournal: {{collection: ops.j}}\ncollections:\n  - namespace: {PARENTS}\n    field: at\n    expireAfter: 1d\n    \
+            "version: 1\njournal: {{collection: {JOURNAL}}}\ncollections:\n  - namespace: {PARENTS}\n    field: at\n    expireAfter: 1d\n    \
              children: [{{namespace: {CHILDREN}, field: p}}]\n{keys}"
         );
         let model = self.model.clone();
