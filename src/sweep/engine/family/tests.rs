@@ -40,13 +40,8 @@ fn confirmed() -> ScriptedReply {
     Reply(doc! { "cursor": { "firstBatch": [] }, "operationTime": Timestamp { time: 1, increment: 1 }, "ok": 1.0 })
 }
 
-/// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
-async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = ScriptedReply>) -> Vec<Document> {
-    let children: Vec<Document> =
-        places.iter().map(|(namespace, field)| doc! { "namespace": *namespace, "field": *field }).collect();
-    let at = DateTime::from_millis(1_600_000_000_000);
-    let entry = doc! { "_id": 7, "run": "earlier", "at": at, "field": "_id", "parents": [1], "children": children };
-    let script = Script::new([Batch(vec![entry]), confirmed()].into_iter().chain(after));
+/// Does something with the engine of a rule with children, whose server answers from a script.
+async fn with_engine<T>(script: &Arc<Script>, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
     let sweep = Arc::new(sweep_of(&script.deployment(), &with_children()));
     let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
     let budget = RunBudget::new(Instant::now(), &limits);
@@ -55,8 +50,17 @@ async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = Scripte
     let (_signals, receiver) = watch::channel(None);
     let (stop, pause) = (Stop::by(receiver), PauseFile::default());
     let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &pause };
-    let mut engine = Engine::new(sweep.clone(), run, Family::of(&sweep, run));
-    if let Err(super::End::Failed(why)) = engine.finish_journal().await {
+    act(&mut Engine::new(sweep.clone(), run, Family::of(&sweep, run))).await
+}
+
+/// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
+async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = ScriptedReply>) -> Vec<Document> {
+    let children: Vec<Document> =
+        places.iter().map(|(namespace, field)| doc! { "namespace": *namespace, "field": *field }).collect();
+    let at = DateTime::from_millis(1_600_000_000_000);
+    let entry = doc! { "_id": 7, "run": "earlier", "at": at, "field": "_id", "parents": [1], "children": children };
+    let script = Script::new([Batch(vec![entry]), confirmed()].into_iter().chain(after));
+    if let Err(super::End::Failed(why)) = with_engine(&script, async |engine| engine.finish_journal().await).await {
         panic!("{why}: {:?}", script.sent());
     }
     assert!(script.sent()[0].to_string().contains(r#""namespace": "app.c", "run": { "$ne": "r" }"#));
@@ -102,4 +106,28 @@ async fn a_parent_that_is_there_was_not_deleted_by_the_earlier_run_and_is_forgot
     // Its children are not looked for.
     let of_children = sent.iter().find(|command| command.get("find") == Some(&"d".into())).unwrap().to_string();
     assert!(of_children.contains(r#""$nin": [1]"#), "{of_children}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_that_was_read_before() {
+    let at = DateTime::from_millis(1_600_000_000_000);
+    let there = Batch(vec![doc! { "_id": 2 }]);
+    let entered = Reply(doc! { "n": 1, "ok": 1.0 });
+    let script = Script::new([Reply(doc! { "localTime": at, "ok": 1.0 }), confirmed(), there, End, entered]);
+    let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
+    let batch = Box::new(Restriction::Ids(ids.to_vec()));
+    let Ok((batch, entries)) = with_engine(&script, async |engine| engine.enter(batch, 2).await).await else {
+        panic!("{:?}", script.sent());
+    };
+    assert_eq!(*batch, Restriction::Ids(vec![ids[1].clone()]));
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((entry.at, entry.parents.as_slice()), (at, &ids[1..]));
+    let sent = script.sent();
+    let [clock, confirming, look, insert] = &sent[..] else { panic!("{sent:?}") };
+    assert!(clock.contains_key("hello"), "{clock}");
+    assert_eq!(confirming.get_document("readConcern").unwrap(), &doc! { "level": "linearizable" });
+    let after = doc! { "level": "majority", "afterClusterTime": Timestamp { time: 1, increment: 1 } };
+    assert_eq!(look.get_document("readConcern").unwrap(), &after);
+    assert_eq!(insert.get_document("writeConcern").unwrap(), &doc! { "w": "majority" });
+    assert_eq!(insert.get_array("documents").unwrap()[0].as_document().unwrap()["parents"], vec![Bson::from(2)].into());
 }
