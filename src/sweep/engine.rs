@@ -3,6 +3,8 @@
 mod family;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 mod throttle;
 
 use std::sync::Arc;

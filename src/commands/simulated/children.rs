@@ -9,7 +9,7 @@ use bson::{Bson, DateTime, doc};
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
 use crate::archive::reader;
 use crate::report::Status;
-use crate::server::model::BEGINNING;
+use crate::server::model::{BEGINNING, Faults, Model};
 
 /// Children of one parent that has expired.
 fn of_one_parent(number: usize) -> Case {
@@ -126,4 +126,23 @@ async fn no_parent_goes_while_another_run_holds_the_lease_on_them_in_the_journal
     let rule = case.sweep("", &[], nobody).await;
     assert_eq!((rule.status, rule.deleted_count), (Status::Refused, 0));
     assert_eq!((case.model.documents(PARENTS).len(), case.parents_of_children()), (2, vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_stays_while_a_delete_of_its_parent_that_had_no_answer_may_still_take_effect() {
+    let case = Case::new(&[1], &[2], &[(3, 1)]);
+    let mut deletes = 0;
+    let is_changed = move |model: &Model, command: &_| {
+        let is_of_parents = target(command, "delete") == Some("c");
+        deletes += i32::from(is_of_parents);
+        // The first delete finds nothing, and its reply is lost.
+        let is_lost = is_of_parents && deletes == 1;
+        if is_lost {
+            model.put(PARENTS, &1.into(), Some(doc! { "_id": 1, "at": DateTime::from_millis(BEGINNING) }));
+        }
+        model.set_faults(Faults { cut_after: f64::from(is_lost), ..Faults::default() });
+    };
+    let rule = case.sweep("", &[], is_changed).await;
+    assert_eq!((rule.deleted_count, rule.uncertain, case.parents_of_children()), (0, true, vec![1]));
+    assert_eq!(case.entries().iter().map(|entry| entry["parents"].clone()).collect::<Vec<_>>(), [vec![Bson::from(1)].into()]);
 }

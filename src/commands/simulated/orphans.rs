@@ -1,10 +1,14 @@
 //! Runs that delete orphans, while others write.
 
-use super::case::{Case, PARENTS, add_child, nobody, target};
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+
+use super::case::{CHILDREN, Case, PARENTS, add_child, nobody, target};
 use crate::report::Status;
+use crate::server::model::Model;
 
 /// Whether a command looks for the pages of the children of some parents.
-fn is_of_pages(command: &bson::Document) -> bool {
+fn is_of_pages(command: &Document) -> bool {
     target(command, "find") == Some("d") && command.get_document("filter").is_ok_and(|filter| filter.contains_key("$and"))
 }
 
@@ -27,7 +31,7 @@ async fn a_child_that_comes_when_the_orphans_of_its_parent_are_already_listed_st
 async fn an_upload_that_goes_on_once_its_children_were_counted_as_old_keeps_them() {
     let case = Case::new(&[], &[1], &[(3, 7), (3, 8), (3, 1)]);
     let mut looks = 0;
-    let upload = move |model: &_, command: &bson::Document| {
+    let upload = move |model: &_, command: &Document| {
         // The ages of siblings: once when orphans are found, and once more before they go.
         if target(command, "aggregate") == Some("d") && command.to_string().contains("\"last\"") {
             looks += 1;
@@ -46,7 +50,7 @@ async fn no_orphan_goes_if_so_many_parents_go_meanwhile_that_the_share_is_too_la
     let children = [(3, 7), (3, 7), (3, 1), (3, 1), (3, 2)];
     let case = Case::new(&[5], &[1, 2], &children);
     let keys = "    orphans: true\n    maxDeletePercent: 50\n";
-    let loses_a_parent = |model: &crate::server::model::Model, command: &_| {
+    let loses_a_parent = |model: &Model, command: &_| {
         if target(command, "delete") == Some("c") {
             model.put(PARENTS, &1.into(), None);
         }
@@ -60,7 +64,7 @@ async fn no_orphan_goes_if_so_many_parents_go_meanwhile_that_the_share_is_too_la
 #[tokio::test(start_paused = true)]
 async fn no_orphan_goes_if_the_last_parent_goes_meanwhile() {
     let case = Case::new(&[], &[1], &[(3, 7), (3, 1)]);
-    let loses_the_parent = |model: &crate::server::model::Model, command: &bson::Document| {
+    let loses_the_parent = |model: &Model, command: &Document| {
         if target(command, "aggregate") == Some("d") && command.to_string().contains("\"last\"") {
             model.put(PARENTS, &1.into(), None);
         }
@@ -86,14 +90,20 @@ async fn orphans_go_within_what_the_parents_leave_of_a_limit_whichever_it_is() {
 #[tokio::test(start_paused = true)]
 async fn a_child_that_names_no_parent_is_no_orphan_and_neither_is_one_whose_sibling_tells_no_time() {
     let case = Case::new(&[], &[1], &[(3, 7), (3, 8), (3, 1)]);
-    for child in [bson::doc! { "_id": 1, "p": 8 }, bson::doc! { "_id": "x", "p": null }, bson::doc! { "_id": "y" }] {
-        case.model.put(super::case::CHILDREN, &child["_id"].clone(), Some(child));
+    case.model.put(CHILDREN, &1.into(), Some(doc! { "_id": 1, "p": 8 }));
+    for byte in 0..2 {
+        // Both are older than a day.
+        let id = ObjectId::from_bytes([byte; 12]);
+        let child = if byte == 0 {
+            doc! { "_id": id, "p": null }
+        } else {
+            doc! { "_id": id }
+        };
+        case.model.put(CHILDREN, &id.into(), Some(child));
     }
-    let old = bson::oid::ObjectId::parse_str("500000000000000000000000").unwrap();
-    case.model.put(super::case::CHILDREN, &old.into(), Some(bson::doc! { "_id": old }));
     let rule = case.sweep("    orphans: true\n", &[], nobody).await;
     assert_eq!((rule.status, rule.orphans_deleted_count, rule.error), (Status::Complete, Some(1), None));
-    let left = case.model.documents(super::case::CHILDREN);
+    let left = case.model.documents(CHILDREN);
     let parents: Vec<_> = left.iter().map(|child| child.get_i32("p").ok()).collect();
-    assert_eq!(parents, [Some(8), Some(1), Some(8), None, None, None]);
+    assert_eq!(parents, [Some(8), Some(1), Some(8), None, None]);
 }

@@ -1,26 +1,16 @@
-use bson::{DateTime, Timestamp};
-use tokio::sync::watch;
-use tokio::time::Instant;
+use std::time::Duration;
 
+use bson::{DateTime, Timestamp};
+
+use super::super::tests::{sweep_of, with_engine};
 use super::*;
-use crate::lock::lease::Leases;
-use crate::pause_file::PauseFile;
 use crate::plan::SweepRule;
-use crate::progress::{Progress, Show};
-use crate::report::counts::Counts;
 use crate::report::made_up::with_children;
-use crate::server::Deployment;
-use crate::server::grant::{Consent, DeleteGrant};
+use crate::server::lag::LagSource;
 use crate::server::scripted::Script;
 use crate::server::scripted::ScriptedReply::{self, Batch, End, Reply};
 use crate::server::watches::Watches;
-use crate::stop::Stop;
-use crate::sweep::{Limits, RunBudget};
-
-fn sweep_of(deployment: &Deployment, rule: &SweepRule) -> RuleSweep {
-    let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    RuleSweep::new(deployment, rule, &Counts::default(), &grant, &Watches::none(), &Leases::default(), None)
-}
+use crate::sweep::lag_gate::LagGate;
 
 #[test]
 fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
@@ -28,11 +18,11 @@ fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
     let alone = SweepRule { family: None, ..with_children.clone() };
     let mut deployment = Script::new([]).deployment();
     deployment.write_concern = doc! { "w": 1, "j": true };
-    let sweep = sweep_of(&deployment, &with_children);
+    let sweep = sweep_of(&deployment, &with_children, &Watches::none());
     let majority = doc! { "w": "majority", "j": true };
     assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
     assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
-    assert_eq!(sweep_of(&deployment, &alone).write_concern, doc! { "w": 1, "j": true });
+    assert_eq!(sweep_of(&deployment, &alone, &Watches::none()).write_concern, doc! { "w": 1, "j": true });
 }
 
 /// Returns the reply to the read by which a look at parents begins.
@@ -40,17 +30,23 @@ fn confirmed() -> ScriptedReply {
     Reply(doc! { "cursor": { "firstBatch": [] }, "operationTime": Timestamp { time: 1, increment: 1 }, "ok": 1.0 })
 }
 
-/// Does something with the engine of a rule with children, whose server answers from a script.
-async fn with_engine<T>(script: &Arc<Script>, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
-    let sweep = Arc::new(sweep_of(&script.deployment(), &with_children()));
-    let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
-    let budget = RunBudget::new(Instant::now(), &limits);
-    let progress = Progress::new(Show::Nothing, 1, None);
-    let progress = progress.begin("app.c", None);
-    let (_signals, receiver) = watch::channel(None);
-    let (stop, pause) = (Stop::by(receiver), PauseFile::default());
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &pause };
-    act(&mut Engine::new(sweep.clone(), run, Family::of(&sweep, run))).await
+#[test]
+fn children_wait_for_members_that_lag_as_their_parents_do() {
+    let mut rule = with_children();
+    let max_lag = Some(Duration::from_secs(5));
+    rule.limits.max_lag = max_lag;
+    rule.family.as_mut().unwrap().children[0].rule.limits.max_lag = max_lag;
+    let watches = Watches { lag: LagSource::Majority("mongos".into()), ..Watches::none() };
+    let sweep = sweep_of(&Script::new([]).deployment(), &rule, &watches);
+    for sweep in [&sweep, &sweep.children[0]] {
+        assert_eq!(sweep.lag.as_ref().map(LagGate::max), max_lag);
+        assert_eq!(sweep.write_concern, doc! { "w": "majority", "wtimeout": 5000_i64 });
+    }
+}
+
+/// Returns the sweep of a rule with children.
+fn of_children(script: &Arc<Script>) -> Arc<RuleSweep> {
+    sweep_of(&script.deployment(), &with_children(), &Watches::none())
 }
 
 /// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
@@ -60,7 +56,7 @@ async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = Scripte
     let at = DateTime::from_millis(1_600_000_000_000);
     let entry = doc! { "_id": 7, "run": "earlier", "at": at, "field": "_id", "parents": [1], "children": children };
     let script = Script::new([Batch(vec![entry]), confirmed()].into_iter().chain(after));
-    if let Err(super::End::Failed(why)) = with_engine(&script, async |engine| engine.finish_journal().await).await {
+    if let Err(super::End::Failed(why)) = with_engine(&of_children(&script), async |engine| engine.finish_journal().await).await {
         panic!("{why}: {:?}", script.sent());
     }
     assert!(script.sent()[0].to_string().contains(r#""namespace": "app.c", "run": { "$ne": "r" }"#));
@@ -116,7 +112,7 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     let script = Script::new([Reply(doc! { "localTime": at, "ok": 1.0 }), confirmed(), there, End, entered]);
     let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
     let batch = Box::new(Restriction::Ids(ids.to_vec()));
-    let Ok((batch, entries)) = with_engine(&script, async |engine| engine.enter(batch, 2).await).await else {
+    let Ok((batch, entries)) = with_engine(&of_children(&script), async |engine| engine.enter(batch, 2).await).await else {
         panic!("{:?}", script.sent());
     };
     assert_eq!(*batch, Restriction::Ids(vec![ids[1].clone()]));
