@@ -3,7 +3,7 @@
 
 All bugs of `planted_bugs.py` are planted at once, each behind a switch, so that one build serves for all. Usage:
 
-    tests/planted.py [--unit] [--seeds 10000] [--only NUMBER ...] [--directory DIR] [--debug]
+    tests/planted.py [--unit] [--seeds 10000] [--only NUMBER ...] [--jobs 1] [--directory DIR] [--debug]
 
 With `--unit` each bug is first looked for by the unit tests, and by the simulation only if they do not find it. The copy is kept in DIR (default:
 target/planted). A bug whose place in the source is not found any more ends the script: the table has to follow the source.
@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from planted_bugs import BUGS, HELPERS
 
@@ -94,32 +95,30 @@ class Runner:
         return run.returncode, run.stdout
 
     def units(self, number):
-        """Returns the unit tests that fail, again if they are run alone."""
+        """Returns a unit test that fails, and again if it is run alone; `None` if there is none, or they come to no end."""
         code, output = self.run(number, [part for name in NO_UNITS for part in ("--skip", name)])
         if code is None:
-            finished = set(re.findall(r"^test (\S+) \.\.\. ", output, re.M))
-            return [f"no end within {self.limit} s, {len(finished)} tests were done"]
+            return None
         failed = sorted(set(re.findall(r"^test (\S+) \.\.\. FAILED", output, re.M)))
-        return [name for name in failed if self.run(number, [name, "--exact"])[0] != 0]
+        return next((name for name in failed if self.run(number, [name, "--exact"])[0] != 0), None)
 
     def simulation(self, number, seeds):
         """Returns what the simulation of the seeds came to: "found", "NOT FOUND", "hangs" or "fails", and its first words on that."""
         test = ["simulation::seeds::of_the_environment", "--exact", "--include-ignored"]
         code, output = self.run(number, test, SIMULATION_SEEDS=f"0..{seeds}", SIMULATION_ENOUGH="1")
         if code is None:
-            return "hangs", f"no end within {self.limit} s"
+            return "hangs", f"the simulation: no end within {self.limit} s"
         if code == 0:
             return "NOT FOUND", ""
         found = re.search(r"^(seed \d+, step \d+: |runs deleted in only ).*", output, re.M)
-        return ("found", found[0]) if found else ("fails", output[-300:])
+        return ("found", f"the simulation: {found[0]}") if found else ("fails", output[-300:])
 
     def judge(self, number, with_units, seeds):
         """Returns whether a bug is found, and by what."""
-        if with_units and (failed := self.units(number)):
-            more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-            return True, f"found by {failed[0]}{more}"
-        result, words = self.simulation(number, seeds)
-        return result == "found", f"{result} by the simulation: {words[:160]}" if words else f"NOT FOUND within {seeds} seeds"
+        begun = time.monotonic()
+        found_by = self.units(number) if with_units else None
+        result, words = ("found", found_by) if found_by else self.simulation(number, seeds)
+        return result == "found", f"{result} by {words[:160]}" if words else f"NOT FOUND within {seeds} seeds", time.monotonic() - begun
 
 
 def main():
@@ -129,23 +128,25 @@ def main():
     options.add_argument("--only", type=int, nargs="*")
     options.add_argument("--directory", type=pathlib.Path, default=ROOT / "target/planted")
     options.add_argument("--limit", type=int, default=600, help="seconds for one bug")
+    options.add_argument("--jobs", type=int, default=1, help="bugs at a time")
     options.add_argument("--debug", action="store_true")
     options = options.parse_args()
     plant(options.directory)
     runner = Runner(build(options.directory, options.debug), options.directory, options.limit)
     print(runner.binary, flush=True)
     if options.unit and (failed := runner.units(0)):
-        sys.exit(f"without any planted bug: {', '.join(failed)}")
+        sys.exit(f"without any planted bug: {failed}")
     result, words = runner.simulation(0, options.seeds)
     if result != "NOT FOUND":
         sys.exit(f"without any planted bug: {result}: {words}")
     print(f"without any planted bug, no promise is broken within {options.seeds} seeds", flush=True)
+    numbers = options.only or range(1, len(BUGS) + 1)
     results = []
-    for number in options.only or range(1, len(BUGS) + 1):
-        begun = time.monotonic()
-        is_found, how = runner.judge(number, options.unit, options.seeds)
-        results.append(is_found)
-        print(f"{number:>3} {BUGS[number - 1][0]}: {how} ({time.monotonic() - begun:.0f} s)", flush=True)
+    with ThreadPoolExecutor(options.jobs) as jobs:
+        judged = jobs.map(lambda number: runner.judge(number, options.unit, options.seeds), numbers)
+        for number, (is_found, how, seconds) in zip(numbers, judged):
+            results.append(is_found)
+            print(f"{number:>3} {BUGS[number - 1][0]}: {how} ({seconds:.0f} s)", flush=True)
     print(f"{sum(results)} of {len(results)} planted bugs were found")
     sys.exit(not all(results))
 
