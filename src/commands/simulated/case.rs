@@ -31,6 +31,9 @@ pub(super) const JOURNAL: &str = "ops.j";
 
 const DAY: i64 = 86_400_000;
 
+/// Virtual time within which a run ends.
+const MAX_TIME: Duration = Duration::from_secs(3600);
+
 /// A server, and the disk of the machine on which runs take place.
 pub(super) struct Case {
     pub model: Arc<Model>,
@@ -103,7 +106,9 @@ impl Case {
             signals,
         };
         let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(BEGINNING.unsigned_abs()));
-        machine.run(super::sweep(surroundings, &sweep_args(args))).await.unwrap().rules.remove(0)
+        let args = sweep_args(args);
+        let swept = tokio::time::timeout(MAX_TIME, machine.run(super::sweep(surroundings, &args))).await;
+        swept.expect("a run that ends").unwrap().rules.remove(0)
     }
 }
 
