@@ -35,6 +35,12 @@ impl PauseFile {
         Self(Some(seen))
     }
 
+    /// Creates one whose reason a simulation decides.
+    #[cfg(test)]
+    pub(crate) fn by(reason: watch::Receiver<Option<String>>) -> Self {
+        Self(Some(reason))
+    }
+
     /// Returns the reason why no batch may begin; `None` if one may.
     pub(crate) fn reason(&self) -> Option<String> {
         self.0.as_ref()?.borrow().clone()

@@ -1,6 +1,7 @@
 //! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server, while others
 //! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes. Some seeds have
-//! children that go with their parents, and some have holds.
+//! children that go with their parents, by one rule or by several with different ones, and some have holds, a pause file, collections that are replaced, or
+//! runs of `restore`.
 //!
 //! ```text
 //! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
@@ -13,20 +14,26 @@
 mod archives;
 mod contention;
 mod documents;
+mod editions;
+mod fates;
 mod judge;
 mod keepers;
 mod kin;
+mod moves;
 mod network;
 mod oracle;
 mod others;
+mod pauses;
 mod pressure;
 mod relations;
 mod relatives;
+mod restores;
 mod scenario;
 mod seeds;
 mod stepped_clock;
 mod sweepers;
 mod trace;
+mod troubles;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -35,9 +42,14 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::server::model::{Model, Pace};
+use archives::SweeperDisk;
 use documents::Documents;
+use editions::Edition;
 use judge::Judge;
 use kin::Kin;
 use relations::{HOLDS, ID};
@@ -57,6 +69,12 @@ struct World {
     model: Arc<Model>,
     judge: Arc<Judge>,
     trace: Trace,
+    /// The runs that may have archived, each with its disk.
+    archives: Mutex<Vec<(String, Arc<SweeperDisk>)>>,
+    /// The reason of the pause file, as long as it is there.
+    pause: watch::Sender<Option<String>>,
+    /// The beginning of the pause.
+    paused: Mutex<Option<Instant>>,
     /// Set once the troubles are over.
     is_calm: AtomicBool,
 }
@@ -80,6 +98,17 @@ impl World {
         let write = self.model.put(namespace, id, document.clone())?;
         self.judge.wrote(write, namespace, id, document.as_ref(), self.now());
         Some(write)
+    }
+
+    /// Lets the pause file appear or disappear.
+    fn set_pause(&self, is_there: bool) {
+        *self.paused.lock() = is_there.then(Instant::now);
+        self.pause.send_replace(is_there.then(|| "the pause file exists".to_owned()));
+    }
+
+    /// Returns the time since when the pause file is there.
+    fn paused(&self) -> Option<Instant> {
+        *self.paused.lock()
     }
 
     /// Elects another primary, which is there after a while, and whose clock differs.
@@ -123,9 +152,13 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
         scenario.contend(&mut random);
     }
     scenario.look_at_heads(seed);
+    scenario.crowd(seed);
     scenario.relate(seed);
+    scenario.tell_apart(seed);
+    scenario.hold_back(seed);
+    scenario.put_back(seed);
     scenario.move_away(seed);
-    trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy()));
+    trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy(&Edition::whole(&scenario))));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, Box::new(judge.clone()));
     let as_of = scenario.as_of.unwrap_or_else(|| model.now().timestamp_millis());
@@ -152,7 +185,17 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     model.heal();
     model.set_faults(scenario.troubles.faults.clone());
     model.set_pace(scenario.troubles.pace.clone());
-    Arc::new(World { scenario, model, judge, trace: trace.clone(), is_calm: AtomicBool::new(false) })
+    let pause = watch::Sender::new(None);
+    Arc::new(World {
+        scenario,
+        model,
+        judge,
+        trace: trace.clone(),
+        pause,
+        paused: Mutex::default(),
+        archives: Mutex::default(),
+        is_calm: AtomicBool::new(false),
+    })
 }
 
 /// Adds the children of the documents of the first rule, and the holds.
@@ -199,12 +242,22 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
         tokio::spawn(others::drop_locks(world.clone(), after));
     }
     if let Some(moved) = world.scenario.moved.clone() {
-        writers.push(tokio::spawn(others::move_away(world.clone(), moved, random.fork())));
+        writers.push(tokio::spawn(moves::move_away(world.clone(), moved, random.fork())));
     }
     let mut related = fastrand::Rng::with_seed((!seed).rotate_left(32));
+    if let Some(pauses) = world.scenario.pauses.clone() {
+        let own = fastrand::Rng::with_seed((!seed).rotate_left(16));
+        writers.push(tokio::spawn(pauses::hold_back(world.clone(), pauses, own)));
+    }
     writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));
     writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));
+    writers.push(tokio::spawn(relatives::write_at_tolerance(world.clone(), related.fork())));
     writers.push(tokio::spawn(keepers::write(world.clone(), related.fork())));
+    let mut restoring = fastrand::Rng::with_seed((!seed).rotate_left(48));
+    if let Some(restores) = world.scenario.restores.clone() {
+        writers.push(tokio::spawn(restores::write_again(world.clone(), restores.clone(), restoring.fork())));
+        writers.push(tokio::spawn(restores::while_others_write(world.clone(), restores, restoring.fork())));
+    }
     let sweepers = (0..world.scenario.sweepers.len()).map(|number| sweepers::sweep(world, number, random.fork()));
     let ended = tokio::time::timeout(MAX_TIME, join_all(sweepers.collect::<Vec<_>>())).await;
     if ended.is_err() {
@@ -221,6 +274,9 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     keepers::tidy(world);
     if world.scenario.family.is_some() {
         tokio::time::sleep(LAST_ARRIVAL).await;
+    }
+    if let Some(restores) = &world.scenario.restores {
+        restores::at_last(world, restores, restoring).await;
     }
     if tokio::time::timeout(MAX_TIME, sweepers::last(world, random.fork())).await.is_err() {
         return world.trace.violated(|| format!("the last run goes on after {} s, without any trouble", MAX_TIME.as_secs()));

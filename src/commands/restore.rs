@@ -12,7 +12,7 @@ use tracing::error;
 use super::outputs::{SingleOutput, deliver_single};
 use super::{confirm, load, prepare};
 use crate::archive::blocking;
-use crate::archive::disk::RealDisk;
+use crate::archive::disk::{Disk, RealDisk};
 use crate::archive::reader::{self, Stored, Verified};
 use crate::cli::{Common, RestoreArgs};
 use crate::exit;
@@ -41,7 +41,7 @@ const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// A file of the archive and the collection to restore it to.
-struct Part {
+pub(super) struct Part {
     file: Verified,
     to: Namespace,
 }
@@ -56,7 +56,8 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let (uri, flavor, expect) = load::target(options)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
-    let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args)).await?;
+    let (stored, parts) =
+        stop.or_fail("nothing was inserted", verify(options, args, Arc::new(RealDisk::below(&args.archive)))).await?;
     let connected = async {
         let mut deployment = connect::connect(&uri.with_password(&stop).await?, flavor, id).await?;
         prepare::find_part(&mut deployment, "nothing was inserted").await?;
@@ -69,6 +70,25 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     if !args.dry_run && confirm::can_ask(args.yes) {
         ask(&stop, &deployment, &parts).await?;
     }
+    let (report, left) = restored(&deployment, &stop, args, (stored, parts), begun).await;
+    deployment.close().await;
+    let text = output.json_or_text(&report, restore::render);
+    let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
+    if options.quiet && !left.is_empty() {
+        // Errors are all that is shown with -q.
+        error!("restoring `{}`: {}", report.archive, left.join("; "));
+    }
+    Ok(exit_code)
+}
+
+/// Restores what was verified. Returns the report, and what is left to say of the archive.
+pub(super) async fn restored(
+    deployment: &Deployment,
+    stop: &Stop,
+    args: &RestoreArgs,
+    (stored, parts): (Stored, Vec<Part>),
+    begun: Instant,
+) -> (RestoreReport, Vec<String>) {
     let mut namespaces = Vec::new();
     for part in parts {
         let mut report = NamespaceReport {
@@ -83,12 +103,12 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
         let mut done = Put::default();
         let present = if args.replace { Present::Replace } else { Present::Keep };
         let looked = stop.or_fail("nothing was inserted there", async {
-            let target = Target::open(&deployment, &part.to, present, args.dry_run).await;
+            let target = Target::open(deployment, &part.to, present, args.dry_run).await;
             target.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
         });
         let ended = match looked.await {
             Ok(Ok(target)) => {
-                put(&deployment, target, present, &stop, part, &mut done).await.and_then(|()| complete(&report, &done))
+                put(deployment, target, present, stop, part, &mut done).await.and_then(|()| complete(&report, &done))
             }
             Ok(Err(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
             Err(failure) => Err(failure.message),
@@ -99,7 +119,6 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let failed = |report: &NamespaceReport| report.error.is_some() || report.conflict_count + report.refused_count > 0;
     let has_failed = namespaces.iter().any(failed) || !stored.strays.is_empty();
     let server = ServerReport::from(&deployment.facts);
-    deployment.close().await;
     let left = restore::left(stored.complete, stored.losses, &stored.strays, &namespaces);
     let report = RestoreReport {
         schema_version: SCHEMA_VERSION,
@@ -115,22 +134,16 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
         strays: stored.strays,
         namespaces,
     };
-    let text = output.json_or_text(&report, restore::render);
-    let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
-    if options.quiet && !left.is_empty() {
-        // Errors are all that is shown with -q.
-        error!("restoring `{}`: {}", report.archive, left.join("; "));
-    }
-    Ok(exit_code)
+    (report, left)
 }
 
 /// Reads the selected files of the archive and verifies their checksums.
-async fn verify(options: &Common, args: &RestoreArgs) -> Result<(Stored, Vec<Part>), Failure> {
+pub(super) async fn verify(options: &Common, args: &RestoreArgs, disk: Arc<dyn Disk>) -> Result<(Stored, Vec<Part>), Failure> {
     let shown = args.archive.display().to_string();
     let unreadable =
         move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
     let path = args.archive.clone();
-    let mut stored = blocking(move || reader::open(Arc::new(RealDisk::below(&path)), &path)).await.map_err(&unreadable)?;
+    let mut stored = blocking(move || reader::open(disk, &path)).await.map_err(&unreadable)?;
     let moves = moves(args, &stored)?;
     let only = Only(&options.only);
     let files: Vec<_> =

@@ -6,17 +6,21 @@ mod orphans;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use super::connection::Uri;
 use super::session::Session;
-use super::sweep;
+use super::{prepare, restore, sweep};
 use crate::archive::disk::Disk;
-use crate::cli::{Common, SweepArgs, When};
+use crate::cli::{Common, RestoreArgs, SweepArgs, When};
 use crate::log::LogFormat;
+use crate::pause_file::PauseFile;
 use crate::policy::Policy;
 use crate::report::Report;
+use crate::report::restore::RestoreReport;
+use crate::server::connect;
 use crate::server::transport::Transport;
 use crate::stop::Stop;
 
@@ -24,18 +28,34 @@ use crate::stop::Stop;
 pub(crate) struct Surroundings {
     pub run_id: String,
     pub policy: Policy,
+    /// The patterns of `--only`.
+    pub only: Vec<String>,
     pub server: Arc<dyn Transport>,
     pub disk: Arc<dyn Disk>,
+    /// The reason of the pause file, as long as it is there.
+    pub pause: watch::Receiver<Option<String>>,
     /// Exit codes of the signals that the run gets.
     pub signals: watch::Receiver<Option<u8>>,
 }
 
 /// Sweeps once, as the command does between its outputs.
 pub(crate) async fn sweep(run: Surroundings, args: &SweepArgs) -> anyhow::Result<Report> {
-    let Surroundings { run_id, policy, server, disk, signals } = run;
-    let session = Session::new(&options(), &run_id, policy, Uri::none(), Stop::by(signals));
+    let Surroundings { run_id, policy, only, server, disk, pause, signals } = run;
+    let options = Common { only, ..options() };
+    let session = Session::new(&options, &run_id, policy, Uri::none(), Stop::by(signals));
     let session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
+    let session = Session { pause: PauseFile::by(pause), ..session };
     sweep::sweep(&session, args).await
+}
+
+/// Restores once, as the command does between its outputs.
+pub(crate) async fn restore(run: Surroundings, args: &RestoreArgs) -> anyhow::Result<RestoreReport> {
+    let Surroundings { run_id, only, server, disk, signals, .. } = run;
+    let stop = Stop::by(signals);
+    let verified = restore::verify(&Common { only, ..options() }, args, disk).await?;
+    let mut deployment = connect::through(server, &run_id).await?;
+    prepare::find_part(&mut deployment, "nothing was inserted").await?;
+    Ok(restore::restored(&deployment, &stop, args, verified, Instant::now()).await.0)
 }
 
 fn options() -> Common {

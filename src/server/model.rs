@@ -61,6 +61,12 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes notice of a document that a command of a client has just deleted.
     fn deleted(&self, deletion: &Deletion<'_>);
 
+    /// Takes notice of a document that a command of a client has just inserted.
+    fn inserted(&self, _insertion: &Insertion<'_>) {}
+
+    /// Takes notice of a document that a command of a client has just changed.
+    fn updated(&self, _update: &Updated<'_>) {}
+
     /// Takes notice of a collection that the catalog shows to a command, by its number: one that is dropped and created again has another.
     fn listed(&self, _comment: &str, _namespace: &str, _collection: u64) {}
 
@@ -90,6 +96,35 @@ pub(crate) struct Deletion<'a> {
     pub server: View<'a>,
 }
 
+/// The insertion of one document.
+pub(crate) struct Insertion<'a> {
+    pub write: u64,
+    /// `database.collection`.
+    pub namespace: &'a str,
+    pub document: &'a Document,
+    /// The server's clock.
+    pub now: DateTime,
+    /// Name of the client, as given to [`Model::client`].
+    pub client: &'a str,
+    /// The rest of the server, in the same moment.
+    pub server: View<'a>,
+}
+
+/// The change of one document.
+pub(crate) struct Updated<'a> {
+    pub write: u64,
+    /// `database.collection`.
+    pub namespace: &'a str,
+    pub before: &'a Document,
+    pub after: &'a Document,
+    /// The server's clock.
+    pub now: DateTime,
+    /// Name of the client, as given to [`Model::client`].
+    pub client: &'a str,
+    /// The rest of the server, in the same moment.
+    pub server: View<'a>,
+}
+
 /// The data of a server in one moment.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a>(&'a State);
@@ -99,6 +134,11 @@ impl<'a> View<'a> {
     pub(crate) fn document(&self, namespace: &str, id: &Bson) -> Option<&'a Document> {
         let collection = self.0.collections.get(namespace)?;
         collection.get(collection.find(id)?)?.as_document()
+    }
+
+    /// Returns the number of the collection that has a name.
+    pub(crate) fn number(&self, namespace: &str) -> Option<u64> {
+        self.0.collections.get(namespace).map(|collection| collection.number)
     }
 
     /// Returns all documents of a collection.

@@ -1,12 +1,13 @@
 //! The disks of the sweepers, and what a loss of power would leave of the archives on them.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf};
 use parking_lot::Mutex;
 
+use super::relations::name_of;
 use super::scenario::ARCHIVES;
 use crate::archive::disk::Disk;
 use crate::archive::disk::simulated::{Fate, SimulatedDisk};
@@ -17,6 +18,9 @@ const FATES: [Fate; 5] = Fate::ALL;
 
 /// The states of documents that an archive holds, each with its namespace.
 type States = BTreeSet<(String, Vec<u8>)>;
+
+/// The last states of documents in an archive, by namespace and the name of the `_id`.
+pub(super) type LastStates = BTreeMap<(String, String), Document>;
 
 /// The disk of one sweeper.
 pub(super) struct SweeperDisk(Mutex<SimulatedDisk>);
@@ -29,6 +33,12 @@ impl SweeperDisk {
     /// Returns the disk as it is now.
     pub(super) fn get(&self) -> SimulatedDisk {
         self.0.lock().clone()
+    }
+
+    /// Returns the disk as it is now, which no run changes any more.
+    pub(super) fn copy(&self) -> SimulatedDisk {
+        let disk = self.0.lock();
+        disk.after_power_loss(disk.recorded(), |_| Fate::Kept)
     }
 
     /// Loses the power: of what was not synced, some is lost.
@@ -96,7 +106,40 @@ impl RunArchive {
     }
 }
 
+/// Returns the directory of the archive of a run; `None` if it has made none.
+pub(super) fn directory(disk: &SimulatedDisk, run: &str) -> Option<PathBuf> {
+    let entry = disk.entries(Path::new(ARCHIVES)).ok()?.into_iter().find(|entry| entry.name.ends_with(run))?;
+    Some(Path::new(ARCHIVES).join(entry.name))
+}
+
+/// Returns the documents that an archive holds, each in the state that was archived last, by namespace and the name of the `_id`.
+///
+/// Errors: the archive cannot be read.
+pub(super) fn last_states(disk: &SimulatedDisk, directory: &Path) -> Result<LastStates, String> {
+    let mut states = LastStates::new();
+    for file in reader::open(Arc::new(disk.clone()), directory)?.files {
+        let verified = file.verify()?;
+        for place in &verified.segments {
+            for document in verified.read(place)? {
+                let document = Document::try_from(&*document).map_err(|cause| cause.to_string())?;
+                let id = document.get("_id").map(name_of).unwrap_or_default();
+                states.insert((verified.namespace.to_string(), id), document);
+            }
+        }
+    }
+    Ok(states)
+}
+
+/// Whether two documents are the same to the last bit, unlike numbers that are not equal to themselves.
+pub(super) fn are_same(one: &Document, other: &Document) -> bool {
+    bytes(one).is_ok_and(|one| bytes(other).is_ok_and(|other| one == other))
+}
+
+fn bytes(document: &Document) -> Result<Vec<u8>, String> {
+    Ok(RawDocumentBuf::try_from(document).map_err(|cause| cause.to_string())?.into_bytes())
+}
+
 fn holds(states: &Result<States, String>, namespace: &str, document: &Document) -> Result<bool, String> {
-    let bytes = RawDocumentBuf::try_from(document).map_err(|cause| cause.to_string())?.into_bytes();
+    let bytes = bytes(document)?;
     states.as_ref().map(|states| states.contains(&(namespace.to_owned(), bytes))).map_err(Clone::clone)
 }

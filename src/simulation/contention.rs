@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::scenario::{Fate, Scenario, Sweeper, SweptRule, Troubles};
+use super::fates::{Fate, Sweeper};
+use super::scenario::{Scenario, SweptRule};
+use super::troubles::Troubles;
 use crate::server::model::{Faults, Pace};
 
 /// One in so many simulations is of this kind.

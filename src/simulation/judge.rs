@@ -2,7 +2,9 @@
 
 mod family;
 mod holds;
+mod leases;
 mod reports;
+mod restores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,14 +14,16 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::archives::RunArchive;
+use super::editions::{Edition, name};
 use super::oracle::Rule;
 use super::relations::{HOLDS, JOURNAL};
 use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
 use super::trace::{Trace, digest};
-use crate::lock::lease::CREATED;
-use crate::server::model::{Deletion, Observer, View};
-use family::FamilyJudge;
+use crate::server::model::{Deletion, Insertion, Observer, Updated};
+use family::{ByRule, FamilyJudge};
 use holds::HoldsJudge;
+use leases::{DroppedLeases, Left};
+use restores::Restoring;
 
 /// A time after every other one: what is held since then is held now.
 const NOW: i64 = i64::MAX;
@@ -46,31 +50,23 @@ struct Facts {
     written: Vec<(u64, String, String)>,
     /// Counts every write and every fail-over.
     time: u64,
-    dropped: Option<DroppedLeases>,
+    /// Collections of leases that were dropped.
+    dropped: BTreeMap<&'static str, DroppedLeases>,
     family: Option<FamilyJudge>,
     holds: Option<HoldsJudge>,
     /// Collections that others dropped or renamed.
     moved: Vec<Left>,
+    /// Number of writes that fail-overs have taken back.
+    taken_back: usize,
+    restores: BTreeMap<String, Restoring>,
     /// Runs of which every reply came.
     certain: BTreeSet<String>,
 }
 
-/// A collection that others dropped or renamed.
-struct Left {
-    namespace: String,
-    number: u64,
-    /// Its documents at that moment.
-    documents: Vec<Document>,
-}
-
-/// The leases that were dropped together with their collection.
-struct DroppedLeases {
-    at: Instant,
-    leases: Vec<Document>,
-}
-
 /// One run of a sweeper.
 struct Run {
+    /// The policy that it has.
+    edition: Edition,
     /// The time of its beginning.
     begun: u64,
     /// The same in milliseconds since the simulation began.
@@ -110,8 +106,17 @@ impl Judge {
         i64::try_from(instant.duration_since(self.begun).as_millis()).unwrap_or(i64::MAX)
     }
 
-    fn rules<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Rule> {
-        self.scenario.rules.iter().map(|swept| &swept.rule).filter(move |rule| rule.namespace == namespace)
+    /// Returns the rules by which a run deletes in a namespace, with their numbers.
+    fn rules<'a>(&'a self, facts: &'a Facts, run: &str, namespace: &'a str) -> impl Iterator<Item = (usize, &'a Rule)> {
+        let edition = facts.runs.get(run).map(|run| &run.edition);
+        let of_run = move |number: &usize| edition.is_none_or(|edition| edition.has(*number));
+        let rules = self.scenario.rules.iter().enumerate().map(|(number, swept)| (number, &swept.rule));
+        rules.filter(move |(number, rule)| of_run(number) && rule.namespace == namespace)
+    }
+
+    /// Whether a document stays because a key of it, by which children of a rule of a run name it, may be several.
+    fn keeps(&self, edition: &Edition, rule: usize, document: &Document) -> bool {
+        self.scenario.family_of_rule(rule).is_some_and(|family| family.keeps(edition.children(rule), document))
     }
 
     /// Notes the beginning of a run, with the documents of a namespace and the server's clock.
@@ -124,20 +129,20 @@ impl Judge {
     ) {
         let mut facts = self.facts.lock();
         let begun_at = self.time(Instant::now());
-        let share = |rule: &Rule| {
+        let edition = self.scenario.edition(run);
+        let share = |(number, rule): (usize, &Rule)| {
             let all = documents(&rule.namespace);
             // What stays because of its children does not count as expired.
-            let stays = |document: &Document| facts.is_held(document, NOW) || self.scenario.keeps(&rule.namespace, document);
+            let stays = |document: &Document| facts.is_held(document, NOW) || self.keeps(&edition, number, document);
             let goes = |document: &&Document| rule.is_expired(document, now) && !stays(document);
             let expired = all.iter().filter(goes).count();
             expired as f64 * 100.0 / all.len().max(1) as f64
         };
-        let shares = self.scenario.rules.iter().map(|swept| share(&swept.rule)).collect();
+        let shares = self.scenario.rules.iter().map(|swept| &swept.rule).enumerate().map(share).collect();
         let begun = facts.time;
         let after = facts.family.as_ref().map_or(0, FamilyJudge::last_write);
-        facts
-            .runs
-            .insert(run.to_owned(), Run { begun, begun_at, after, shares, has_deleted: false, listed: BTreeMap::new(), archive });
+        let known = Run { edition, begun, begun_at, after, shares, has_deleted: false, listed: BTreeMap::new(), archive };
+        facts.runs.insert(run.to_owned(), known);
     }
 
     /// Notes a write that another client made, at a time of the server's clock; `document` is what it left.
@@ -180,6 +185,7 @@ impl Judge {
     fn took_back(&self, write: u64) {
         let mut facts = self.facts.lock();
         facts.time += 1;
+        facts.taken_back += 1;
         if let Some(family) = &mut facts.family {
             family.took_back(write);
         }
@@ -196,40 +202,13 @@ impl Judge {
         }
     }
 
-    /// Notes that the collection of the leases was dropped, which had these documents.
-    pub(super) fn dropped(&self, leases: Vec<Document>) {
-        self.facts.lock().dropped = Some(DroppedLeases { at: Instant::now(), leases });
-    }
-
-    /// Notes that others drop or rename a collection with these documents.
-    pub(super) fn moved(&self, namespace: &str, number: u64, documents: Vec<Document>) {
-        self.facts.lock().moved.push(Left { namespace: namespace.to_owned(), number, documents });
-    }
-
-    /// Judges that a run deletes only in a collection that it knew before its first delete.
-    fn judge_collection(&self, run: &str, facts: &Facts, deletion: &Deletion<'_>) {
-        let Deletion { namespace, collection, document, .. } = deletion;
-        let listed = facts.runs.get(run).and_then(|known| known.listed.get(*namespace));
-        if listed.is_some_and(|listed| !listed.contains(collection)) {
-            self.trace.violated(|| format!("{run} deletes {document} from another collection that has the name {namespace}"));
-        }
-    }
-
-    /// Returns the run that holds the lease of a namespace, and may rely on it.
-    fn holder(facts: &Facts, server: &View<'_>, namespace: &str) -> Option<String> {
-        let run = |lease: &Document| lease.get_str("runId").ok().map(str::to_owned);
-        // A run whose lease was dropped may go on until it finds out. Until then, no other one may rely on a new lease.
-        let before = facts.dropped.as_ref().filter(|dropped| dropped.at.elapsed() < *CREATED);
-        let before = before.and_then(|dropped| dropped.leases.iter().find(|lease| lease.get("_id") == Some(&namespace.into())));
-        before.or_else(|| server.document(LOCKS, &namespace.into())).and_then(run)
-    }
-
     /// Judges a delete by the share of the collection that had expired when its run began. Says nothing if anything was written since.
     fn judge_share(&self, run: &str, facts: &Facts, namespace: &str) {
         let Some(known) = facts.runs.get(run).filter(|known| !known.has_deleted && known.begun == facts.time) else { return };
-        let rules = self.scenario.rules.iter().zip(&known.shares).filter(|(swept, _)| swept.rule.namespace == namespace);
-        let refused = rules.map(|(swept, share)| {
-            swept.max_delete_percent.filter(|percent| *share > f64::from(*percent)).map(|most| (share, most))
+        let refused = self.rules(facts, run, namespace).map(|(number, _)| {
+            let share = known.shares[number];
+            let most = self.scenario.rules[number].max_delete_percent;
+            most.filter(|percent| share > f64::from(*percent)).map(|most| (share, most))
         });
         // With several rules on a collection, another one may be the one that deletes.
         if let Some(all) = refused.collect::<Option<Vec<_>>>()
@@ -251,6 +230,9 @@ impl Judge {
     /// Judges the end of a child.
     fn child_deleted(&self, deletion: &Deletion<'_>, run: &str, facts: &mut Facts) {
         let Deletion { document, namespace, .. } = deletion;
+        self.judge_journal_lease(run, facts, deletion);
+        self.judge_collection(run, facts, deletion);
+        self.judge_parents(run, facts, deletion);
         let after = facts.runs.get(run).map_or(0, |known| known.after);
         if let Some(wrong) = facts.family.as_mut().and_then(|family| family.child_deleted(deletion, after)) {
             self.trace.violated(|| format!("{run} deletes {document} from {namespace}, {wrong}"));
@@ -265,7 +247,12 @@ impl Judge {
         // The clock of a new primary may be behind that by which the run judges; its report tells exactly.
         let behind = self.scenario.troubles.fail_over_every.map_or(0, |_| 2 * MAX_SKEW);
         let latest = self.scenario.as_of.unwrap_or(now.timestamp_millis() + behind);
-        if !self.rules(namespace).any(|rule| rule.is_expired(document, latest)) {
+        let expired: Vec<usize> = self
+            .rules(facts, run, namespace)
+            .filter(|(_, rule)| rule.is_expired(document, latest))
+            .map(|(number, _)| number)
+            .collect();
+        if expired.is_empty() {
             self.trace
                 .violated(|| format!("{run} deletes {document}, which has not expired at {}", DateTime::from_millis(latest)));
         }
@@ -273,8 +260,15 @@ impl Judge {
         if let Some(hold) = facts.holds.as_ref().and_then(|holds| holds.forbids(document, begun, &deletion.server)) {
             self.trace.violated(|| format!("{run} deletes {document} in spite of {hold}"));
         }
+        let edition = facts.runs.get(run).map(|known| known.edition.clone());
+        let edition = edition.unwrap_or_else(|| Edition::whole(&self.scenario));
+        let by = expired.iter().map(|number| ByRule { name: name(*number), children: edition.children(*number).to_vec() });
+        let has_children = |number: &usize| !edition.children(*number).is_empty();
+        if self.scenario.family_of(namespace).is_some() && expired.iter().all(has_children) {
+            self.judge_journal_lease(run, facts, deletion);
+        }
         if self.scenario.family_of(namespace).is_some()
-            && let Some(wrong) = facts.family.as_mut().and_then(|family| family.parent_deleted(deletion))
+            && let Some(wrong) = facts.family.as_mut().and_then(|family| family.parent_deleted(deletion, run, by.collect()))
         {
             self.trace.violated(|| format!("{run} deletes {document}, a parent, {wrong}"));
         }
@@ -307,8 +301,8 @@ impl Gone {
 
 impl Observer for Arc<Judge> {
     fn deleted(&self, deletion: &Deletion<'_>) {
-        let Deletion { namespace, document, server, comment, .. } = deletion;
-        let Some(run) = comment.strip_prefix("sweeper ") else { return };
+        let Deletion { namespace, document, server, client: run, .. } = deletion;
+        let run = *run;
         let id = document.get("_id").map(Bson::to_string).unwrap_or_default();
         if *namespace == JOURNAL {
             // Its `_id` is not of the seed's making.
@@ -324,7 +318,7 @@ impl Observer for Arc<Judge> {
         // Children go under the lease of their parents.
         let leased = if is_child { self.scenario.rules[0].rule.namespace.as_str() } else { namespace };
         if self.scenario.has_lease
-            && let Some(holder) = Judge::holder(&facts, server, leased).filter(|holder| holder != run)
+            && let Some(holder) = Judge::holder(&facts, server, LOCKS, leased).filter(|holder| holder != run)
         {
             self.trace.violated(|| format!("{run} deletes {id} from {namespace}, and {holder} has the lease of {leased}"));
         }
@@ -344,10 +338,26 @@ impl Observer for Arc<Judge> {
         }
     }
 
+    fn inserted(&self, insertion: &Insertion<'_>) {
+        self.restore_inserted(insertion.client, insertion);
+    }
+
+    fn updated(&self, update: &Updated<'_>) {
+        let Updated { namespace, before, after, server, client: run, .. } = update;
+        self.restore_updated(run, update);
+        if *namespace != JOURNAL {
+            return;
+        }
+        self.trace.step(digest(JOURNAL), || format!("{run} changes {before} to {after} in the journal"));
+        if let Some(left) = self.facts.lock().family.as_ref().and_then(|family| family.entry_changed(before, after, server)) {
+            self.trace.violated(|| format!("{run} changes an entry in the journal, and {left}"));
+        }
+    }
+
     fn listed(&self, comment: &str, namespace: &str, collection: u64) {
         let Some(run) = comment.strip_prefix("sweeper ") else { return };
         let mut facts = self.facts.lock();
-        let has_deleted = facts.gone.iter().any(|gone| gone.run == run && gone.namespace == namespace);
+        let has_deleted = facts.gone.iter().chain(&facts.children).any(|gone| gone.run == run && gone.namespace == namespace);
         if let Some(known) = facts.runs.get_mut(run).filter(|_| !has_deleted) {
             known.listed.entry(namespace.to_owned()).or_default().insert(collection);
         }

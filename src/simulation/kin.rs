@@ -22,9 +22,14 @@ impl Kin<'_> {
             }
         }
         for number in 0..self.0.u32(1..5) {
-            let is_old = self.0.bool();
+            let age = self.0.u8(..4);
             for _ in 0..self.0.u32(1..4) {
-                let created = if is_old { Some(START / 1000 - self.0.i64(2..50) * DAY) } else { self.moment() };
+                let created = match age {
+                    // As old as an orphan has to be, or a second more or less.
+                    0 => Some(family.as_of / 1000 - DAY + self.0.i64(-1..=1)),
+                    1 => self.moment(),
+                    _ => Some(START / 1000 - self.0.i64(2..50) * DAY),
+                };
                 all.push(self.child(child, format!("lost{number}").into(), created));
             }
         }

@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::World;
+use super::relations::JOURNAL;
 use super::scenario::{LAST, Scenario, SweptRule};
 use super::trace::digest;
+use super::{pauses, relatives};
 use crate::machine::simulated::Machine;
 use crate::server::error::ServerError;
 use crate::server::model::Client;
@@ -38,6 +40,9 @@ struct State {
     cut: Option<(Instant, Instant)>,
     signalled: Option<Instant>,
 }
+
+/// Time after which the pause file is seen by every rule that begins another batch.
+const MAX_PAUSE_SEEN: Duration = Duration::from_secs(3);
 
 impl Link {
     pub(super) fn new(
@@ -69,6 +74,34 @@ impl Link {
             *cut = Some((from, from + Duration::from_millis(random.u64(self.cuts.clone()))));
         }
         cut.filter(|(from, _)| *from <= now).map_or(now, |(_, until)| until)
+    }
+
+    /// Lets others create parents again between a look at them and the delete of their children, at times, which then arrives when the look is about as
+    /// old as it may be. Returns the time at which the command can go on its way.
+    fn look_grows_old(&self, command: &ServerCommand) -> Instant {
+        let now = Instant::now();
+        let is_of_children = || {
+            let family = self.world.scenario.family.as_ref()?;
+            let name = command.body.get_str("delete").ok()?;
+            family.collection(&format!("{}.{name}", command.database))
+        };
+        let chance = self.world.scenario.pauses.as_ref().and_then(|pauses| pauses.looks).filter(|_| !self.world.is_calm());
+        let Some(one_in) = chance.filter(|_| is_of_children().is_some()) else { return now };
+        let random = &mut self.state.lock().random;
+        if random.u8(..one_in) > 0 {
+            return now;
+        }
+        relatives::create_again(&self.world, random);
+        now + Duration::from_millis(pauses::near_two_seconds(random))
+    }
+
+    /// Judges that no batch begins long after the pause file has appeared, as far as nothing else delays it.
+    fn judge_pause(&self, command: &ServerCommand) {
+        let is_of_batch = !command.body.get_str("delete").is_ok_and(|name| JOURNAL.ends_with(&format!(".{name}")));
+        let is_late = self.world.paused().is_some_and(|since| since.elapsed() > MAX_PAUSE_SEEN);
+        if is_late && is_of_batch && self.world.scenario.troubles.are_none() && !self.machine.has_slept() {
+            self.world.trace.violated(|| format!("{} begins a batch although the pause file is there", self.run));
+        }
     }
 
     /// Notes that the run has got a signal.
@@ -117,8 +150,9 @@ impl Transport for Arc<Link> {
             assert!(!self.machine.is_killed(), "a run that was killed sends a command");
             if command.body.iter().next().is_some_and(|first| first.is_ok_and(|(name, _)| name == "delete")) {
                 self.judge_time(true);
+                self.judge_pause(&command);
             }
-            let from = self.open_from();
+            let from = self.open_from().max(self.look_grows_old(&command));
             self.world.trace.step(command.body.as_bytes().len() as u64, || {
                 let body = Document::try_from(&*command.body).unwrap_or_default();
                 format!("{} sends {body}", self.run)

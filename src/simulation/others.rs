@@ -8,7 +8,7 @@ use bson::{Bson, Document};
 use super::World;
 use super::documents::{Documents, in_format, object_id};
 use super::oracle::Rule;
-use super::scenario::{LOCKS, Moved, START};
+use super::scenario::{LOCKS, START};
 
 /// Writes now and then: moves dates, changes types, replaces, deletes, and inserts again under the same `_id`.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
@@ -95,31 +95,8 @@ pub(super) async fn drop_locks(world: Arc<World>, after: u64) {
         return;
     }
     world.trace.step(8, || format!("{LOCKS} is dropped"));
-    world.judge.dropped(world.model.documents(LOCKS));
+    world.judge.dropped(LOCKS, world.model.documents(LOCKS), world.now());
     world.model.drop_collection(LOCKS);
-}
-
-/// Drops or renames the collection of the first rule. Sooner or later another one has its name, with documents that have expired.
-pub(super) async fn move_away(world: Arc<World>, moved: Moved, mut random: fastrand::Rng) {
-    tokio::time::sleep(Duration::from_millis(moved.after)).await;
-    let rule = &world.scenario.rules[0].rule;
-    let namespace = rule.namespace.as_str();
-    world.trace.step(9, || format!("{namespace} is {}", if moved.is_renamed { "renamed" } else { "dropped" }));
-    if let Some(number) = world.model.number(namespace) {
-        world.judge.moved(namespace, number, world.model.documents(namespace));
-    }
-    match moved.is_renamed {
-        true => world.model.rename_collection(namespace, "app.moved"),
-        false => world.model.drop_collection(namespace),
-    }
-    if moved.taken_after > 0 {
-        tokio::time::sleep(Duration::from_millis(moved.taken_after)).await;
-    }
-    for number in 0..random.u32(5..30) {
-        let id = if rule.field == "_id" { object_id(START / 1_000_000, number).into() } else { format!("taken{number}").into() };
-        let document = documents(&world, &mut random).with_id(rule, id);
-        world.put(namespace, &document["_id"].clone(), Some(document));
-    }
 }
 
 /// Elects other primaries now and then.

@@ -66,8 +66,10 @@ impl Case {
         let surroundings = Surroundings {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
+            only: Vec::new(),
             server: Arc::new(self.model.client("sweeper")),
             disk: Arc::new(SweeperDisk::new().get()),
+            pause: watch::channel(None).1,
             signals: self.signals.subscribe(),
         };
         let now = Duration::from_millis(self.model.now().timestamp_millis().unsigned_abs());

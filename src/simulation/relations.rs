@@ -1,8 +1,11 @@
 //! What belongs together in a simulation: children of parents, and holds. They are chosen after all else, by chances of their own, so that a seed
 //! without them goes on as it would if there were none.
 
+use std::collections::BTreeMap;
+
 use bson::{Bson, Document};
 
+use super::scenario::START;
 use crate::values::float;
 
 /// The collection of the journal.
@@ -17,6 +20,12 @@ pub(super) const HELD_KEY: &str = "customer";
 /// The key of parents that they have in any case.
 pub(super) const ID: &str = "_id";
 
+/// Milliseconds after the end of a parent from which on a child with a new ObjectId is taken for one of an upload.
+pub(super) const TOLERANCE: i64 = 300_000;
+
+/// Age of children without a parent, in milliseconds, at which none belongs to an upload in flight.
+pub(super) const DAY: i64 = 24 * 3_600_000;
+
 /// One in so many simulations has children, and as many have holds.
 const ONE_IN: u8 = 3;
 
@@ -24,8 +33,12 @@ const ONE_IN: u8 = 3;
 #[derive(Debug, Clone)]
 pub(super) struct Family {
     pub collections: Vec<ChildCollection>,
+    /// The numbers of the collections that a rule has, by the number of the rule; rules that are not in it have all.
+    pub of_rules: BTreeMap<usize, Vec<usize>>,
     pub is_gridfs: bool,
     pub orphans: bool,
+    /// The instant at which the first run judges expiry, or about so, in milliseconds since 1970.
+    pub as_of: i64,
     /// Most children of a parent in a collection at the start.
     pub most: u32,
     /// Operations of others, and the longest time between two in milliseconds.
@@ -100,8 +113,10 @@ impl Family {
         }
         let family = Self {
             collections,
+            of_rules: BTreeMap::new(),
             is_gridfs,
             orphans: random.u8(..3) == 0,
+            as_of: START,
             most: random.u32(1..4),
             writes: if random.u8(..5) == 0 { 0 } else { random.u32(1..20) },
             writes_every: if random.bool() { random.u64(1..200) } else { random.u64(1..8000) },
@@ -134,22 +149,37 @@ impl Family {
         fields
     }
 
-    /// Whether a parent stays because a key of it may be several.
-    pub(super) fn keeps(&self, parent: &Document) -> bool {
-        self.parent_fields().iter().any(|field| !is_one(parent, field))
+    /// Adds a collection if there is only one.
+    pub(super) fn need_two(&mut self, random: &mut fastrand::Rng) {
+        if self.collections.len() == 1 {
+            let is_indexed = random.u8(..5) > 0;
+            let notes = ChildCollection { namespace: "crm.notes", field: "of.order", parent_field: ID, is_indexed };
+            self.collections.push(notes);
+        }
     }
 
-    /// Returns the lines of a rule.
-    pub(super) fn lines(&self) -> Vec<String> {
+    /// Returns the numbers of the collections whose documents go with those of a rule.
+    pub(super) fn of_rule(&self, rule: usize) -> Vec<usize> {
+        self.of_rules.get(&rule).cloned().unwrap_or_else(|| (0..self.collections.len()).collect())
+    }
+
+    /// Whether a parent stays because a key of it, by which children of these collections name it, may be several.
+    pub(super) fn keeps(&self, children: &[usize], parent: &Document) -> bool {
+        children.iter().any(|child| !is_one(parent, self.collections[*child].parent_field))
+    }
+
+    /// Returns the lines of a rule whose children are in these collections.
+    pub(super) fn lines(&self, children: &[usize]) -> Vec<String> {
         let child = |child: &ChildCollection| match child.parent_field {
             ID => format!("{{namespace: {}, field: {}}}", child.namespace, child.field),
             key => format!("{{namespace: {}, field: {}, parentField: {key}}}", child.namespace, child.field),
         };
-        let children = self.collections.iter().map(child).collect::<Vec<_>>().join(", ");
-        let mut lines = vec![if self.is_gridfs { "gridfs: fs".into() } else { format!("children: [{children}]") }];
-        if self.orphans {
-            lines.push("orphans: true".into());
-        }
+        let (chunks, others): (Vec<usize>, Vec<usize>) = children.iter().partition(|child| self.is_gridfs && **child == 0);
+        let others = others.iter().map(|number| child(&self.collections[*number])).collect::<Vec<_>>().join(", ");
+        let mut lines = Vec::new();
+        lines.extend((!chunks.is_empty()).then(|| "gridfs: fs".to_owned()));
+        lines.extend((!others.is_empty()).then(|| format!("children: [{others}]")));
+        lines.extend((self.orphans && !lines.is_empty()).then(|| "orphans: true".to_owned()));
         lines
     }
 

@@ -11,23 +11,20 @@ use super::World;
 use super::documents::{Documents, in_format, object_id};
 use super::kin::Kin;
 use super::oracle::Rule;
-use super::relations::{ChildCollection, Family, ID, JOURNAL, is_same, put};
+use super::relations::{ChildCollection, Family, ID, JOURNAL, TOLERANCE, is_same, put};
 
 /// Writes parents and children now and then.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
-    let Some(family) = world.scenario.family.clone() else { return };
-    let mut relatives = Relatives {
-        rule: world.scenario.rules[0].rule.clone(),
-        world,
-        known: BTreeMap::new(),
-        pause: family.writes_every,
-        family,
-    };
+    let Some(mut relatives) = Relatives::new(&world) else { return };
     for number in 0..relatives.family.writes {
         sleep(Duration::from_millis(random.u64(..relatives.pause))).await;
         relatives.act(&mut random, number).await;
     }
 }
+
+/// Looks at the journal of the one who writes children at the tolerance, and entries for whose parents it does.
+const TOLERANCE_LOOKS: u32 = 200;
+const TOLERANCE_ENTRIES: usize = 4;
 
 struct Relatives {
     world: Arc<World>,
@@ -39,7 +36,59 @@ struct Relatives {
     pause: u64,
 }
 
+/// Adds children of parents that a run is about to delete, at the border between old children and those of another upload.
+pub(super) async fn write_at_tolerance(world: Arc<World>, mut random: fastrand::Rng) {
+    let Some(relatives) = Relatives::new(&world).filter(|_| random.bool()) else { return };
+    let mut seen: Vec<Bson> = Vec::new();
+    for _ in 0..random.u32(..TOLERANCE_LOOKS) {
+        sleep(Duration::from_millis(random.u64(..200))).await;
+        for entry in world.model.documents(JOURNAL) {
+            if seen.len() < TOLERANCE_ENTRIES && !seen.contains(&entry["_id"]) {
+                relatives.add_at_tolerance(&entry, &mut random);
+                seen.push(entry["_id"].clone());
+            }
+        }
+    }
+}
+
+/// Creates parents again that the journal names, and gives some of them new children.
+pub(super) fn create_again(world: &Arc<World>, random: &mut fastrand::Rng) {
+    let Some(relatives) = Relatives::new(world) else { return };
+    for child in &relatives.family.collections {
+        let gone = relatives.gone_in_journal(child);
+        for _ in 0..random.usize(..4).min(gone.len()) {
+            let key = gone[random.usize(..gone.len())].clone();
+            relatives.write_parent(child, key.clone(), random);
+            if random.bool() {
+                relatives.add(child, key, 0, random);
+            }
+        }
+    }
+}
+
+/// Whether children of parents that are gone are about to be deleted.
+pub(super) fn are_under_way(world: &Arc<World>) -> bool {
+    Relatives::new(world)
+        .is_some_and(|relatives| relatives.family.collections.iter().any(|child| !relatives.gone_in_journal(child).is_empty()))
+}
+
 impl Relatives {
+    fn new(world: &Arc<World>) -> Option<Self> {
+        let family = world.scenario.family.clone()?;
+        let rule = world.scenario.rules[0].rule.clone();
+        Some(Self { rule, world: world.clone(), known: BTreeMap::new(), pause: family.writes_every, family })
+    }
+
+    /// Returns the keys in the journal by which children name parents of which none is there.
+    fn gone_in_journal(&self, child: &ChildCollection) -> Vec<Bson> {
+        let parents = self.world.model.documents(&self.rule.namespace);
+        let there: Vec<Bson> = parents.iter().flat_map(|parent| child.keys(parent)).collect();
+        let entries = self.world.model.documents(JOURNAL);
+        let of_field = entries.iter().filter(|entry| entry.get_str("field").is_ok_and(|field| field == child.parent_field));
+        let named = of_field.filter_map(|entry| entry.get_array("parents").ok()).flatten();
+        named.filter(|key| !there.iter().any(|other| is_same(other, key))).cloned().collect()
+    }
+
     async fn act(&mut self, random: &mut fastrand::Rng, number: u32) {
         let child = &self.family.collections[random.usize(..self.family.collections.len())].clone();
         let parents = self.world.model.documents(&self.rule.namespace);
@@ -173,6 +222,19 @@ impl Relatives {
         }
         if random.u8(..4) > 0 {
             self.write_parent(child, key, random);
+        }
+    }
+
+    /// Adds a child of each parent of an entry of the journal at the time from which on it belongs to another upload, or a second before or after.
+    fn add_at_tolerance(&self, entry: &Document, random: &mut fastrand::Rng) {
+        let (Ok(at), Ok(parents)) = (entry.get_datetime("at"), entry.get_array("parents")) else { return };
+        let is_named = |child: &&ChildCollection| entry.get_str("field").is_ok_and(|field| field == child.parent_field);
+        for child in self.family.collections.iter().filter(is_named) {
+            for parent in parents.iter().take(3) {
+                let created = (at.timestamp_millis() + TOLERANCE) / 1000 + random.i64(-1..=1);
+                let added = Kin(random).child(child, parent.clone(), Some(created));
+                self.world.put(child.namespace, &added["_id"].clone(), Some(added));
+            }
         }
     }
 

@@ -1,13 +1,17 @@
 //! The choices of one seed: the rules, the limits, the documents, the troubles and the writes of others.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bson::Document;
-
+use super::editions::Edition;
+use super::fates::Sweeper;
+use super::moves::Moved;
 use super::oracle::{Filter, Format, Rule};
-use super::relations::{self, Family, Holds, JOURNAL};
-use crate::server::model::{BEGINNING, Faults, Pace};
+use super::pauses::Pauses;
+use super::relations::{self, Family, Holds};
+use super::restores::Restores;
+use super::troubles::Troubles;
+use crate::server::model::BEGINNING;
 
 /// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
 pub(super) const START: i64 = BEGINNING;
@@ -46,11 +50,17 @@ pub(super) struct Scenario {
     /// Milliseconds after the start at which the collection of the leases is dropped.
     pub locks_dropped: Option<u64>,
     pub monitors: bool,
-    /// The move of the first rule's collection, if there is one.
+    /// The move of a collection, if there is one.
     pub moved: Option<Moved>,
     pub sweepers: Vec<Sweeper>,
     /// The children of the documents of the first rule's collection.
     pub family: Option<Family>,
+    /// The times at which the pause file is there, if there is one.
+    pub pauses: Option<Pauses>,
+    /// The runs of `restore`, if there are any.
+    pub restores: Option<Restores>,
+    /// The policies of runs that have not the whole one.
+    pub editions: BTreeMap<String, Edition>,
     /// The holds of all rules.
     pub holds: Option<Holds>,
     /// Largest difference of a server's clock, in milliseconds.
@@ -74,66 +84,6 @@ pub(super) struct SweptRule {
     pub max_head: bool,
     /// Minutes after the start at which the window of the rule closes.
     pub window: Option<u32>,
-}
-
-/// The troubles of a simulation.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Troubles {
-    pub faults: Faults,
-    pub pace: Pace,
-    /// Mean time between two fail-overs, in milliseconds.
-    pub fail_over_every: Option<u64>,
-    /// Mean time between two cuts of the way between a sweeper and the server, in milliseconds.
-    pub partition_every: Option<u64>,
-}
-
-/// Change that others make to a collection as a whole.
-#[derive(Debug, Clone)]
-pub(super) struct Moved {
-    /// Milliseconds after the start.
-    pub after: u64,
-    /// Whether it gets another name; otherwise it is dropped.
-    pub is_renamed: bool,
-    /// Milliseconds until another collection has the name; 0 for the same moment.
-    pub taken_after: u64,
-}
-
-/// One of the two that sweep.
-#[derive(Debug, Clone)]
-pub(super) struct Sweeper {
-    /// Milliseconds after the start at which it begins.
-    pub begins: u64,
-    /// Error of its wall clock, in milliseconds.
-    pub clock: i64,
-    pub fate: Fate,
-    /// Times for which its way to the server is cut off, in milliseconds.
-    pub cuts: Range<u64>,
-}
-
-/// The fate of a sweeper.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fate {
-    Nothing,
-    /// Signals, in milliseconds after its beginning. The second one ends it at once.
-    Signals(Vec<u64>),
-    /// Killed, and begun once more afterwards.
-    Killed {
-        after: u64,
-    },
-    /// Its machine sleeps.
-    Sleeps {
-        after: u64,
-        time: u64,
-    },
-    /// Its wall clock is set.
-    ClockSet {
-        after: u64,
-        by: i64,
-    },
-    /// Its disk has room for so many bytes.
-    DiskFull {
-        bytes: usize,
-    },
 }
 
 impl Scenario {
@@ -166,6 +116,9 @@ impl Scenario {
             moved: None,
             sweepers,
             family: None,
+            pauses: None,
+            restores: None,
+            editions: BTreeMap::new(),
             holds: None,
             max_skew: MAX_SKEW,
         }
@@ -177,18 +130,6 @@ impl Scenario {
         self.rules.iter_mut().for_each(|swept| swept.max_head = random.u8(..6) == 0);
     }
 
-    /// Lets others drop, rename or replace the first rule's collection, if the seed says so. What else the seed draws stays as it is.
-    pub(super) fn move_away(&mut self, seed: u64) {
-        let mut random = fastrand::Rng::with_seed(seed ^ 0x006d_6f76_6564);
-        let soon = if random.bool() { 2_000 } else { 30_000 };
-        let moved = Moved {
-            after: random.u64(..soon),
-            is_renamed: random.bool(),
-            taken_after: if random.bool() { 0 } else { random.u64(1..10_000) },
-        };
-        self.moved = (random.u8(..4) == 0 && self.family.is_none()).then_some(moved);
-    }
-
     /// Adds children and holds, if the seed says so.
     pub(super) fn relate(&mut self, seed: u64) {
         (self.family, self.holds) = relations::of(seed);
@@ -196,6 +137,9 @@ impl Scenario {
             let first = self.rules[0].rule.namespace.clone();
             let of_first = self.rules.iter_mut().filter(|swept| swept.rule.namespace == first);
             of_first.for_each(|swept| swept.rule.namespace = "app.fs.files".into());
+        }
+        if let (Some(family), Some(as_of)) = (&mut self.family, self.as_of) {
+            family.as_of = as_of;
         }
         let rate = self.holds.as_ref().and_then(|holds| holds.rate).or(self.family.as_ref().and_then(|family| family.rate));
         for swept in self.rules.iter_mut().filter(|_| rate.is_some()) {
@@ -223,9 +167,9 @@ impl Scenario {
         self.family.as_ref().filter(|_| self.rules[0].rule.namespace == namespace)
     }
 
-    /// Whether a document stays because of its children.
-    pub(super) fn keeps(&self, namespace: &str, document: &Document) -> bool {
-        self.family_of(namespace).is_some_and(|family| family.keeps(document))
+    /// Returns the children of the documents of a rule.
+    pub(super) fn family_of_rule(&self, rule: usize) -> Option<&Family> {
+        self.family_of(&self.rules[rule].rule.namespace)
     }
 
     fn rules(random: &mut fastrand::Rng, is_slow: bool) -> Vec<SweptRule> {
@@ -237,45 +181,11 @@ impl Scenario {
                 vec![first, second]
             }
             1 => {
-                // Two rules on the same collection.
-                let mut second = SweptRule { documents: 0, ..first.clone() };
-                second.rule.expire_after = Some(random.i64(1..100_000));
-                second.rule.filter = Filter::Done;
-                second.max_deletes = None;
+                let second = first.beside(random);
                 vec![first, second]
             }
             _ => vec![first],
         }
-    }
-
-    /// Returns the text of the policy.
-    pub(super) fn policy(&self) -> String {
-        let mut text = String::from("version: 1\n");
-        let mut run = Vec::new();
-        run.extend(self.run_rate.map(|rate| format!("rate: {rate}")));
-        run.extend(self.run_concurrency.map(|most| format!("concurrency: {most}")));
-        if !run.is_empty() {
-            text += &format!("run: {{{}}}\n", run.join(", "));
-        }
-        if self.has_lease {
-            text += "lock: {collection: ops.locks}\n";
-        }
-        if self.family.is_some() {
-            text += &format!("journal: {{collection: {JOURNAL}}}\n");
-        }
-        text += "collections:\n";
-        for (number, swept) in self.rules.iter().enumerate() {
-            text += &format!("  - name: rule{number}\n");
-            let of_children = self.family_of(&swept.rule.namespace).map(Family::lines).unwrap_or_default();
-            let of_holds = self.holds.as_ref().map(Holds::line);
-            for line in swept.lines().into_iter().chain(of_children).chain(of_holds) {
-                text += &format!("    {line}\n");
-            }
-            if self.archives {
-                text += &format!("    archive: {{directory: {ARCHIVES}}}\n");
-            }
-        }
-        text
     }
 }
 
@@ -322,12 +232,20 @@ impl SweptRule {
         }
     }
 
+    /// Returns another rule of the same collection.
+    pub(super) fn beside(&self, random: &mut fastrand::Rng) -> Self {
+        let mut beside = Self { documents: 0, max_deletes: None, ..self.clone() };
+        beside.rule.expire_after = Some(random.i64(1..100_000));
+        beside.rule.filter = Filter::Done;
+        beside
+    }
+
     /// Returns the instant at which the window of the rule closes, in milliseconds since 1970.
     pub(super) fn closes(&self) -> Option<i64> {
         self.window.map(|minute| START + i64::from(minute) * 60_000)
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let Self { rule, .. } = self;
         let mut lines = vec![
             format!("namespace: {}", rule.namespace),
@@ -366,57 +284,5 @@ impl SweptRule {
         // The simulation begins at 8 o'clock.
         lines.extend(self.window.map(|minute| format!("window: {{start: '00:00', end: '08:{minute:02}', timezone: UTC}}")));
         lines
-    }
-}
-
-impl Troubles {
-    fn of(random: &mut fastrand::Rng) -> Self {
-        let mut chance = |most: f64| if random.u8(..3) == 0 { random.f64() * most } else { 0.0 };
-        let faults = Faults {
-            not_sent: chance(0.1),
-            cut_before: chance(0.1),
-            cut_while: chance(0.1),
-            cut_after: chance(0.1),
-            silent: chance(0.03),
-            swallowed: chance(0.03),
-            refused: chance(0.1),
-            interrupted: chance(0.05),
-            lost_cursor: chance(0.15),
-            late: chance(0.1),
-            late_reply: chance(0.1),
-            slow: chance(0.1),
-            max_late: Duration::from_millis(if random.bool() { random.u64(1..3000) } else { random.u64(1..100_000) }),
-            ..Faults::default()
-        };
-        let slowly = random.u8(..4) == 0;
-        let pace = Pace {
-            yields: random.f64(),
-            pause: 0..=if random.u8(..6) == 0 { random.u64(1..4000) } else { 3 },
-            replication: 0..=if slowly { random.u64(1..8000) } else { random.u64(1..50) },
-            ..Pace::default()
-        };
-        Self {
-            faults,
-            pace,
-            fail_over_every: random.bool().then(|| random.u64(500..40_000)),
-            partition_every: (random.u8(..3) == 0).then(|| random.u64(1000..60_000)),
-        }
-    }
-}
-
-impl Sweeper {
-    fn of(random: &mut fastrand::Rng, number: u32, archives: bool) -> Self {
-        let after = if random.bool() { random.u64(..2000) } else { random.u64(..60_000) };
-        let fate = match random.u8(..12) {
-            0 => Fate::Signals(vec![after]),
-            1 => Fate::Signals(vec![after, after + random.u64(1..4000)]),
-            2 | 3 => Fate::Killed { after },
-            4 => Fate::Sleeps { after, time: random.u64(1..150_000) },
-            5 => Fate::ClockSet { after, by: random.i64(-200_000..200_000) },
-            6 if archives => Fate::DiskFull { bytes: random.usize(..20_000) },
-            _ => Fate::Nothing,
-        };
-        let begins = if number == 0 { 0 } else { random.u64(..20_000) };
-        Self { begins, clock: random.i64(-200_000..200_000), fate, cuts: 0..90_000 }
     }
 }

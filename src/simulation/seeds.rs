@@ -17,9 +17,11 @@ const SEEDS: u64 = 250;
 const MIN_DELETING: u64 = 60;
 
 /// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has, or if too few had deletes.
-fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
+/// Returns the numbers of documents at the borders of what is promised.
+fn try_all(seeds: Range<u64>, threads: usize, enough: usize) -> BTreeMap<String, u64> {
     let (next, deleting) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let broken = Mutex::new(BTreeMap::new());
+    let all_borders = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -28,7 +30,10 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
                     if seed >= seeds.end || broken.lock().len() >= enough {
                         return;
                     }
-                    let Ended { violation, deleted, .. } = simulate(seed, false);
+                    let Ended { violation, deleted, borders, .. } = simulate(seed, false);
+                    for (border, number) in borders {
+                        *all_borders.lock().entry(border).or_default() += number;
+                    }
                     if let Some(violation) = violation {
                         broken.lock().insert(seed, violation);
                     }
@@ -41,7 +46,7 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) {
     let Some(first) = broken.keys().next() else {
         let (deleting, all) = (deleting.into_inner(), seeds.end - seeds.start);
         assert!(deleting * 100 >= all * MIN_DELETING, "runs deleted in only {deleting} of {all} seeds while there was trouble");
-        return;
+        return all_borders.into_inner();
     };
     let all: String =
         broken.iter().map(|(seed, Violation { step, what })| format!("seed {seed}, step {step}: {what}\n")).collect();
@@ -119,12 +124,16 @@ fn with_numbered_ids(mut ended: Ended) -> Ended {
 /// Tries the seeds that the environment names, on all processors.
 #[test]
 #[ignore = "takes the seeds from the environment"]
+#[expect(clippy::print_stdout, reason = "the numbers are for a person")]
 fn of_the_environment() {
     let seeds = std::env::var("SIMULATION_SEEDS").expect("SIMULATION_SEEDS=FROM..TO");
     let (from, to) = seeds.split_once("..").expect("FROM..TO");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let enough = std::env::var("SIMULATION_ENOUGH").map_or(20, |enough| enough.parse().expect("a number"));
-    try_all(from.parse().expect("a number")..to.parse().expect("a number"), threads, enough);
+    let borders = try_all(from.parse().expect("a number")..to.parse().expect("a number"), threads, enough);
+    for (border, number) in borders {
+        println!("{number:>8} {border}");
+    }
 }
 
 /// Shows every step of one seed.

@@ -64,8 +64,10 @@ fn begin_on(machine: &Arc<Machine>, model: &Arc<Model>, run: &str, lines: &str) 
     let surroundings = Surroundings {
         run_id: run.to_owned(),
         policy: parse("sweeper.yaml", &text, &|_| None, true).unwrap(),
+        only: Vec::new(),
         server: Arc::new(model.client(run)),
         disk: Arc::new(SimulatedDisk::with_directory(Path::new("/"))),
+        pause: watch::channel(None).1,
         signals: watch::channel(None).1,
     };
     async move { machine.run(sweep(surroundings, &args())).await.unwrap() }

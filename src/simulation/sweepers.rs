@@ -9,8 +9,10 @@ use tokio::time::sleep;
 
 use super::World;
 use super::archives::SweeperDisk;
+use super::editions::name;
+use super::fates::{Fate, Sweeper};
 use super::network::Link;
-use super::scenario::{Fate, LAST, Sweeper};
+use super::scenario::LAST;
 use super::trace::digest;
 use crate::cli::SweepArgs;
 use crate::commands::simulated::{self, Surroundings};
@@ -23,10 +25,10 @@ use crate::report::{Report, Status};
 pub(super) async fn sweep(world: &Arc<World>, number: usize, mut random: fastrand::Rng) {
     let sweeper = world.scenario.sweepers[number].clone();
     sleep(Duration::from_millis(sweeper.begins)).await;
-    let args = SweepArgs {
+    let limited = || SweepArgs {
         max_deletes: world.scenario.max_deletes,
         max_duration: world.scenario.max_duration.map(Duration::from_secs),
-        lock_wait: world.scenario.lock_wait.filter(|_| world.scenario.has_lease).map(Duration::from_secs),
+        lock_wait: world.scenario.lock_wait.map(Duration::from_secs),
         as_of: world.scenario.as_of.map(bson::DateTime::from_millis),
         ..args()
     };
@@ -34,27 +36,32 @@ pub(super) async fn sweep(world: &Arc<World>, number: usize, mut random: fastran
     if let Fate::DiskFull { bytes } = sweeper.fate {
         disk.get().set_room(Some(bytes));
     }
-    if run(world, &format!("run{number}a"), &sweeper, &disk, &args, random.fork()).await.is_none() {
+    if run(world, &format!("run{number}a"), &sweeper, &disk, limited(), random.fork()).await.is_none() {
         sleep(Duration::from_millis(random.u64(..90_000))).await;
         if random.bool() {
             world.trace.step(6, || format!("the machine of run{number} loses its power"));
             disk.lose_power(&mut random);
         }
         let again = Sweeper { fate: Fate::Nothing, ..sweeper };
-        run(world, &format!("run{number}b"), &again, &disk, &args, random.fork()).await;
+        run(world, &format!("run{number}b"), &again, &disk, limited(), random.fork()).await;
     }
 }
 
 /// Sweeps once all troubles are over.
 pub(super) async fn last(world: &Arc<World>, random: fastrand::Rng) {
     let sweeper = Sweeper { begins: 0, clock: 0, fate: Fate::Nothing, cuts: 0..1 };
-    let lock_wait = world.scenario.has_lease.then_some(Duration::from_secs(600));
-    let args = SweepArgs { lock_wait, as_of: world.scenario.as_of.map(bson::DateTime::from_millis), ..args() };
-    let report = run(world, LAST, &sweeper, &SweeperDisk::new(), &args, random).await.flatten();
+    let args = SweepArgs {
+        lock_wait: Some(Duration::from_secs(600)),
+        as_of: world.scenario.as_of.map(bson::DateTime::from_millis),
+        ..args()
+    };
+    let report = run(world, LAST, &sweeper, &SweeperDisk::new(), args, random).await.flatten();
     let Some(report) = report else {
         return world.trace.violated(|| "the last run has no report, although there is no trouble any more".into());
     };
-    for (swept, rule) in world.scenario.rules.iter().zip(&report.rules) {
+    for rule in &report.rules {
+        let number = (0..world.scenario.rules.len()).find(|number| name(*number) == rule.name).expect("a rule of the policy");
+        let swept = &world.scenario.rules[number];
         // All parents may be gone, or most of the children be orphans by then.
         let error = rule.error.as_deref().unwrap_or_default();
         let is_of_orphans = error.contains("would be taken for orphans") || error.contains("have no parent");
@@ -70,6 +77,7 @@ pub(super) async fn last(world: &Arc<World>, random: fastrand::Rng) {
             world.trace.violated(|| format!("the last run ends with {:?} without any trouble: {why}", rule.status));
         }
     }
+    world.judge.count_borders(&report, |namespace| world.model.documents(namespace));
     world.judge.last(&report, |namespace| world.model.documents(namespace), world.now());
 }
 
@@ -79,23 +87,32 @@ async fn run(
     id: &str,
     sweeper: &Sweeper,
     disk: &Arc<SweeperDisk>,
-    args: &SweepArgs,
+    args: SweepArgs,
     mut random: fastrand::Rng,
 ) -> Option<Option<Report>> {
+    let edition = world.scenario.edition(id);
+    // Without a lease there is nothing to wait for.
+    let lock_wait = args.lock_wait.filter(|_| world.scenario.has_lease || edition.has_children());
+    let args = SweepArgs { lock_wait, ..args };
     let clock = world.now() + sweeper.clock;
     let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(clock.unsigned_abs()));
     let link = Link::new(world, &machine, id, sweeper.cuts.clone(), random.fork());
     let (signals, receiver) = watch::channel(None);
-    let policy = parse("sweeper.yaml", &world.scenario.policy(), &|_| None, true).expect("a valid policy");
+    let policy = parse("sweeper.yaml", &world.scenario.policy(&edition), &|_| None, true).expect("a valid policy");
     let surroundings = Surroundings {
         run_id: id.to_owned(),
         policy,
+        only: edition.only.map(name).into_iter().collect(),
         server: Arc::new(link.clone()),
         disk: Arc::new(disk.get()),
+        pause: world.pause.subscribe(),
         signals: receiver,
     };
     world.trace.step(digest(id), || format!("{id} begins"));
     let archive = world.scenario.archives.then(|| disk.archive(id));
+    if archive.is_some() {
+        world.archives.lock().push((id.to_owned(), disk.clone()));
+    }
     world.judge.begins(id, |namespace| world.model.documents(namespace), world.scenario.as_of.unwrap_or(world.now()), archive);
     let fate = async {
         match &sweeper.fate {
@@ -135,7 +152,7 @@ async fn run(
             }
         }
     };
-    let swept = machine.run(simulated::sweep(surroundings, args));
+    let swept = machine.run(simulated::sweep(surroundings, &args));
     let ended = tokio::select! {
         biased;
         ended = swept => ended,

@@ -1,5 +1,6 @@
 //! The steps of a simulation: counted and digested always, told in words only for a replay.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,6 +15,7 @@ struct State {
     steps: u64,
     digest: u64,
     deleted: u64,
+    borders: BTreeMap<String, u64>,
     lines: Option<Vec<String>>,
     violation: Option<Violation>,
 }
@@ -34,6 +36,8 @@ pub(super) struct Ended {
     pub digest: u64,
     /// Documents that runs deleted while there was trouble.
     pub deleted: u64,
+    /// Numbers of the documents at the borders of what is promised, by the names of these.
+    pub borders: BTreeMap<String, u64>,
     pub lines: Vec<String>,
     pub violation: Option<Violation>,
 }
@@ -42,7 +46,15 @@ impl Trace {
     /// Begins a trace, in words if `is_told`.
     pub(super) fn new(is_told: bool) -> Self {
         let lines = is_told.then(Vec::new);
-        Self(Arc::new(Mutex::new(State { begun: Instant::now(), steps: 0, digest: 0, deleted: 0, lines, violation: None })))
+        Self(Arc::new(Mutex::new(State {
+            begun: Instant::now(),
+            steps: 0,
+            digest: 0,
+            deleted: 0,
+            borders: BTreeMap::new(),
+            lines,
+            violation: None,
+        })))
     }
 
     /// Notes a step: by a number that tells it from others, and in words.
@@ -66,6 +78,11 @@ impl Trace {
         self.0.lock().deleted += 1;
     }
 
+    /// Counts a document at a border of what is promised.
+    pub(super) fn at_border(&self, border: String) {
+        *self.0.lock().borders.entry(border).or_default() += 1;
+    }
+
     /// Notes that a promise was broken; the first one counts.
     pub(super) fn violated(&self, what: impl FnOnce() -> String) {
         let mut state = self.0.lock();
@@ -84,6 +101,7 @@ impl Trace {
             steps: state.steps,
             digest: state.digest,
             deleted: state.deleted,
+            borders: state.borders.clone(),
             lines: state.lines.clone().unwrap_or_default(),
             violation: state.violation.clone(),
         }

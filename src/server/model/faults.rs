@@ -9,7 +9,7 @@ use crate::server::codes;
 use crate::server::error::{FailureStage, ServerError};
 
 /// Chances of faults, each from 0 to 1, drawn for every command (a `getMore` is one).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Faults {
     /// The command gets no connection, and is not sent.
     pub not_sent: f64,
@@ -42,7 +42,7 @@ pub(crate) struct Faults {
 }
 
 /// The speed of the servers, in milliseconds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pace {
     /// Time of a command on its way, in each direction.
     pub latency: RangeInclusive<u64>,

@@ -10,7 +10,7 @@ use super::filter::Filter;
 use super::order::compare;
 use super::state::State;
 use super::writes::{Statements, list, own};
-use super::{pipeline, plan};
+use super::{Updated, View, pipeline, plan};
 
 /// A change of one document.
 enum Change {
@@ -29,7 +29,7 @@ pub(super) async fn update(call: &Call) -> Result<Document, Failure> {
             call.check(&state)?;
             one(call, &mut state, &namespace, statement)
         };
-        let result = result.map(|Updated { n, changed, id }| {
+        let result = result.map(|Sum { n, changed, id }| {
             modified += changed;
             upserted.extend(id.map(|id| doc! { "index": i32::try_from(index).expect("few statements"), "_id": id }));
             n
@@ -46,14 +46,14 @@ pub(super) async fn update(call: &Call) -> Result<Document, Failure> {
     call.confirmed(reply).await
 }
 
-struct Updated {
+struct Sum {
     n: i64,
     changed: i32,
     /// The `_id` of the document that was inserted.
     id: Option<Bson>,
 }
 
-fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) -> Result<Updated, Failure> {
+fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) -> Result<Sum, Failure> {
     let known = ["q", "u", "multi", "upsert", "hint", "collation"];
     if let Some(unknown) = statement.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(Failure::new(40_415, format!("BSON field 'update.updates.{unknown}' is an unknown field.")));
@@ -90,7 +90,7 @@ fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) ->
             }
         }
     }
-    let mut updated = Updated { n: 0, changed: 0, id: None };
+    let mut updated = Sum { n: 0, changed: 0, id: None };
     for record in &records {
         let before = state.collections[namespace].get(*record).expect("a document").clone();
         let after = change.applied(own(&before), false)?;
@@ -102,7 +102,11 @@ fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) ->
         let after = Bson::from(after);
         if after != *before {
             updated.changed += 1;
-            state.write(namespace, *record, Some(after))?;
+            let write = state.write(namespace, *record, Some(after.clone()))?;
+            let (Some(before), Some(after)) = (before.as_document(), after.as_document()) else { continue };
+            let change =
+                Updated { write, namespace, before, after, now: state.now(), client: &call.client, server: View(state) };
+            call.model.observer.updated(&change);
         }
     }
     if records.is_empty() && flag("upsert") {
@@ -114,7 +118,7 @@ fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) ->
         }
         let id = document.get("_id").cloned();
         state.insert(namespace, document)?;
-        updated = Updated { n: 1, changed: 0, id };
+        updated = Sum { n: 1, changed: 0, id };
     }
     Ok(updated)
 }

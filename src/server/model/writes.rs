@@ -9,7 +9,7 @@ use super::call::Call;
 use super::collection::{Progress, Scan};
 use super::failure::Failure;
 use super::filter::Filter;
-use super::{Deletion, View, plan};
+use super::{Deletion, Insertion, View, plan};
 use crate::server::codes;
 
 /// Runs statements one after another and returns the reply with their sum, in the order of the server's fields.
@@ -166,7 +166,13 @@ pub(super) async fn insert(call: &Call) -> Result<Document, Failure> {
                 id.iter_mut().for_each(|byte| *byte = state.random.u8(..));
                 document.insert("_id", ObjectId::from_bytes(id));
             }
-            state.insert(&namespace, document).map(|_| 1)
+            let inserted = state.insert(&namespace, document.clone());
+            if let Ok(write) = inserted {
+                let (client, now, server) = (&*call.client, state.now(), View(&state));
+                let insertion = Insertion { write, namespace: &namespace, document: &document, now, client, server };
+                call.model.observer.inserted(&insertion);
+            }
+            inserted.map(|_| 1)
         };
         if !done.add(index, result)? {
             break;

@@ -1,24 +1,25 @@
 //! Judges children: each goes only once its parent, which a run deletes, is gone for good, and none is left in the end.
 
+mod entries;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document};
 
-use crate::server::model::{Deletion, View};
-use crate::simulation::relations::{ChildCollection, Family, ID, JOURNAL, has, is_same, name_of, values};
+use entries::names;
+
+use crate::server::model::Deletion;
+use crate::simulation::relations::{ChildCollection, DAY, Family, ID, JOURNAL, TOLERANCE, has, is_same, name_of, values};
 use crate::simulation::scenario::Scenario;
-
-/// Milliseconds after the end of a parent from which on a child with a new ObjectId is taken for one of an upload.
-const TOLERANCE: i64 = 300_000;
-
-/// Age of children without a parent, in milliseconds, at which none belongs to an upload in flight.
-const DAY: i64 = 24 * 3_600_000;
 
 /// Milliseconds after a look at a parent in which a delete of its children may begin.
 const MAX_LOOK_AGE: i64 = 2_000;
 
 /// Milliseconds up to which ObjectIds tell a time.
 const SECOND: i64 = 1000;
+
+/// Milliseconds after which a run knows that its lease was dropped.
+const FINDS_OUT: i64 = 5_000;
 
 /// All that happened to parents and to children, as far as no fail-over has taken it back.
 pub(super) struct FamilyJudge {
@@ -35,6 +36,8 @@ pub(super) struct FamilyJudge {
     last: u64,
     /// Whether the last child that went was an orphan: no run had entered its parent in the journal.
     is_orphan: bool,
+    /// The time at which the journal was dropped, by the server's clock.
+    journal_dropped: Option<i64>,
     /// Milliseconds up to which two times can be compared: the clock of another primary differs.
     inexact: i64,
 }
@@ -49,8 +52,8 @@ struct Change {
     parent: String,
     /// The keys that it has; `None` if it is gone.
     keys: Option<BTreeSet<Key>>,
-    /// The times of the entries in the journal for its keys, if a run ended it.
-    entered: Option<BTreeMap<Key, i64>>,
+    /// What the run that ended it had entered; `None` if others did.
+    by_run: Option<Entered>,
     /// The server's clock.
     at: i64,
 }
@@ -61,10 +64,25 @@ struct Event<'a> {
     /// Name of the first or the last of them.
     parent: &'a str,
     is_there: bool,
-    /// The time of the entry in the journal before a run ended the last one; `None` if others did.
-    by_run: Option<i64>,
+    /// The time of the entry in the journal before a run ended the last one, and the collections whose documents had to go with it; `None` if others did.
+    by_run: Option<(i64, &'a BTreeSet<usize>)>,
     /// The server's clock.
     at: i64,
+}
+
+/// What the journal said of a parent when a run deleted it.
+struct Entered {
+    /// The times of the entries for its keys.
+    at: BTreeMap<Key, i64>,
+    /// The numbers of the collections of children that each rule by which it may have been deleted has.
+    children: BTreeSet<usize>,
+}
+
+/// A rule by which a run may have deleted a parent.
+pub(super) struct ByRule {
+    pub name: String,
+    /// The numbers of the collections of its children.
+    pub children: Vec<usize>,
 }
 
 impl Change {
@@ -80,8 +98,9 @@ impl FamilyJudge {
         Some(Self {
             family,
             parents: scenario.rules[0].rule.namespace.clone(),
-            inexact: scenario.troubles.fail_over_every.map_or(0, |_| 2 * scenario.max_skew) + SECOND,
+            inexact: scenario.troubles.fail_over_every.map_or(0, |_| 2 * scenario.max_skew),
             is_orphan: false,
+            journal_dropped: None,
             changes: Vec::new(),
             children: BTreeMap::new(),
             entered: BTreeSet::new(),
@@ -118,8 +137,8 @@ impl FamilyJudge {
         }
     }
 
-    fn changed(&mut self, write: u64, id: &Bson, keys: Option<BTreeSet<Key>>, entered: Option<BTreeMap<Key, i64>>, at: i64) {
-        self.changes.push(Change { write, parent: name_of(id), keys, entered, at });
+    fn changed(&mut self, write: u64, id: &Bson, keys: Option<BTreeSet<Key>>, by_run: Option<Entered>, at: i64) {
+        self.changes.push(Change { write, parent: name_of(id), keys, by_run, at });
     }
 
     /// Returns all keys by which children may name a parent.
@@ -139,8 +158,9 @@ impl FamilyJudge {
             };
             let is_there = !having.is_empty();
             if is_there != was_there {
-                let entered = change.entered.as_ref().map(|entered| entered.get(key).copied().unwrap_or(change.at));
-                events.push(Event { write: change.write, parent: &change.parent, is_there, by_run: entered, at: change.at });
+                let by_run = change.by_run.as_ref();
+                let by_run = by_run.map(|by| (by.at.get(key).copied().unwrap_or(change.at), &by.children));
+                events.push(Event { write: change.write, parent: &change.parent, is_there, by_run, at: change.at });
             }
         }
         events
@@ -157,32 +177,27 @@ impl FamilyJudge {
         })
     }
 
+    /// Notes that the journal was dropped at a time of the server's clock, with all entries.
+    pub(super) fn journal_dropped(&mut self, now: i64) {
+        self.journal_dropped = Some(now);
+    }
+
+    /// Notes that others took a collection away at a time of the server's clock.
+    pub(super) fn moved(&mut self, namespace: &str, now: i64) {
+        if namespace == self.parents {
+            let living: BTreeMap<String, bool> =
+                self.changes.iter().map(|change| (change.parent.clone(), change.keys.is_some())).collect();
+            let write = self.last;
+            for (parent, _) in living.into_iter().filter(|(_, is_there)| *is_there) {
+                self.changes.push(Change { write, parent, keys: None, by_run: None, at: now });
+            }
+        }
+    }
+
     /// Notes that a fail-over took back a write.
     pub(super) fn took_back(&mut self, write: u64) {
         self.changes.retain(|change| change.write != write);
         self.children.values_mut().for_each(|writes| writes.retain(|of_child| *of_child != write));
-    }
-
-    /// Judges the end of a parent by a run; returns what is wrong with it.
-    pub(super) fn parent_deleted(&mut self, deletion: &Deletion<'_>) -> Option<String> {
-        self.last = deletion.write;
-        let Deletion { write, document, server, .. } = deletion;
-        let at = deletion.now.timestamp_millis();
-        let (mut entered, mut is_entered) = (BTreeMap::new(), true);
-        for field in self.family.parent_fields() {
-            for value in values(document, field).into_iter().filter(|value| **value != Bson::Null) {
-                let entries = server.documents(JOURNAL).filter(|entry| names(entry, field, value));
-                let of_value = entries.filter_map(|entry| entry.get_datetime("at").ok()).map(|at| at.timestamp_millis()).min();
-                entered.insert((field, name_of(value)), of_value.unwrap_or(at));
-                is_entered &= server.has_majority(JOURNAL, |entry| names(entry, field, value));
-            }
-        }
-        self.entered.extend(entered.keys().cloned());
-        self.changed(*write, &document["_id"], None, Some(entered), at);
-        if self.family.keeps(document) {
-            return Some("which may have several keys".to_owned());
-        }
-        (!is_entered).then(|| "without an entry in the journal that a majority has".to_owned())
     }
 
     /// Judges the end of a child by a run; returns what is wrong with it. `begun` is the last write before the run began.
@@ -195,7 +210,7 @@ impl FamilyJudge {
         let written = self.written(namespace, document);
         let field = child.parent_field;
         let key = (field, name_of(parent));
-        if server.documents(JOURNAL).any(|entry| names(entry, field, parent)) {
+        if server.documents(JOURNAL).any(|entry| names(entry, child, parent)) {
             self.entered.insert(key.clone());
         }
         let life = self.life(&key);
@@ -234,6 +249,19 @@ impl FamilyJudge {
         }
     }
 
+    /// Returns the border of a promise that a child lies at, within a second, where the last run judged expiry at a time.
+    pub(super) fn border(&self, namespace: &str, document: &Document, as_of: i64) -> Option<String> {
+        let child = self.family.collection(namespace)?;
+        let key = (child.parent_field, name_of(child.parent(document)?));
+        let created = created(document)? / SECOND;
+        let (name, border) = match self.life(&key).last().filter(|event| !event.is_there).map(|event| event.by_run) {
+            Some(by_run) => ("tolerance", by_run?.0 + TOLERANCE),
+            None => ("a day", as_of - DAY),
+        };
+        let after = created - border / SECOND;
+        (-1..=1).contains(&after).then(|| format!("{name} {after:+} s"))
+    }
+
     /// Whether the last child that went was an orphan, which counts towards the limits.
     pub(super) fn is_orphan(&self) -> bool {
         self.is_orphan
@@ -259,67 +287,52 @@ impl FamilyJudge {
         self.children.get(&(namespace.to_owned(), id)).and_then(|writes| writes.last().copied()).unwrap_or(0)
     }
 
-    /// Judges that an entry may go from the journal; returns what is wrong with it.
-    pub(super) fn entry_removed(&self, entry: &Document, server: &View<'_>) -> Option<String> {
-        let parents = entry.get_array("parents").ok()?;
-        let field = entry.get_str("field").ok()?;
-        // Another entry may be that of another run, which goes on.
-        let is_named = |parent: &Bson| server.documents(JOURNAL).any(|other| names(other, field, parent));
-        let mut done = parents.iter().filter(|parent| !is_named(parent));
-        done.find_map(|parent| self.left_of(field, parent, |namespace| server.documents(namespace).cloned().collect()))
-    }
-
-    /// Returns a child that is left of parents with a key, the last of which a run deleted.
-    fn left_of(&self, field: &str, parent: &Bson, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
-        self.family.collections.iter().filter(|child| child.parent_field == field).find_map(|child| {
-            let life = self.life(&(child.parent_field, name_of(parent)));
-            let ended = life.last().filter(|event| !event.is_there)?;
-            let entered = ended.by_run?;
-            // A parent that is there once more with another key looks like one whose key has changed.
-            let is_again = |change: &Change| change.write > ended.write && change.parent == ended.parent && change.keys.is_some();
-            if self.changes.iter().any(is_again) {
-                return None;
-            }
-            let is_left = |document: &&Document| {
-                child.parent(document).is_some_and(|of| is_same(of, parent))
-                    && self.written(child.namespace, document) < ended.write
-                    && created(document).is_none_or(|created| created < (entered + TOLERANCE) / 1000 * 1000)
-            };
-            let all = documents(child.namespace);
-            let left = all.iter().find(is_left)?;
-            Some(format!("{left} is left in {}, whose parent a run deleted", child.namespace))
-        })
+    /// Returns a child that is left in a collection, of parents with a key, the last of which a run deleted by a rule with these children.
+    fn left_of(&self, number: usize, parent: &Bson, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
+        let child = &self.family.collections[number];
+        let life = self.life(&(child.parent_field, name_of(parent)));
+        let ended = life.last().filter(|event| !event.is_there)?;
+        // A rule that has not these children leaves them.
+        let (entered, _) = ended.by_run.filter(|(_, children)| children.contains(&number))?;
+        // A parent that is there once more with another key looks like one whose key has changed.
+        let is_again = |change: &Change| change.write > ended.write && change.parent == ended.parent && change.keys.is_some();
+        if self.changes.iter().any(is_again) {
+            return None;
+        }
+        let is_left = |document: &&Document| {
+            child.parent(document).is_some_and(|of| is_same(of, parent))
+                && self.written(child.namespace, document) < ended.write
+                && created(document).is_none_or(|created| created < (entered + TOLERANCE) / 1000 * 1000)
+        };
+        let all = documents(child.namespace);
+        let left = all.iter().find(is_left)?;
+        Some(format!("{left} is left in {}, whose parent a run deleted", child.namespace))
     }
 
     /// Judges that no child of a parent that runs deleted is left, but of those that the journal names if `excuses`. Returns what is wrong.
     pub(super) fn left(&self, documents: impl Fn(&str) -> Vec<Document>, excuses: bool) -> Option<String> {
         let entries = documents(JOURNAL);
-        self.family.collections.iter().find_map(|child| {
-            let field = child.parent_field;
+        self.family.collections.iter().enumerate().find_map(|(number, child)| {
             documents(child.namespace).iter().filter_map(|left| child.parent(left)).find_map(|parent| {
-                let is_excused = excuses && entries.iter().any(|entry| names(entry, field, parent));
-                if is_excused { None } else { self.left_of(field, parent, &documents) }
+                let is_excused = excuses && entries.iter().any(|entry| names(entry, child, parent));
+                if is_excused { None } else { self.left_of(number, parent, &documents) }
             })
         })
     }
 
-    /// Returns an entry in the journal of which no parent is there.
-    pub(super) fn needless_entry(&self, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
-        let parents = documents(&self.parents);
-        let is_needless = |entry: &&Document| {
-            let (Ok(field), Ok(named)) = (entry.get_str("field"), entry.get_array("parents")) else { return false };
-            let ids = entry.get_array("ids").into_iter().flatten().map(|id| (ID, id));
-            let mut keys = named.iter().map(|key| (field, key)).chain(ids);
-            !keys.any(|(field, key)| parents.iter().any(|parent| has(parent, field, key)))
+    /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time.
+    pub(super) fn old_orphan(&self, number: usize, documents: impl Fn(&str) -> Vec<Document>, as_of: i64) -> Option<String> {
+        let child = &self.family.collections[number];
+        let (all, parents) = (documents(child.namespace), documents(&self.parents));
+        let is_there = |key: &Bson| parents.iter().any(|parent| has(parent, child.parent_field, key));
+        let is_old = |document: &Document| created(document).is_some_and(|created| created / SECOND < (as_of - DAY) / SECOND);
+        let is_whole = |key: &Bson| {
+            let mut siblings = all.iter().filter(|other| child.parent(other).is_some_and(|of| is_same(of, key)));
+            siblings.all(is_old)
         };
-        documents(JOURNAL).iter().find(is_needless).map(Document::to_string)
+        let is_left = |document: &&Document| child.parent(document).is_some_and(|key| !is_there(key) && is_whole(key));
+        all.iter().find(is_left).filter(|_| self.family.orphans && !parents.is_empty()).map(Document::to_string)
     }
-}
-
-/// Whether an entry of the journal names parents with a key.
-fn names(entry: &Document, field: &str, key: &Bson) -> bool {
-    let is_named = || entry.get_array("parents").is_ok_and(|parents| parents.iter().any(|named| is_same(named, key)));
-    entry.get_str("field").is_ok_and(|of_entry| of_entry == field) && is_named()
 }
 
 /// Returns the time at which a child was created, by its ObjectId; `None` if it tells none.

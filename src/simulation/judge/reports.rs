@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use bson::{Bson, Document};
 
 use super::{Facts, Gone, Judge, Left, NOW, Run};
-use crate::report::{Report, Status};
+use crate::report::{Report, RuleReport, Status};
+use crate::simulation::editions::{Edition, name};
 use crate::simulation::scenario::{LAST, SweptRule};
 
 impl Judge {
@@ -40,19 +41,19 @@ impl Judge {
         self.ended_with_children(run, report, &facts, &documents);
         let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
         for gone in facts.gone.iter().filter(|gone| gone.run == run) {
-            if !self.rules(&gone.namespace).any(|rule| rule.is_expired(&gone.document, as_of)) {
+            if !self.rules(&facts, run, &gone.namespace).any(|(_, rule)| rule.is_expired(&gone.document, as_of)) {
                 self.trace.violated(|| format!("{run} deleted {}, which had not expired at its own {as_of}", gone.document));
             }
         }
-        for (swept, ruled) in self.scenario.rules.iter().zip(&report.rules) {
+        for (number, swept, ruled) in self.of_rules(report) {
             if ruled.status != Status::Complete {
                 continue;
             }
-            let Run { begun, begun_at, ref listed, .. } = facts.runs[run];
+            let Run { begun, begun_at, ref listed, ref edition, .. } = facts.runs[run];
             let namespace = &swept.rule.namespace;
             let goes = |document: &&Document| {
                 let may_go = swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
-                may_go && !self.scenario.keeps(namespace, document)
+                may_go && !self.keeps(edition, number, document)
             };
             // What was there when others took the collection away was not deleted before, and could not be deleted any more.
             let is_bound = |left: &&Left| {
@@ -70,6 +71,14 @@ impl Judge {
         }
     }
 
+    /// Returns the rules of which a report tells, with their numbers.
+    fn of_rules<'a>(&'a self, report: &'a Report) -> impl Iterator<Item = (usize, &'a SweptRule, &'a RuleReport)> {
+        self.scenario.rules.iter().enumerate().filter_map(|(number, swept)| {
+            let told = report.rules.iter().find(|rule| rule.name == name(number))?;
+            Some((number, swept, told))
+        })
+    }
+
     /// Judges what a run that has ended says of children, and what it left of them.
     fn ended_with_children(&self, run: &str, report: &Report, facts: &Facts, documents: &impl Fn(&str) -> Vec<Document>) {
         let Some(family) = &facts.family else { return };
@@ -83,10 +92,16 @@ impl Judge {
             self.trace.violated(|| format!("{run} says {deleted} children deleted, {all} were, {kept} of them for good"));
         }
         let (is_last, is_complete) = (run == LAST, of_children().all(|rule| rule.status == Status::Complete));
-        if let Some(left) = family.left(documents, !is_last).filter(|_| is_complete) {
+        let edition = &facts.runs[run].edition;
+        // What a run cannot do, because its policy has not all children, stays in the journal.
+        let excuses = !is_last || *edition != Edition::whole(&self.scenario);
+        if let Some(left) = family.left(documents, excuses).filter(|_| is_complete) {
             self.trace.violated(|| format!("{run} says `complete`, and {left}"));
         }
-        if let Some(entry) = family.needless_entry(documents).filter(|_| is_last && is_complete) {
+        let rules =
+            (0..self.scenario.rules.len()).filter(|rule| edition.has(*rule) && self.scenario.family_of_rule(*rule).is_some());
+        let of_run: BTreeSet<usize> = rules.flat_map(|rule| edition.children(rule)).copied().collect();
+        if let Some(entry) = family.needless_entry(&of_run, documents).filter(|_| is_last && is_complete) {
             self.trace.violated(|| format!("the last run left {entry} in the journal"));
         }
     }
@@ -96,14 +111,22 @@ impl Judge {
         let facts = self.facts.lock();
         let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
         let shares = &facts.runs[LAST].shares;
-        for ((swept, share), told) in self.scenario.rules.iter().zip(shares).zip(&report.rules) {
+        for (number, swept, told) in self.of_rules(report) {
+            let share = shares[number];
             let SweptRule { rule, max_deletes, max_delete_percent, .. } = swept;
+            let children =
+                self.scenario.family_of_rule(number).map(|_| facts.runs[LAST].edition.children(number)).unwrap_or_default();
+            let orphan = children.iter().find_map(|child| facts.family.as_ref()?.old_orphan(*child, &documents, as_of));
+            if let Some(orphan) = orphan.filter(|_| told.status == Status::Complete && max_deletes.is_none()) {
+                self.trace
+                    .violated(|| format!("the last run says `complete` and left {orphan}, whose parent was not there for a day"));
+            }
             let is_expired = |document: &Document| rule.is_expired(document, as_of);
             let is_held = |document: &Document| facts.is_held(document, NOW);
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
             // What stays because of its children does not count as expired.
-            let may_go = |document: &&Document| !self.scenario.keeps(&rule.namespace, document);
+            let may_go = |document: &&Document| !self.keeps(&facts.runs[LAST].edition, number, document);
             let [held, left] = [held, left].map(|expired| expired.iter().filter(may_go).count() as u64);
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
             let gone = of_last.filter(|gone| is_expired(&gone.document)).count() as u64;
@@ -120,6 +143,23 @@ impl Judge {
                 self.trace.violated(|| {
                     format!("the last run deleted {gone} documents of {} and left {left} that have expired", rule.namespace)
                 });
+            }
+        }
+    }
+
+    /// Counts the children at the borders of what is promised, those that went and those that are left.
+    pub(in crate::simulation) fn count_borders(&self, report: &Report, documents: impl Fn(&str) -> Vec<Document>) {
+        let facts = self.facts.lock();
+        let (Some(judge), Some(family)) = (&facts.family, &self.scenario.family) else { return };
+        let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
+        let gone = facts.children.iter().map(|gone| (gone.namespace.as_str(), gone.document.clone(), "gone"));
+        let left = family
+            .collections
+            .iter()
+            .flat_map(|child| documents(child.namespace).into_iter().map(|document| (child.namespace, document, "left")));
+        for (namespace, document, end) in gone.chain(left) {
+            if let Some(border) = judge.border(namespace, &document, as_of) {
+                self.trace.at_border(format!("{border}: {end}"));
             }
         }
     }
@@ -168,8 +208,8 @@ impl Judge {
             }
             for swept in &self.scenario.rules {
                 let namespace = &swept.rule.namespace;
-                let all = self.scenario.rules.iter().filter(|other| other.rule.namespace == *namespace);
-                let Some(most) = all.map(|swept| swept.max_deletes).sum::<Option<u64>>() else { continue };
+                let all = self.rules(&facts, run, namespace).map(|(number, _)| self.scenario.rules[number].max_deletes);
+                let Some(most) = all.sum::<Option<u64>>() else { continue };
                 let gone = once(run, Some(namespace));
                 if gone > most {
                     self.trace.violated(|| format!("{run} deleted {gone} documents of {namespace}, {most} were allowed"));
