@@ -32,8 +32,8 @@ pub(crate) struct Surroundings {
     pub only: Vec<String>,
     pub server: Arc<dyn Transport>,
     pub disk: Arc<dyn Disk>,
-    /// The reason of the pause file, as long as it is there.
-    pub pause: watch::Receiver<Option<String>>,
+    /// The reason of a pause file, as long as that is there; `None` for the file that the arguments name, if there is one.
+    pub pause: Option<watch::Receiver<Option<String>>>,
     /// Exit codes of the signals that the run gets.
     pub signals: watch::Receiver<Option<u8>>,
 }
@@ -43,8 +43,10 @@ pub(crate) async fn sweep(run: Surroundings, args: &SweepArgs) -> anyhow::Result
     let Surroundings { run_id, policy, only, server, disk, pause, signals } = run;
     let options = Common { only, ..options() };
     let session = Session::new(&options, &run_id, policy, Uri::none(), Stop::by(signals));
-    let session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
-    let session = Session { pause: PauseFile::by(pause), ..session };
+    let mut session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
+    if let Some(reason) = pause {
+        session.pause = PauseFile::by(reason);
+    }
     sweep::sweep(&session, args).await
 }
 

@@ -33,7 +33,8 @@ impl Scenario {
     /// Lets a pause file hold the runs back at times, if the seed says so. What else the seed draws stays as it is.
     pub(super) fn hold_back(&mut self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x7061_7573_6573);
-        let one_in = if self.family.is_some() { 2 } else { ONE_IN };
+        // Without troubles a run is judged by whether it begins a batch.
+        let one_in = if self.family.is_some() || self.troubles.are_none() { 2 } else { ONE_IN };
         if random.u8(..one_in) == 0 {
             self.pauses = Some(Pauses {
                 number: random.u32(..5),

@@ -69,7 +69,7 @@ impl Case {
             only: Vec::new(),
             server: Arc::new(self.model.client("sweeper")),
             disk: Arc::new(SweeperDisk::new().get()),
-            pause: watch::channel(None).1,
+            pause: None,
             signals: self.signals.subscribe(),
         };
         let now = Duration::from_millis(self.model.now().timestamp_millis().unsigned_abs());

@@ -137,7 +137,7 @@ async fn restore(
         only: only.into_iter().collect(),
         server: Arc::new(link.clone()),
         disk: Arc::new(disk.clone()),
-        pause: watch::channel(None).1,
+        pause: None,
         signals,
     };
     let args = RestoreArgs { archive, dry_run: false, namespace: Vec::new(), replace: restores.replace, yes: true };

@@ -67,7 +67,7 @@ fn begin_on(machine: &Arc<Machine>, model: &Arc<Model>, run: &str, lines: &str) 
         only: Vec::new(),
         server: Arc::new(model.client(run)),
         disk: Arc::new(SimulatedDisk::with_directory(Path::new("/"))),
-        pause: watch::channel(None).1,
+        pause: None,
         signals: watch::channel(None).1,
     };
     async move { machine.run(sweep(surroundings, &args())).await.unwrap() }

@@ -105,7 +105,7 @@ async fn run(
         only: edition.only.map(name).into_iter().collect(),
         server: Arc::new(link.clone()),
         disk: Arc::new(disk.get()),
-        pause: world.pause.subscribe(),
+        pause: Some(world.pause.subscribe()),
         signals: receiver,
     };
     world.trace.step(digest(id), || format!("{id} begins"));

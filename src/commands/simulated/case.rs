@@ -101,8 +101,10 @@ impl Case {
         let surroundings = Surroundings {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
+            only: Vec::new(),
             server: Arc::new(Overheard { client: self.model.client("sweeper"), others: Mutex::new(others) }),
             disk: Arc::new(self.disk.clone()),
+            pause: None,
             signals,
         };
         let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(BEGINNING.unsigned_abs()));

@@ -104,8 +104,7 @@ fn one(call: &Call, state: &mut State, namespace: &str, statement: &Document) ->
             updated.changed += 1;
             let write = state.write(namespace, *record, Some(after.clone()))?;
             let (Some(before), Some(after)) = (before.as_document(), after.as_document()) else { continue };
-            let change =
-                Updated { write, namespace, before, after, now: state.now(), client: &call.client, server: View(state) };
+            let change = Updated { write, namespace, before, after, now: state.now(), client: &call.client, server: View(state) };
             call.model.observer.updated(&change);
         }
     }
