@@ -1,8 +1,6 @@
 //! The policies of the runs. In most seeds all runs have one policy. In others several rules of the parents' collection have different children, and some
 //! runs have an older policy, or only one of the rules.
 
-use std::collections::BTreeMap;
-
 use super::relations::{Holds, JOURNAL};
 use super::scenario::{ARCHIVES, LAST, Scenario};
 
@@ -73,10 +71,11 @@ impl Scenario {
         }
         family.of_rules = of_parents.iter().copied().zip(shares).collect();
         let whole = Edition::whole(self);
-        let runs = (0..self.sweepers.len()).flat_map(|number| [format!("run{number}a"), format!("run{number}b")]);
-        let reduced: BTreeMap<String, Edition> =
-            runs.filter_map(|run| random.bool().then(|| (run, whole.reduced(&of_parents, &mut random)))).collect();
-        self.editions = reduced;
+        for run in (0..self.sweepers.len()).flat_map(|number| [format!("run{number}a"), format!("run{number}b")]) {
+            if random.bool() {
+                self.editions.insert(run, whole.reduced(&of_parents, &mut random));
+            }
+        }
         if random.u8(..4) == 0 {
             self.editions.insert(LAST.to_owned(), whole.reduced(&of_parents, &mut random));
         }

@@ -320,11 +320,18 @@ impl FamilyJudge {
         })
     }
 
-    /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time.
-    pub(super) fn old_orphan(&self, number: usize, documents: impl Fn(&str) -> Vec<Document>, as_of: i64) -> Option<String> {
+    /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time. Parents that the run itself
+    /// has deleted were there when it looked for orphans.
+    pub(super) fn old_orphan(
+        &self,
+        number: usize,
+        documents: impl Fn(&str) -> Vec<Document>,
+        gone: &[&Document],
+        as_of: i64,
+    ) -> Option<String> {
         let child = &self.family.collections[number];
         let (all, parents) = (documents(child.namespace), documents(&self.parents));
-        let is_there = |key: &Bson| parents.iter().any(|parent| has(parent, child.parent_field, key));
+        let is_there = |key: &Bson| parents.iter().chain(gone.iter().copied()).any(|parent| has(parent, child.parent_field, key));
         let is_old = |document: &Document| created(document).is_some_and(|created| created / SECOND < (as_of - DAY) / SECOND);
         let is_whole = |key: &Bson| {
             let mut siblings = all.iter().filter(|other| child.parent(other).is_some_and(|of| is_same(of, key)));

@@ -116,7 +116,10 @@ impl Judge {
             let SweptRule { rule, max_deletes, max_delete_percent, .. } = swept;
             let children =
                 self.scenario.family_of_rule(number).map(|_| facts.runs[LAST].edition.children(number)).unwrap_or_default();
-            let orphan = children.iter().find_map(|child| facts.family.as_ref()?.old_orphan(*child, &documents, as_of));
+            let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);
+            let gone_now: Vec<&Document> = of_last.map(|gone| &gone.document).collect();
+            let orphan =
+                children.iter().find_map(|child| facts.family.as_ref()?.old_orphan(*child, &documents, &gone_now, as_of));
             if let Some(orphan) = orphan.filter(|_| told.status == Status::Complete && max_deletes.is_none()) {
                 self.trace
                     .violated(|| format!("the last run says `complete` and left {orphan}, whose parent was not there for a day"));
