@@ -161,10 +161,11 @@ mod tests {
 
     use super::*;
     use crate::lock::fence::Fence;
-    use crate::plan::SweepRule;
     use crate::plan::holds::KeyList;
+    use crate::plan::{ParentKey, SweepRule};
     use crate::report::made_up::planned;
     use crate::server::fence::in_time;
+    use crate::server::restriction::Parents;
 
     fn rule() -> SweepRule {
         planned("", 3).decision.countable().unwrap().clone()
@@ -186,6 +187,15 @@ mod tests {
         let sharded = Restriction::Sharded(vec![(RawDocumentBuf::try_from(&doc! { "k": 5 }).unwrap(), ids)]);
         assert_eq!(queries(&sharded, false), [with(doc! { "k": 5, "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&sharded, true), [with(doc! { "k": 5, "_id": 1 }), with(doc! { "k": 5, "_id": "x" })]);
+    }
+
+    #[test]
+    fn a_delete_of_children_names_their_parents_beside_the_whole_predicate() {
+        let [seven, eight, one] = [7, 8, 1].map(|id| RawValue::of(id).unwrap());
+        let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: vec![seven, eight] };
+        let children = Restriction::Children { parents: Arc::new(parents), ids: vec![one] };
+        let named = doc! { "p": { "$in": [7, 8] }, "_id": { "$in": [1] } };
+        assert_eq!(queries(&children, false), [doc! { "$and": [named, rule().selection.predicate] }]);
     }
 
     #[test]

@@ -127,3 +127,36 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     assert_eq!(insert.get_document("writeConcern").unwrap(), &doc! { "w": "majority" });
     assert_eq!(insert.get_array("documents").unwrap()[0].as_document().unwrap()["parents"], vec![Bson::from(2)].into());
 }
+
+#[tokio::test(start_paused = true)]
+async fn parents_are_entered_by_their_keys_and_the_delete_repeats_these() {
+    let mut rule = with_children();
+    rule.family.as_mut().unwrap().children[0].parent_key = ParentKey { field: "n".into(), index: None };
+    let there = Batch((1..=5).map(|id| doc! { "_id": id }).collect());
+    let pattern = bson::Regex { pattern: bson::raw::cstr!("^a").into(), options: bson::raw::cstr!("").into() };
+    let keys = Batch(vec![
+        doc! { "_id": 1, "key": "a" },
+        doc! { "_id": 2 },
+        doc! { "_id": 3, "key": null },
+        doc! { "_id": 4, "key": ["a", "b"] },
+        doc! { "_id": 5, "key": pattern },
+    ]);
+    let (clock, entered) = (Reply(doc! { "localTime": DateTime::MIN, "ok": 1.0 }), Reply(doc! { "n": 1, "ok": 1.0 }));
+    let script = Script::new([clock, confirmed(), there, End, keys, End, entered]);
+    let sweep = sweep_of(&script.deployment(), &rule, &Watches::none());
+    let ids: Vec<RawValue> = (1..=5).map(|id| RawValue::of(id).unwrap()).collect();
+    let batch = Box::new(Restriction::Ids(ids.clone()));
+    let Ok((batch, entries)) = with_engine(&sweep, async |engine| engine.enter(batch, 5).await).await else {
+        panic!("{:?}", script.sent());
+    };
+    // Those with several keys stay, and so does one that gets another key meanwhile. One without a key has no children.
+    let keys = doc! { "$and": [{ "n": { "$in": ["a", null, null] } }, { "n": { "$not": { "$type": "array" } } }] };
+    let condition = RawDocumentBuf::try_from(&doc! { "$and": [keys] }).unwrap();
+    assert_eq!(*batch, Restriction::Sharded(vec![(condition, ids[..3].to_vec())]));
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!(
+        (entry.field.as_str(), entry.parents.as_slice(), entry.ids.as_slice()),
+        ("n", &[RawValue::of("a").unwrap()][..], &ids[..1])
+    );
+    assert_eq!(entry.children, [ChildPlace { namespace: "app.d".into(), field: "p".into() }]);
+}
