@@ -74,13 +74,22 @@ async fn look(sweep: &RuleSweep, parents: &Parents) -> Result<(ServerTime, Vec<R
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bson::Timestamp;
 
     use super::*;
+    use crate::facts::Topology;
     use crate::lock::lease::Leases;
     use crate::plan::ParentKey;
+    use crate::plan::holds::KeyList;
+    use crate::report::counts::Counts;
+    use crate::report::made_up::planned;
+    use crate::server::grant::{Consent, DeleteGrant};
+    use crate::server::holds::{self, HoldsWatches};
     use crate::server::scripted::Script;
     use crate::server::scripted::ScriptedReply::{Batch, End, Reply};
+    use crate::server::watches::Watches;
     use crate::sweep::made_up;
 
     #[tokio::test]
@@ -113,5 +122,24 @@ mod tests {
                 None => assert_eq!(fresh.selection.predicate, whole),
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delete_of_a_rule_with_holds_carries_those_of_the_last_read_and_is_refused_if_it_comes_late() {
+        let hello = Reply(doc! { "localTime": DateTime::from_millis(5_000), "ok": 1.0 });
+        let script = Script::new([hello, Batch(vec![doc! { "t": "a" }]), End]);
+        let mut deployment = script.deployment();
+        deployment.facts.topology = Topology::Standalone;
+        let rule = planned("    holds: {collection: legal.holds, key: t}\n", 4).decision.countable().unwrap().clone();
+        let held = rule.selection.holds.clone().unwrap();
+        let first = holds::read(&deployment, &held).await.unwrap();
+        let watches = Watches { holds: HoldsWatches::new(&deployment, vec![(held.clone(), first)]), ..Watches::none() };
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let sweep = RuleSweep::new(&deployment, &rule, &Counts::default(), &grant, &watches, &Leases::default(), None);
+        let fresh = fresh(&sweep, None).await.unwrap().unwrap();
+        // 18 of the 20 seconds within which a hold is respected.
+        assert_eq!(fresh.too_late, DateTime::from_millis(23_000));
+        let keys = KeyList::of(vec![RawValue::of("a").unwrap()]).unwrap();
+        assert_eq!(fresh.selection.holds, Some(held.with(&Arc::new(keys))));
     }
 }
