@@ -506,6 +506,7 @@ mod tests {
             (growth.bytes, growth.documents)
         };
         let kept = GROWTH_MEMORY;
+        assert_eq!(Growth::ASSUMED.per_document(), 65_536.0);
         for (before, now, deleted, expected) in [
             (at(10, Some(0)), at(60, Some(50)), 4, (1000.0 * kept + 100.0, 10.0 * kept + 4.0)),
             // Nothing was written, and something that waited is gone: nothing was added.

@@ -167,10 +167,11 @@ mod tests {
         let lengths = |documents, bytes| -> Vec<usize> {
             Restriction::of_states(states(0..documents), None, |_| bytes).iter().map(Restriction::max_documents).collect()
         };
-        assert_eq!(lengths(7, COMMAND_BYTES / 3), [3, 3, 1]);
-        assert_eq!(lengths(7, COMMAND_BYTES / 3 + 1), [2, 2, 2, 1]);
+        let four_mib = 4 << 20;
+        assert_eq!(lengths(7, four_mib), [3, 3, 1]);
+        assert_eq!(lengths(7, four_mib + 1), [2, 2, 2, 1]);
         // One that is too large goes by itself, and its command is refused.
-        assert_eq!(lengths(2, COMMAND_BYTES + 1), [1, 1]);
+        assert_eq!(lengths(2, 4 * four_mib), [1, 1]);
         assert_eq!(lengths(0, 1), [0; 0]);
     }
 

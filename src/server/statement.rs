@@ -290,4 +290,24 @@ mod tests {
         rule.selection.storage = crate::plan::Storage::Buckets { measurements: "at".into() };
         assert_eq!(of(&rule), doc! { "_id": { "$in": &list[..], "$gte": id(2), "$lte": id(9) } }.into());
     }
+
+    #[test]
+    fn a_statement_takes_no_more_of_a_command_than_was_reckoned_and_little_less() {
+        let state = |id: i32| DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": id }).unwrap()).unwrap();
+        let bytes = |states: Vec<DocumentState>| {
+            let restriction = Restriction::States { documents: states, range: None };
+            let statements = statements(&restriction, &rule().selection, true).unwrap();
+            let fence = in_time(&Fence { begins_before: DateTime::from_millis(1_000), max_time: None }).unwrap();
+            let written = raw::written(0, |command| {
+                command.documents(cstr!("deletes"), statements.len(), |delete, n| {
+                    delete.document(cstr!("q"), |query| statements[n].write(query, Some(&fence)));
+                    delete.all_of(&RawDocumentBuf::try_from(&doc! { "limit": 0, "hint": { "_id": 1 } }).unwrap());
+                });
+            });
+            written.unwrap().as_bytes().len()
+        };
+        let each = bytes(vec![state(1), state(2)]) - bytes(vec![state(1)]);
+        let reckoned = bytes_of_one(&state(1), &rule().selection);
+        assert!(each <= reckoned && reckoned < each + 100, "{each} {reckoned}");
+    }
 }

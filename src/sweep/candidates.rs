@@ -264,8 +264,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_has_as_many_ids_as_were_asked_for_and_as_fit_into_a_command() {
-        // Two of them, with what a list adds to each, take all the bytes. A string has a length and an end.
-        let text = |more: usize| Bson::from("x".repeat(MAX_BYTES / 2 - AROUND_ID - 5 + more));
+        // Two of 2 MiB, with what a list adds to each, take all the bytes. A string has a length and an end.
+        let text = |more: usize| Bson::from("x".repeat((2 << 20) - AROUND_ID - 5 + more));
         for (more, sizes, expected) in [
             (0, &[9, 9, 9][..], &["2 ids", "1 ids", "exhausted"][..]),
             (1, &[9, 9, 9, 9], &["1 ids", "1 ids", "1 ids", "exhausted"]),

@@ -50,7 +50,8 @@ fn fewer_large_documents_share_an_entry() {
 
 #[test]
 fn the_parts_that_go_at_once_are_a_tenth_to_a_hundredth() {
-    for (max, parts) in [(10 * MIB, 10), (160 * MIB, 10), (990 * MIB, 61), (1000 * MIB, 62), (50_000 * MIB, 100)] {
+    for (max, parts) in [(10 * MIB, 10), (160 * MIB, 10), (320 * MIB, 19), (990 * MIB, 61), (1000 * MIB, 62), (50_000 * MIB, 100)]
+    {
         assert_eq!(OplogSize { used: 0, max }.part(), max / parts, "{max}");
     }
 }

@@ -129,14 +129,10 @@ async fn a_range_with_more_than_was_expected_goes_by_its_ids_one_by_one() {
 #[test]
 fn a_batch_is_as_large_as_a_part_by_the_average_size() {
     let mut selection = crate::report::made_up::planned("", 4).decision.countable().unwrap().selection.clone();
-    let part = PART_BYTES as u64;
-    for (average, most) in [
-        (None, None),
-        (Some(0.0), Some(part)),
-        (Some(1.0), Some(part)),
-        (Some(PART_BYTES as f64 / 3.0), Some(3)),
-        (Some(1e12), Some(1)),
-    ] {
+    let part = 4 << 20;
+    for (average, most) in
+        [(None, None), (Some(0.0), Some(part)), (Some(1.0), Some(part)), (Some(1_398_101.0), Some(3)), (Some(1e12), Some(1))]
+    {
         selection.average_bytes = average;
         assert_eq!(batch_limit(&selection), most, "{average:?}");
     }
@@ -157,35 +153,39 @@ async fn a_range_of_which_half_goes_is_deleted_along_its_index_and_others_by_id(
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn nothing_that_was_archived_goes_once_the_lease_is_over() {
     use std::collections::BTreeMap;
 
     use crate::lock::lease::Renewals;
     use crate::lock::moment::{Moment, ServerTime};
 
-    for parts in [0, 1] {
-        let mut answers = vec![documents(1..=2, 9), End];
-        answers.extend((0..parts).flat_map(|_| [deleted(2), documents(3..=4, 9), End]));
-        let mut case = Case::new(HALF, answers);
-        let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
-        let leases = Leases::new(BTreeMap::from([(case.sweep.rule.namespace.clone(), renewals.lease())]));
-        let archive = case.sweep.archive.take().map(|archive| Arc::try_unwrap(archive).ok().unwrap());
-        case.sweep = made_up::sweep(&case.script, HALF, &leases, archive);
-        let over = async {
-            while case.sent().len() < 1 + 2 * parts {
-                tokio::task::yield_now().await;
-            }
-            renewals.lost();
-        };
-        let ((archived, sent), ()) = tokio::join!(case.run(named(1..=4)), over);
-        let deletes = case.sent().iter().filter(|command| command.starts_with("delete")).count();
-        assert_eq!(
-            (deletes, archived.documents, sent.result.deleted),
-            (parts, 2 + 2 * parts as u64, 2 * parts as u64),
-            "{parts}"
-        );
-        assert_eq!((sent.is_sent, sent.out_of_lease), (parts > 0, true), "{parts}");
+    let mut case = Case::new(HALF, vec![documents(1..=2, 9), End]);
+    let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
+    let leases = Leases::new(BTreeMap::from([(case.sweep.rule.namespace.clone(), renewals.lease())]));
+    let archive = case.sweep.archive.take().map(|archive| Arc::try_unwrap(archive).ok().unwrap());
+    case.sweep = made_up::sweep(&case.script, HALF, &leases, archive);
+    renewals.lost();
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.is_sent, sent.out_of_lease), (2, 0, false, true));
+}
+
+#[tokio::test]
+async fn a_range_is_read_at_once_unless_it_takes_more_than_two_parts() {
+    for (bytes, finds) in [(3 << 20, 1), (5 << 20, 4)] {
+        let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2 }]);
+        let mut answers = vec![documents(1..=2, bytes)];
+        if finds == 1 {
+            answers.extend([End, deleted(2)]);
+        } else {
+            answers.extend([found, End, documents([1], bytes), End, deleted(1), documents([2], bytes), End, deleted(1)]);
+        }
+        let case = Case::new(bytes, answers);
+        let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
+        let (archived, sent) = case.run(range).await;
+        assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (2, 2, None), "{bytes}");
+        assert_eq!(case.sent().iter().filter(|command| *command == "find").count(), finds, "{bytes}");
     }
 }
 
