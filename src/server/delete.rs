@@ -370,10 +370,12 @@ mod tests {
         assert_eq!(error.message, "a delete command of 16.00 MiB is too large, 16.00 MiB are allowed");
         let rule = planned("", 3).decision.countable().unwrap().clone();
         let of = |code, message: &str| DeleteError::of_command(&ServerError::reported(code, message, ""), &rule.selection);
+        let late = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
+        assert!(of(codes::CONVERSION_FAILURE, late).too_late);
         for (code, message, uncounted) in
             [(16_500, "Request rate is large", true), (50, "Request timed out.", false), (codes::UNAUTHORIZED, "no", false)]
         {
-            assert_eq!(of(code, message).uncounted, uncounted, "{code}");
+            assert_eq!((of(code, message).uncounted, of(code, message).too_late), (uncounted, false), "{code}");
         }
     }
 }

@@ -181,4 +181,54 @@ mod tests {
         assert_eq!(i64::from(0x3b99_7880), 1_000_000_000 - 24 * 3600);
         assert_eq!(oldest_upload(at), day);
     }
+
+    fn value(value: impl Into<Bson>) -> RawValue {
+        RawValue::of(value.into()).unwrap()
+    }
+
+    #[test]
+    fn parents_are_read_from_a_majority_where_there_is_one_and_that_was_asked_for() {
+        use crate::server::scripted::Script;
+        for (topology, by_majority, level) in [
+            (Topology::ReplicaSet, true, "majority"),
+            (Topology::ReplicaSet, false, "local"),
+            (Topology::Standalone, true, "local"),
+        ] {
+            let mut deployment = Script::new([]).deployment();
+            deployment.facts.topology = topology;
+            assert_eq!(reading(&deployment, by_majority).read_concern, Some(doc! { "level": level }), "{topology:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_found_by_each_of_its_values() {
+        assert_eq!(elements(value(5)), [value(5)]);
+        assert_eq!(elements(value(vec![Bson::from(5), vec![Bson::from("a")].into()])), [value(5), value("a")]);
+        assert_eq!(elements(value(Vec::<Bson>::new())), []);
+    }
+
+    #[tokio::test]
+    async fn a_parent_with_several_keys_stays_and_one_without_has_no_children() {
+        use crate::server::scripted::Script;
+        use crate::server::scripted::ScriptedReply::{Batch, End};
+        let pattern = bson::Regex { pattern: bson::raw::cstr!("x").to_owned(), options: bson::raw::cstr!("").to_owned() };
+        let found = [
+            doc! { "_id": 1, "key": 10 },
+            doc! { "_id": 2 },
+            doc! { "_id": 3, "key": Bson::Null },
+            doc! { "_id": 4, "key": Bson::Undefined },
+            doc! { "_id": 5, "key": [10] },
+            doc! { "_id": 6, "key": pattern },
+            doc! { "_id": 7, "key": "a" },
+        ];
+        let script = Script::new([Batch(found.into()), End]);
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        let key = ParentKey { field: "n".into(), index: None };
+        let ids: Vec<RawValue> = (1..=7).map(value).collect();
+        let keyed = keyed(&script.deployment(), &namespace, &key, &ids).await.unwrap();
+        assert_eq!(keyed.ids, [1, 2, 3, 4, 7].map(value));
+        assert_eq!(keyed.keys, [(value(10), value(1)), (value("a"), value(7))]);
+        let values: Vec<Bson> = vec![10.into(), Bson::Null, Bson::Null, Bson::Null, "a".into()];
+        assert_eq!(keyed.condition, doc! { "$and": [{ "n": { "$in": values } }, no_array("n")] });
+    }
 }

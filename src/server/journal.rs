@@ -250,4 +250,16 @@ mod tests {
         assert_eq!(entry.keys_of_living(&living), values(&[1.0, 3.0]));
         assert_eq!(entry.keys_of_living(&[]), []);
     }
+
+    #[tokio::test]
+    async fn the_journal_names_parents_of_a_rule_or_not() {
+        use crate::server::scripted::{Script, ScriptedReply};
+        for (found, expected) in [(vec![doc! { "_id": 1 }], true), (vec![], false)] {
+            let script = Script::new([ScriptedReply::Batch(found)]);
+            let rule = crate::report::made_up::with_children();
+            let journal = rule.family.as_ref().unwrap().journal.clone();
+            assert_eq!(has_entry(&script.deployment(), &rule, &journal).await.unwrap(), expected);
+            assert_eq!(script.sent()[0].get_document("filter").unwrap(), &doc! { "namespace": "app.c" });
+        }
+    }
 }

@@ -189,10 +189,10 @@ mod tests {
                 Some((Restriction::Sharded(vec![(key(1), ids(0..2))]), Restriction::Sharded(vec![(key(1), ids(2..5))]))),
             ),
             (
-                Restriction::Sharded((1..4).map(|n| (key(n), ids(n..n + 1))).collect()),
+                Restriction::Sharded((1..5).map(|n| (key(n), ids(n..n + 1))).collect()),
                 Some((
-                    Restriction::Sharded(vec![(key(1), ids(1..2))]),
-                    Restriction::Sharded(vec![(key(2), ids(2..3)), (key(3), ids(3..4))]),
+                    Restriction::Sharded(vec![(key(1), ids(1..2)), (key(2), ids(2..3))]),
+                    Restriction::Sharded(vec![(key(3), ids(3..4)), (key(4), ids(4..5))]),
                 )),
             ),
             (of_states(states(0..5)), Some((of_states(states(0..2)), of_states(states(2..5))))),
