@@ -154,6 +154,9 @@ impl Journal {
         command.append(cstr!("documents"), RawBson::Array(documents));
         // An entry is worthless if a fail-over can roll it back.
         command.append(cstr!("writeConcern"), RawBson::Document(RawDocumentBuf::try_from(&majority_write())?));
+        if let Some(Bson::String(comment)) = self.deployment.comment() {
+            command.append(cstr!("comment"), comment);
+        }
         Ok(ServerCommand::new(&self.namespace.database, command, self.patience()))
     }
 
@@ -187,7 +190,7 @@ impl Journal {
                 let pulled = doc! { "q": it, "u": { "$pullAll": { "children": places } } };
                 doc! { "update": collection, "updates": [pulled], "writeConcern": majority_write() }
             };
-            let command = ServerCommand::of(&self.namespace.database, &body, self.patience())?;
+            let command = ServerCommand::of(&self.namespace.database, &self.deployment.marked(body), self.patience())?;
             let mut retries = Retries::patient();
             self.deployment.write(&command, |cause| retries.wait(cause)).await.map(drop)
         };
