@@ -160,3 +160,24 @@ async fn parents_are_entered_by_their_keys_and_the_delete_repeats_these() {
     );
     assert_eq!(entry.children, [ChildPlace { namespace: "app.d".into(), field: "p".into() }]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_children_of_a_parent_that_is_there_with_another_key_stay() {
+    let mut rule = with_children();
+    rule.family.as_mut().unwrap().children[0].parent_key = ParentKey { field: "n".into(), index: None };
+    let entry = doc! {
+        "_id": 7, "run": "earlier", "at": DateTime::MIN, "field": "n", "parents": ["a", "b"], "ids": [1, 2],
+        "children": [{ "namespace": "app.d", "field": "p" }],
+    };
+    // No parent has one of the keys any more. The first is there all the same, and the second is gone.
+    let there = Batch(vec![doc! { "_id": 1 }]);
+    let done = Reply(doc! { "n": 1, "ok": 1.0 });
+    let script = Script::new([Batch(vec![entry]), confirmed(), End, confirmed(), there, End, End, done, End]);
+    let sweep = sweep_of(&script.deployment(), &rule, &Watches::none());
+    if with_engine(&sweep, async |engine| engine.finish_journal().await).await.is_err() {
+        panic!("{:?}", script.sent());
+    }
+    let sent = script.sent();
+    let of_children = sent.iter().find(|command| command.get("find") == Some(&"d".into())).unwrap().to_string();
+    assert!(of_children.contains(r#""$in": ["a", "b"], "$nin": ["a"]"#), "{of_children}");
+}
