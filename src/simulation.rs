@@ -12,6 +12,7 @@
 //! found.
 
 mod archives;
+mod choices;
 mod contention;
 mod documents;
 mod editions;
@@ -48,8 +49,8 @@ use tokio::time::Instant;
 
 use crate::server::model::{Model, Pace};
 use archives::SweeperDisk;
+use choices::Edition;
 use documents::Documents;
-use editions::Edition;
 use judge::Judge;
 use kin::Kin;
 use relations::{HOLDS, ID};

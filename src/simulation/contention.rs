@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fates::{Fate, Sweeper};
+use super::choices::{Fate, Sweeper};
 use super::scenario::{Scenario, SweptRule};
 use super::troubles::Troubles;
 use crate::server::model::{Faults, Pace};

@@ -1,20 +1,12 @@
 //! The policies of the runs. In most seeds all runs have one policy. In others several rules of the parents' collection have different children, and some
 //! runs have an older policy, or only one of the rules.
 
+use super::choices::Edition;
 use super::relations::{Holds, JOURNAL};
 use super::scenario::{ARCHIVES, LAST, Scenario};
 
 /// One in so many simulations with children has rules with different ones.
 const ONE_IN: u8 = 2;
-
-/// The rules that a run has, each with its children.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Edition {
-    /// For each rule the collections of its children, by their numbers in the family; `None` if the policy does not have the rule.
-    rules: Vec<Option<Vec<usize>>>,
-    /// The rule that `--only` names.
-    pub only: Option<usize>,
-}
 
 impl Edition {
     /// Returns the newest policy of a scenario.

@@ -1,46 +1,7 @@
 //! What happens to each of the runs.
 
-use std::ops::Range;
-
+use super::choices::{Fate, Sweeper};
 use super::scenario::Scenario;
-
-/// One of those that sweep.
-#[derive(Debug, Clone)]
-pub(super) struct Sweeper {
-    /// Milliseconds after the start at which it begins.
-    pub begins: u64,
-    /// Error of its wall clock, in milliseconds.
-    pub clock: i64,
-    pub fate: Fate,
-    /// Times for which its way to the server is cut off, in milliseconds.
-    pub cuts: Range<u64>,
-}
-
-/// The fate of a sweeper.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Fate {
-    Nothing,
-    /// Signals, in milliseconds after its beginning. The second one ends it at once.
-    Signals(Vec<u64>),
-    /// Killed, and begun once more afterwards.
-    Killed {
-        after: u64,
-    },
-    /// Its machine sleeps.
-    Sleeps {
-        after: u64,
-        time: u64,
-    },
-    /// Its wall clock is set.
-    ClockSet {
-        after: u64,
-        by: i64,
-    },
-    /// Its disk has room for so many bytes.
-    DiskFull {
-        bytes: usize,
-    },
-}
 
 /// One in so many simulations has three runs at once.
 const ONE_IN: u8 = 6;

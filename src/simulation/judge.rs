@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::archives::RunArchive;
-use super::editions::{Edition, name};
+use super::choices::Edition;
+use super::editions::name;
 use super::oracle::Rule;
 use super::relations::{HOLDS, JOURNAL};
 use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 use super::World;
+use super::choices::{Moved, What};
 use super::documents::{Documents, object_id};
 use super::kin::Kin;
 use super::relations::JOURNAL;
@@ -14,28 +15,6 @@ use super::troubles::Troubles;
 
 /// One in so many simulations has such a change.
 const ONE_IN: u8 = 4;
-
-/// Change that others make to a collection as a whole.
-#[derive(Debug, Clone)]
-pub(super) struct Moved {
-    pub what: What,
-    /// Milliseconds after the start.
-    pub after: u64,
-    /// Whether it gets another name; otherwise it is dropped.
-    pub is_renamed: bool,
-    /// Milliseconds until another collection has the name; 0 for the same moment.
-    pub taken_after: u64,
-}
-
-/// The collection that is changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
-    /// That of the first rule.
-    Rule,
-    /// One of children, by its number.
-    Children(usize),
-    Journal,
-}
 
 impl Scenario {
     /// Lets others drop, rename or replace a collection, if the seed says so. What else the seed draws stays as it is.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::World;
+use super::choices::Pauses;
 use super::relatives;
 use super::scenario::Scenario;
 
@@ -17,17 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Longest time to wait until children are about to be deleted.
 const MAX_WAIT: Duration = Duration::from_secs(20);
-
-/// The times at which the pause file is there.
-#[derive(Debug, Clone)]
-pub(super) struct Pauses {
-    pub number: u32,
-    /// Longest time between two, and longest time of one, in milliseconds.
-    pub every: u64,
-    pub longest: u64,
-    /// Before one in so many deletes of children others create parents again, after the look at them.
-    pub looks: Option<u8>,
-}
 
 impl Scenario {
     /// Lets a pause file hold the runs back at times, if the seed says so. What else the seed draws stays as it is.

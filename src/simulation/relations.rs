@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
 
-use super::scenario::START;
+use crate::server::model::BEGINNING;
 use crate::values::float;
 
 /// The collection of the journal.
@@ -116,7 +116,7 @@ impl Family {
             of_rules: BTreeMap::new(),
             is_gridfs,
             orphans: random.u8(..3) == 0,
-            as_of: START,
+            as_of: BEGINNING,
             most: random.u32(1..4),
             writes: if random.u8(..5) == 0 { 0 } else { random.u32(1..20) },
             writes_every: if random.bool() { random.u64(1..200) } else { random.u64(1..8000) },

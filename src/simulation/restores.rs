@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::World;
 use super::archives::{SweeperDisk, directory, last_states};
+use super::choices::Restores;
 use super::documents::in_format;
 use super::network::Link;
 use super::relations::ID;
@@ -25,20 +26,6 @@ use crate::report::restore::RestoreReport;
 
 /// One in so many simulations with archives has runs of `restore`.
 const ONE_IN: u8 = 2;
-
-/// The runs of `restore`.
-#[derive(Debug, Clone)]
-pub(super) struct Restores {
-    /// Runs while others write, and the longest time before each, in milliseconds.
-    pub number: u32,
-    pub every: u64,
-    /// The collection that is restored, among those of the archive; `None` for all.
-    pub only: Option<usize>,
-    /// Number of times at which others write documents again that were archived.
-    pub again: u32,
-    /// Whether documents that differ are replaced.
-    pub replace: bool,
-}
 
 impl Scenario {
     /// Lets `restore` put archives back, if the seed says so. What else the seed draws stays as it is.

@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::editions::Edition;
-use super::fates::Sweeper;
-use super::moves::Moved;
+use super::choices::{Edition, Moved, Pauses, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
-use super::pauses::Pauses;
 use super::relations::{self, Family, Holds};
-use super::restores::Restores;
 use super::troubles::Troubles;
 use crate::server::model::BEGINNING;
 

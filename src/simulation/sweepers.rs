@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::World;
 use super::archives::SweeperDisk;
+use super::choices::{Fate, Sweeper};
 use super::editions::name;
-use super::fates::{Fate, Sweeper};
 use super::network::Link;
 use super::scenario::LAST;
 use super::trace::digest;

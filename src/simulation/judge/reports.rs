@@ -6,7 +6,8 @@ use bson::{Bson, Document};
 
 use super::{Facts, Gone, Judge, Left, NOW, Run};
 use crate::report::{Report, RuleReport, Status};
-use crate::simulation::editions::{Edition, name};
+use crate::simulation::choices::Edition;
+use crate::simulation::editions::name;
 use crate::simulation::scenario::{LAST, SweptRule};
 
 impl Judge {
