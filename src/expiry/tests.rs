@@ -182,3 +182,20 @@ fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
         }
     }
 }
+
+#[test]
+fn a_name_is_a_position_only_as_the_server_takes_it_for_one() {
+    for (name, position) in [
+        ("0", Some(0)),
+        ("1", Some(1)),
+        ("10", Some(10)),
+        ("00", None),
+        ("01", None),
+        ("a", None),
+        ("1a", None),
+        ("", None),
+        ("99999999999", None),
+    ] {
+        assert_eq!(earliest::position(name), position, "{name}");
+    }
+}

@@ -153,6 +153,11 @@ fn batches_are_as_long_as_the_service_takes_and_only_a_longer_one_that_was_asked
 #[test]
 fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
     use crate::policy::DateFormat::{Date, ObjectId};
+    let server_from_6_1 = ServerFacts { wire_version: 18, ..server(0) };
+    for kind in [CollectionKind::Plain, CollectionKind::Clustered] {
+        let planned = planned(&server_from_6_1, ", field: at", seen(kind, vec![], 1));
+        assert!(!planned.decision.countable().unwrap().expiry.not_before_1970, "only dates in the key of the storage");
+    }
     for (kind, wire_version, format, not_before_1970) in [
         (CollectionKind::Plain, 21, ObjectId, false),
         (CollectionKind::Clustered, 17, Date, false),

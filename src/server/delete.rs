@@ -370,6 +370,16 @@ mod tests {
         assert_eq!(error.message, "a delete command of 16.00 MiB is too large, 16.00 MiB are allowed");
         let rule = planned("", 3).decision.countable().unwrap().clone();
         let of = |code, message: &str| DeleteError::of_command(&ServerError::reported(code, message, ""), &rule.selection);
+        let statement = |code, message: &str| DeleteError::of_statement(&ServerError::reported(code, message, ""));
+        for (code, message, retryable, reply_lost) in [
+            (189, "stepped down", true, true),
+            (codes::BAD_VALUE, "bad value", false, true),
+            (codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", true, true),
+            (16_500, "Request rate is large", true, false),
+        ] {
+            let error = statement(code, message);
+            assert_eq!((error.retryable, error.reply_lost, error.unanswered), (retryable, reply_lost, false), "{message}");
+        }
         let late = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
         assert!(of(codes::CONVERSION_FAILURE, late).too_late);
         for (code, message, uncounted) in

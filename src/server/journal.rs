@@ -265,4 +265,29 @@ mod tests {
             assert_eq!(script.sent()[0].get_document("filter").unwrap(), &doc! { "namespace": "app.c" });
         }
     }
+
+    #[test]
+    fn an_entry_names_its_parents_its_run_and_what_is_yet_to_be_done_and_is_written_to_a_majority() {
+        use crate::server::scripted::Script;
+        let rule = crate::report::made_up::with_children();
+        let place = || ChildPlace::read(&doc! { "namespace": "app.d", "field": "p" }.into()).unwrap();
+        let entry = |field: &str| Entry {
+            id: RawValue::of(1).unwrap(),
+            at: DateTime::MIN,
+            field: field.into(),
+            parents: vec![RawValue::of(10).unwrap()],
+            ids: vec![RawValue::of(2).unwrap()],
+            children: vec![place()],
+        };
+        let namespace = rule.family.as_ref().unwrap().journal.clone();
+        let journal = Journal::new(&Script::new([]).deployment(), &rule, &namespace, "run");
+        for (field, ids) in [("_id", None), ("n", Some(vec![Bson::from(2)]))] {
+            let command = Document::try_from(&*journal.insert(&entry(field)).unwrap().body).unwrap();
+            assert_eq!(command.get_document("writeConcern").unwrap(), &doc! { "w": "majority" });
+            let document = command.get_array("documents").unwrap()[0].as_document().unwrap();
+            assert_eq!(document.get_array("ids").ok(), ids.as_ref(), "{field}");
+            assert_eq!(document.get_array("parents").unwrap(), &vec![Bson::from(10)]);
+            assert_eq!(document.get_array("children").unwrap(), &vec![Bson::from(place().document())]);
+        }
+    }
 }

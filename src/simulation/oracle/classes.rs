@@ -222,3 +222,24 @@ fn a_word_tells_what_a_path_leads_to() {
         assert_eq!(key.get_str("r").unwrap_or(&name), expected, "{} {value}", expiry.field);
     }
 }
+
+#[test]
+fn strings_that_are_no_dates_are_told_of_rules_for_strings_alone() {
+    let rule = Expiry { filter: Some(doc! { "kept": true }), ..expiry(DateFormat::Iso8601) };
+    let documents = [
+        doc! { "at": "x", "kept": true },
+        doc! { "at": "2024-01-01T00:00:00", "kept": true },
+        doc! { "at": ["x", "y"], "kept": true },
+        doc! { "at": "2024-01-01T00:00:00Z", "kept": true },
+        doc! { "at": ["x", "2024-01-01T00:00:00Z"], "kept": true },
+        doc! { "at": 5, "kept": true },
+        doc! { "at": "x", "kept": false },
+        doc! { "kept": true },
+    ];
+    let found = model::selected(&rule.unreadable_string().unwrap(), &documents);
+    assert_eq!(found[..2], [true, true]);
+    assert_eq!(found[3..], [false; 5]);
+    for format in [DateFormat::Date, DateFormat::EpochMillis, DateFormat::EpochSeconds, DateFormat::ObjectId] {
+        assert_eq!(expiry(format).unreadable_string(), None, "{format:?}");
+    }
+}
