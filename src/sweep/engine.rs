@@ -2,6 +2,8 @@
 
 mod family;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
