@@ -15,9 +15,8 @@
 //!     remove the entry
 //! ```
 //!
-//! - A look sees what a majority knows, and all that happened on the primary before it ([`family::living`]).
-//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look at most two seconds before did not find that parent: the
-//!   server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
+//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look ([`family::living`]) at most two seconds before did not find
+//!   that parent: the server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
 //! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
 //! - Wherever a run ends, an entry names each parent that is gone and may have children, and where these are: it was there before the parent went, and goes
@@ -25,8 +24,8 @@
 //! - The lease makes sure that no delete of an earlier run can arrive any more: of its entries, parents that are there were not deleted, and are forgotten. Children
 //!   that this rule does not have, as after `--only` or with an older policy, stay in the entry for a run that has them.
 //! - An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
-//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits for lag, oplog, pressure and latency as those of
-//!   the rule do. The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
+//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits as those of the rule do. The children have a pace of
+//!   their own, because their size is another one. The limits on the count are those of the parents.
 //! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the parents has a document, and what
 //!   was found of them is compared with the rule's share again: parents that others delete or lose meanwhile would make all their children orphans.
 //! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on the path of its key stays.
@@ -60,7 +59,7 @@ use crate::server::restriction::Restriction;
 use crate::text::plural;
 use crate::values::raw::RawValue;
 
-/// Number of them whose children are deleted at a time.
+/// Number of parents that are not there, and whose orphans are deleted at a time.
 const ABSENT_AT_ONCE: usize = 1000;
 
 /// Passes over the children of a batch of parents, where some change between being archived and being deleted.
