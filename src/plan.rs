@@ -78,6 +78,14 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// Returns the rule that may be swept.
+    pub fn swept(&self) -> Option<&SweepRule> {
+        match self {
+            Self::Sweep(rule) => Some(rule),
+            Self::Skip(_) | Self::Refuse { .. } | Self::Fail(_) => None,
+        }
+    }
+
     /// Returns the rule to count: one that may be swept, or one that a guard refuses although its documents can be counted.
     pub fn countable(&self) -> Option<&SweepRule> {
         match self {

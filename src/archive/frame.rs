@@ -123,8 +123,7 @@ pub fn documents(content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
 
 /// Checks the documents in the content of a segment, without copies of them, and returns their number.
 ///
-/// Errors: there is none, as in no segment that a sweep writes; an impossible length; or a document that is not valid BSON or nested deeper than a
-/// server takes it.
+/// Errors: no document, which no sweep writes; an impossible length; or a document that is not valid BSON or nested deeper than a server takes it.
 pub fn count(content: &[u8]) -> Result<u64, String> {
     let mut count = 0;
     each(content, |_| count += 1)?;

@@ -14,7 +14,7 @@ use super::orphans;
 use super::session::Session;
 use crate::instant::millis;
 use crate::plan::estimate::RunCaps;
-use crate::plan::{Decision, Plan, PlannedRule, SweepRule, guard};
+use crate::plan::{Plan, PlannedRule, SweepRule, guard};
 use crate::report::counts::{CountObstacle, CountedDocuments, Counts, Remaining};
 use crate::report::outcome::{End, RuleOutcome};
 use crate::report::{Status, Verdict, not_begun, overlap};
@@ -103,10 +103,7 @@ pub(super) async fn before(
 
 /// Returns the rule of a namespace that is counted, if one is.
 fn counted_rule(planned: &PlannedRule, count_all: bool) -> Option<&SweepRule> {
-    match &planned.decision {
-        Decision::Sweep(rule) => Some(rule),
-        decision => decision.countable().filter(|_| count_all),
-    }
+    planned.decision.swept().or_else(|| planned.decision.countable().filter(|_| count_all))
 }
 
 /// Counts one rule; `counts` are the findings before.

@@ -37,7 +37,7 @@ struct Collection {
 impl Collection {
     /// Returns the collections that a plan needs. Every run takes them in the order of their names, so that two runs never wait for each other.
     fn all(lock: Option<&Namespace>, plan: &Plan) -> Vec<Self> {
-        let swept = plan.rules.iter().filter_map(|planned| swept(planned));
+        let swept = plan.rules.iter().filter_map(|planned| planned.decision.swept());
         let journals = swept.filter_map(|rule| rule.family.as_ref()).map(|family| &family.journal);
         let namespaces: BTreeSet<&Namespace> = journals.chain(lock).collect();
         let collection = |namespace: &Namespace| Self { namespace: namespace.clone(), is_lock: Some(namespace) == lock };
@@ -47,7 +47,7 @@ impl Collection {
     /// Whether a rule needs a lease in it.
     fn is_needed_by(&self, planned: &PlannedRule) -> bool {
         let has_parents = |rule: &SweepRule| rule.family.as_ref().is_some_and(|family| family.journal == self.namespace);
-        swept(planned).is_some_and(|rule| self.is_lock || has_parents(rule))
+        planned.decision.swept().is_some_and(|rule| self.is_lock || has_parents(rule))
     }
 
     /// Decides otherwise of the rules that need the lease of a namespace in it.
@@ -61,13 +61,6 @@ impl Collection {
         let key = if *is_lock { "lock" } else { "journal" };
         let why = privileges::explain(cause, namespace, &privileges::NEEDED_FOR_LEASES);
         format!("taking a lease in `{namespace}` (`{key}` of the policy): {why}")
-    }
-}
-
-fn swept(planned: &PlannedRule) -> Option<&SweepRule> {
-    match &planned.decision {
-        Decision::Sweep(rule) => Some(rule),
-        Decision::Skip(_) | Decision::Refuse { .. } | Decision::Fail(_) => None,
     }
 }
 

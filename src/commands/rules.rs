@@ -15,7 +15,7 @@ use crate::instant::millis;
 use crate::pace::pressure::UNWATCHED;
 use crate::plan::holds::{HeldBack, KeyList};
 use crate::plan::order;
-use crate::plan::{Decision, Plan, PlannedRule, StopReason, SweepRule};
+use crate::plan::{Plan, PlannedRule, StopReason, SweepRule};
 use crate::progress::{LINE_EVERY, Progress};
 use crate::report::counts::{Counts, Remaining};
 use crate::report::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
@@ -122,8 +122,7 @@ fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready
 
 /// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the counts speak against it.
 pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, counts: &Counts) -> Option<&'a SweepRule> {
-    let Decision::Sweep(rule) = &planned.decision else { return None };
-    Verdict::before(planned, counts).is_none().then_some(rule)
+    planned.decision.swept().filter(|_| Verdict::before(planned, counts).is_none())
 }
 
 impl Sweeping<'_> {

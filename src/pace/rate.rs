@@ -174,7 +174,7 @@ mod tests {
         ] {
             assert_eq!(doublings(lost, batches, elapsed, before), expected, "{lost:?} {batches} {elapsed:?}");
         }
-        // What several batches lost adds up.
+        // The losses of several batches add up.
         let mut limit = RateLimit::new(1000);
         (0..MIN_WATCHED).for_each(|batch| limit.watch(MS(10), MS(u64::from(batch) * 20)));
         assert_eq!(limit.doublings, 1);

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use bson::{Bson, doc};
 
 use super::*;
@@ -15,6 +17,12 @@ fn server(clock_skew_ms: i64) -> ServerFacts {
         clock_skew_ms,
         ..ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17)
     }
+}
+
+/// Returns what a run knows of a server, from which the policy expects nothing.
+fn facts(server: &ServerFacts) -> RunFacts<'_> {
+    static EXPECT: LazyLock<Expect> = LazyLock::new(Expect::default);
+    RunFacts { server, expect: &EXPECT, as_of: DateTime::from_millis(NOW), allow_clock_skew: false, strict: false }
 }
 
 fn namespace() -> Namespace {
@@ -38,13 +46,7 @@ fn series() -> TimeSeries {
 fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
-    let run = RunFacts {
-        server,
-        expect: &Expect::default(),
-        as_of: DateTime::from_millis(NOW),
-        allow_clock_skew: false,
-        strict: false,
-    };
+    let run = facts(server);
     plan(&run, vec![Target { rule, namespace: namespace(), seen, children: Vec::new() }]).rules.remove(0)
 }
 
@@ -53,13 +55,7 @@ fn a_strict_run_refuses_a_namespace_that_does_not_exist_instead_of_warning() {
     let rule = planned(&server(0), ", field: at", Seen::Missing).rule;
     let server = server(0);
     for (strict, decision, warnings) in [(false, "skip: no such namespace", 1), (true, "noSuchNamespace, countable: false", 0)] {
-        let run = RunFacts {
-            server: &server,
-            expect: &Expect::default(),
-            as_of: DateTime::from_millis(NOW),
-            allow_clock_skew: false,
-            strict,
-        };
+        let run = RunFacts { strict, ..facts(&server) };
         let planned =
             plan(&run, vec![Target { rule: rule.clone(), namespace: namespace(), seen: Seen::Missing, children: Vec::new() }]);
         let rule = &planned.rules[0];
@@ -186,8 +182,7 @@ fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
 fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, seen: Seen) -> Option<String> {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
-    let run =
-        RunFacts { server, expect: &Expect::default(), as_of: DateTime::from_millis(as_of), allow_clock_skew, strict: false };
+    let run = RunFacts { as_of: DateTime::from_millis(as_of), allow_clock_skew, ..facts(server) };
     match &plan(&run, vec![Target { rule, namespace: namespace(), seen, children: Vec::new() }]).rules[0].decision {
         Decision::Refuse { refusal, .. } => Some(refusal.guard.to_string()),
         Decision::Sweep(_) => None,
@@ -273,13 +268,7 @@ collections: [{namespace: d.c, field: at, expireAfter: 1h, holds: {collection: d
         [(TtlMonitor::On, 3), (TtlMonitor::Unknown, 3), (TtlMonitor::Off, 0), (TtlMonitor::Maintenance, 0)]
     {
         let server = ServerFacts { ttl_monitor, ..server(0) };
-        let run = RunFacts {
-            server: &server,
-            expect: &Expect::default(),
-            as_of: DateTime::from_millis(NOW),
-            allow_clock_skew: false,
-            strict: false,
-        };
+        let run = facts(&server);
         let ttl = IndexFacts { expire_after_seconds: Some(60.into()), ..index("at") };
         let target = Target {
             rule: rule.clone(),
@@ -361,7 +350,7 @@ fn a_time_series_is_swept_and_warned_of_by_its_time_field() {
         expire_after_seconds: Some(60.into()),
         ..Collection::new(namespace(), CollectionKind::TimeSeries(series()))
     };
-    // A count of 0 says nothing: there is none of the measurements.
+    // A count of 0 is no warning: measurements are not counted.
     let of_series = planned(&server(0), "", Seen::Collection(Box::new(collection), Figures::default()));
     assert_eq!(of_series.field.as_deref(), Some("t"));
     assert_eq!(of_series.warnings.len(), 1, "{:?}", of_series.warnings);
@@ -396,13 +385,7 @@ fn orphans_of_a_collection_that_does_not_exist_are_refused() {
     for (orphans, decision) in [(true, "children, countable: false"), (false, "skip: no such namespace")] {
         let rule = parse("p", &text(orphans), &|_| None, true).unwrap().rules.remove(0);
         let server = server(0);
-        let run = RunFacts {
-            server: &server,
-            expect: &Expect::default(),
-            as_of: DateTime::from_millis(NOW),
-            allow_clock_skew: false,
-            strict: false,
-        };
+        let run = facts(&server);
         let target = Target { rule, namespace: namespace(), seen: Seen::Missing, children: Vec::new() };
         assert_eq!(short(&plan(&run, vec![target]).rules[0].decision), decision);
     }
@@ -465,13 +448,7 @@ fn a_rule_tells_the_filter_of_the_policy_from_what_its_children_add() {
     let of = |text: &str| {
         let rule = parse("p", text, &|_| None, true).unwrap().rules.remove(0);
         let server = ServerFacts { topology: Topology::ReplicaSet, ..server(0) };
-        let run = RunFacts {
-            server: &server,
-            expect: &Expect::default(),
-            as_of: DateTime::from_millis(NOW),
-            allow_clock_skew: false,
-            strict: false,
-        };
+        let run = facts(&server);
         let children = rule.family.iter().flat_map(|family| &family.children).map(|child| crate::facts::SeenChild {
             child: child.clone(),
             seen: seen(CollectionKind::Plain, vec![index("c")], 1),

@@ -9,6 +9,7 @@ use super::find::Query;
 use super::retry::{Retries, retry};
 use super::{Deployment, confirmed, recognise};
 use crate::facts::Topology;
+use crate::lock::moment::ServerTime;
 use crate::plan::ParentKey;
 use crate::plan::family::no_array;
 use crate::policy::namespace::Namespace;
@@ -24,8 +25,8 @@ pub(crate) const ORPHAN_SECONDS: i64 = 24 * 3600;
 /// Reads the server's clock.
 ///
 /// Errors: no answer, or an answer without the time.
-pub(crate) async fn clock(deployment: &Deployment) -> Result<DateTime> {
-    recognise::local_time(&recognise::hello(deployment.transport.as_ref(), deployment.patience()).await?)
+pub(crate) async fn clock(deployment: &Deployment) -> Result<ServerTime> {
+    recognise::clock(deployment.transport.as_ref(), deployment.patience()).await
 }
 
 /// Returns those of the keys that a document has, as a majority knows it: all that happened on the primary before this call is taken into account,

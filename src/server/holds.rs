@@ -42,7 +42,7 @@ use super::transport::Patience;
 use super::{Deployment, codes, confirmed, privileges, recognise};
 use crate::facts::Topology;
 use crate::instant::millis;
-use crate::lock::moment::{Moment, ServerTime};
+use crate::lock::moment::ServerTime;
 use crate::machine;
 use crate::plan::holds::{HeldBack, KeyList, malformed};
 use crate::policy::comparisons::Comparison;
@@ -127,9 +127,7 @@ pub(crate) async fn read(deployment: &Deployment, holds: &HeldBack) -> std::resu
 async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::result::Result<ReadHolds, String>> {
     let HeldBack { collection, in_hold, filter, .. } = holds;
     let deployment = &deployment.aside();
-    let asked = Moment::now();
-    let hello = recognise::hello(deployment.transport.as_ref(), Patience::Limit(deployment.command_timeout)).await?;
-    let time = ServerTime { now: recognise::local_time(&hello)?, asked };
+    let time = recognise::clock(deployment.transport.as_ref(), Patience::Limit(deployment.command_timeout)).await?;
     let concern = read_concern(deployment, collection).await?;
     let is_one_point = concern.as_ref().is_some_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"));
     let query = Query::find(collection, filter.clone().unwrap_or_default())

@@ -51,9 +51,7 @@ impl LeaseStore {
     ///
     /// Errors: no answer, or an answer without the time.
     pub(crate) async fn clock(&self) -> Result<ServerTime> {
-        let asked = Moment::now();
-        let hello = recognise::hello(self.deployment.transport.as_ref(), PATIENCE).await?;
-        Ok(ServerTime { now: recognise::local_time(&hello)?, asked })
+        recognise::clock(self.deployment.transport.as_ref(), PATIENCE).await
     }
 
     /// Takes a lease if no other run holds it. An old reading of `clock` is replaced.

@@ -7,6 +7,7 @@ use super::retry::{Retries, retry};
 use super::transport::{Patience, ServerCommand, Transport};
 use crate::facts::{Part, ServerFacts, Topology, TtlMonitor};
 use crate::flavor::Flavor;
+use crate::lock::moment::{Moment, ServerTime};
 use crate::machine::wall_clock;
 use crate::values::integer_in;
 
@@ -95,7 +96,7 @@ async fn asked(transport: &dyn Transport, command: ServerCommand) -> Result<Docu
 }
 
 /// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment.
-pub(crate) async fn hello(transport: &dyn Transport, patience: Patience) -> Result<Document, ServerError> {
+async fn hello(transport: &dyn Transport, patience: Patience) -> Result<Document, ServerError> {
     let command = |name: &str| ServerCommand::of("admin", &doc! { name: 1 }, patience);
     match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name, and so did accounts of Azure Cosmos DB (RU) with API version 7.0
@@ -105,11 +106,19 @@ pub(crate) async fn hello(transport: &dyn Transport, patience: Patience) -> Resu
     }
 }
 
+/// Reads the server's clock, once.
+///
+/// Errors: no answer, or an answer without the time.
+pub(crate) async fn clock(transport: &dyn Transport, patience: Patience) -> Result<ServerTime, ServerError> {
+    let asked = Moment::now();
+    Ok(ServerTime { now: local_time(&hello(transport, patience).await?)?, asked })
+}
+
 /// Reads the server's clock from its reply to `hello`. MongoDB gives a date; the gateway of the DocumentDB engine gives milliseconds
 /// (microsoft/documentdb, `ismaster.rs`).
 ///
 /// Errors: the reply holds no time. The clock of this machine is no substitute, because the server's clock decides what has expired.
-pub(crate) fn local_time(hello: &Document) -> Result<DateTime, ServerError> {
+fn local_time(hello: &Document) -> Result<DateTime, ServerError> {
     let time = match hello.get("localTime") {
         Some(Bson::DateTime(time)) => Some(*time),
         Some(Bson::Int64(millis)) => Some(DateTime::from_millis(*millis)),

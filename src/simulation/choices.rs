@@ -1,4 +1,4 @@
-//! What a seed decides of the runs, of those who disturb them, and of those who restore. The files that carry it out choose it as well.
+//! The decisions of a seed about policies, fates, pauses, moves and restores. The file that carries out a decision also draws it.
 
 use std::ops::Range;
 

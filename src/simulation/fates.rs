@@ -1,4 +1,4 @@
-//! What happens to each of the runs.
+//! The fates of the runs: signals, kills, a sleeping machine, a full disk.
 
 use super::choices::{Fate, Sweeper};
 use super::scenario::Scenario;

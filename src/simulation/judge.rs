@@ -133,7 +133,7 @@ impl Judge {
         let edition = self.scenario.edition(run);
         let share = |(number, rule): (usize, &Rule)| {
             let all = documents(&rule.namespace);
-            // What stays because of its children does not count as expired.
+            // A document that stays because of its children does not count as expired.
             let stays = |document: &Document| facts.is_held(document, NOW) || self.keeps(&edition, number, document);
             let goes = |document: &&Document| rule.is_expired(document, now) && !stays(document);
             let expired = all.iter().filter(goes).count();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::RuleSweep;
-use crate::lock::moment::{Moment, ServerTime};
+use crate::lock::moment::ServerTime;
 use crate::plan::Selection;
 use crate::server::error::Result;
 use crate::server::family;
@@ -67,8 +67,7 @@ async fn without_parents(sweep: &RuleSweep, parents: &Parents) -> std::result::R
 /// Looks which of the parents are there. Returns the server's time before the look.
 async fn look(sweep: &RuleSweep, parents: &Parents) -> Result<(ServerTime, Vec<RawValue>)> {
     let (deployment, namespace) = (&sweep.deployment, &sweep.rule.namespace);
-    let asked = Moment::now();
-    let time = ServerTime { now: family::clock(deployment).await?, asked };
+    let time = family::clock(deployment).await?;
     Ok((time, family::living(deployment, namespace, &parents.key, &parents.keys).await?))
 }
 

@@ -63,7 +63,7 @@ async fn of_several_states_of_a_document_the_last_is_restored_within_a_batch_and
     assert_eq!((documents.as_slice(), done.inserted, done.counted()), (&last[..], 3, 5));
     let (done, documents) = restored(file(), Present::Replace, &[state(1, 9), state(2, 9)]).await;
     assert_eq!((documents.as_slice(), done.inserted, done.counted()), (&last[..], 1, 5));
-    // What is there stays, unless it is to be replaced.
+    // Documents that are there stay, unless they are to be replaced.
     let (done, documents) = restored(file(), Present::Keep, &[state(1, 9)]).await;
     assert_eq!((&documents[0], done.inserted, done.different), (&state(1, 9), 2, 3));
 }

@@ -1,6 +1,7 @@
 use bson::Timestamp;
 
 use super::*;
+use crate::lock::moment::Moment;
 use crate::report::made_up::planned;
 use crate::server::scripted::{Script, ScriptedReply};
 

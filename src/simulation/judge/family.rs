@@ -52,7 +52,7 @@ struct Change {
     parent: String,
     /// The keys that it has; `None` if it is gone.
     keys: Option<BTreeSet<Key>>,
-    /// What the run that ended it had entered; `None` if others did.
+    /// Entry of the run that ended it; `None` if others did.
     by_run: Option<Entered>,
     /// The server's clock.
     at: i64,

@@ -129,7 +129,7 @@ impl Judge {
             let is_held = |document: &Document| facts.is_held(document, NOW);
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
-            // What stays because of its children does not count as expired.
+            // A document that stays because of its children does not count as expired.
             let may_go = |document: &&Document| !self.keeps(&facts.runs[LAST].edition, number, document);
             let [held, left] = [held, left].map(|expired| expired.iter().filter(may_go).count() as u64);
             let of_last = facts.gone.iter().filter(|gone| gone.run == LAST && gone.namespace == rule.namespace);

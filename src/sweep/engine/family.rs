@@ -188,7 +188,7 @@ impl Engine<'_> {
         let (mut conditions, mut entries) = (Vec::new(), Vec::new());
         // A parent that is there after this time is not deleted before it, so that children from long after it belong to another one.
         let at = self.wait(family::clock(&sweep.deployment)).await?;
-        let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?;
+        let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?.now;
         let namespace = &sweep.rule.namespace;
         // Others may have deleted some of them since they were found, and may use their `_id`s again. A fail-over may take back a parent that a majority does not
         // have, and whoever created it may be about to create it again, children first.

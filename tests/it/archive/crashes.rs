@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::support::archives::{Documents, archive, archives, assert_archived, directory, into, raw, restore, restored};
+use crate::support::archives::{
+    Documents, archive, archives, assert_archived, directory, into, raw, restore, restored, rules, swept,
+};
 use crate::support::faults::{dated, days, end, start, until_deleted_from};
 use crate::support::shim::Shim;
 use crate::support::sweeper::{Case, id_set, run};
@@ -11,10 +13,6 @@ use mongodb::bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 use ttl_sweeper::archive::frame;
 use ttl_sweeper::archive::seal::Seal;
 use ttl_sweeper::policy::Compression;
-
-fn rules(case: &Case, more: &str) -> String {
-    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n", directory(case).display())
-}
 
 /// Copies the files of a directory that is being written to, as they are at this moment.
 fn copy(from: &Path, to: &Path) {
@@ -92,15 +90,6 @@ async fn every_file_and_directory_of_an_archive_is_brought_to_the_disk() {
         let path = if path.ends_with("manifest.json") { path.with_extension("json.new") } else { path };
         assert!(synced.contains(path.canonicalize().unwrap_or(path.clone()).as_path()), "{path:?} is not in {synced:?}");
     }
-}
-
-/// Returns a case whose collection was archived, and the archive.
-async fn swept() -> (Case, PathBuf) {
-    let case = Case::new().await;
-    case.fill("c", dated(0..50, days(-3))).await;
-    assert_eq!(case.run(&rules(&case, ", batchSize: 10"), &["sweep"]).await.code, Some(0));
-    let run = archive(&directory(&case));
-    (case, run)
 }
 
 #[tokio::test]

@@ -1,27 +1,14 @@
 //! Links, pipes and directories in an archive: nothing is read or written through them, and nothing waits for them.
 
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use crate::support::archives::{archive, archives, directory, into, restore, restored};
+use crate::support::archives::{archive, archives, directory, into, restore, restored, rules, swept};
 use crate::support::faults::{dated, days, end, start};
 use crate::support::sweeper::{Case, Ran, Report, id_set, run, sweeper};
 
 const A_LINK: &str = "is a symbolic link, and links in an archive are not followed; put what it leads to in its place";
-
-fn rules(case: &Case, more: &str) -> String {
-    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n", directory(case).display())
-}
-
-/// Returns a case whose collection was archived, and the archive.
-async fn swept() -> (Case, PathBuf) {
-    let case = Case::new().await;
-    case.fill("c", dated(0..50, days(-3))).await;
-    assert_eq!(case.run(&rules(&case, ", batchSize: 10"), &["sweep"]).await.code, Some(0));
-    let run = archive(&directory(&case));
-    (case, run)
-}
 
 async fn archive_command(args: &[&str], directory: &Path) -> Ran {
     let mut command = sweeper(&[&["archive"], args].concat());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mongodb::bson::{RawDocumentBuf, doc};
 
+use super::faults::{dated, days};
 use super::sweeper::{Case, Ran, run, sweeper};
 
 /// The documents of a collection by the bytes of their `_id`s.
@@ -80,4 +81,18 @@ pub(crate) fn assert_archived(before: &Documents, after: &Documents, archived: &
     let gone = before.iter().filter(|(id, _)| !after.contains_key(*id));
     gone.inspect(|(id, document)| assert_eq!(archived.get(*id), Some(*document), "a deleted document is not in the archive"))
         .count()
+}
+
+/// Returns the rule of a collection that is archived, with further keys.
+pub(crate) fn rules(case: &Case, more: &str) -> String {
+    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{more}, archive: {{directory: {}}}}}\n", directory(case).display())
+}
+
+/// Returns a case whose collection was archived, and the archive.
+pub(crate) async fn swept() -> (Case, PathBuf) {
+    let case = Case::new().await;
+    case.fill("c", dated(0..50, days(-3))).await;
+    assert_eq!(case.run(&rules(&case, ", batchSize: 10"), &["sweep"]).await.code, Some(0));
+    let run = archive(&directory(&case));
+    (case, run)
 }
