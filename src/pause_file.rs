@@ -10,7 +10,7 @@ use crate::machine;
 use crate::stop::{LOOK_EVERY, find_file};
 
 /// The pause file of a run, if it has one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct PauseFile(Option<watch::Receiver<Option<String>>>);
 
 impl PauseFile {
@@ -41,9 +41,18 @@ impl PauseFile {
         Self(Some(reason))
     }
 
-    /// Returns the reason why no batch may begin; `None` if one may.
+    /// Returns the reason why nothing may be deleted; `None` if something may.
     pub(crate) fn reason(&self) -> Option<String> {
         self.0.as_ref()?.borrow().clone()
+    }
+
+    /// Returns what resolves once the file is gone; `None` if it is not there.
+    pub(crate) fn gone(&self) -> Option<impl Future<Output = ()> + use<>> {
+        let mut seen = self.0.as_ref().filter(|seen| seen.borrow().is_some())?.clone();
+        Some(async move {
+            // An error means that nobody looks any more: the run has ended.
+            let _ = seen.wait_for(Option::is_none).await;
+        })
     }
 }
 

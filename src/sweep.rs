@@ -104,6 +104,7 @@ pub(crate) struct RuleSweep {
     head: Option<HeadGate>,
     /// `None` if the load of the server is not watched.
     pressure: Option<PressureGate>,
+    pause: PauseFile,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
     /// `None` if the rule has no holds.
@@ -166,6 +167,7 @@ impl RuleSweep {
             oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(deployment, &rule, bytes_per_document, watch)),
             head: rule.limits.max_head.clone().map(HeadGate::new),
             pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
+            pause: watches.pause.clone(),
             deployment: deployment.clone(),
             binding,
             ids_follow: storage.and_then(|choice| choice.ids_follow),
@@ -219,7 +221,6 @@ pub(crate) struct RunContext<'a> {
     pub budget: &'a RunBudget,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,
-    pub pause: &'a PauseFile,
 }
 
 /// The next batch of a source.

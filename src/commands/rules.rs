@@ -58,7 +58,7 @@ pub(super) async fn sweep(
     limits.concurrency = limits.concurrency.or(most);
     let watches = tokio::select! {
         biased;
-        watches = Watches::open(deployment, ready.iter().map(|rule| &rule.rule.limits), held) => watches,
+        watches = Watches::open(deployment, &session.pause, ready.iter().map(|rule| &rule.rule.limits), held) => watches,
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => Watches::none(),
     };
@@ -128,7 +128,7 @@ pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, counts: &Counts) -> Optio
 impl Sweeping<'_> {
     async fn one(&self, ready: &Ready<'_>) -> RuleOutcome {
         let rule = ready.rule;
-        let Session { stop, pause, .. } = self.session;
+        let stop = &self.session.stop;
         let permit = tokio::select! {
             biased;
             reason = sweep::stopped(rule, &self.budget, stop) => {
@@ -155,7 +155,7 @@ impl Sweeping<'_> {
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
-        let run = RunContext { run_id: &self.session.id, budget, progress, stop, pause };
+        let run = RunContext { run_id: &self.session.id, budget, progress, stop };
         let outcome = sweep::sweep(Arc::new(rule_sweep), run, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();

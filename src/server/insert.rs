@@ -269,6 +269,11 @@ async fn write_once(
     }
     let reply: Document = deployment.send_once(ServerCommand::new(&namespace.database, command, deployment.patience())).await?;
     if let Some(why) = ServerError::of_write_concern(&reply) {
+        // The next primary may be without the write. It is made again, as by a driver (specification "Retryable Writes"), before anything follows:
+        // an older state of the same document would take the place of one that is lost.
+        if why.is_retryable() {
+            return Err(why);
+        }
         put.unconfirmed = Some(why.to_string());
     }
     let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document).map(|failed| {

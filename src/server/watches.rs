@@ -6,6 +6,7 @@ use super::lag::LagSource;
 use super::load::LoadSource;
 use super::oplog::OplogWatch;
 use crate::pace::pressure::UNWATCHED;
+use crate::pause_file::PauseFile;
 use crate::plan::RuleLimits;
 use crate::plan::holds::HeldBack;
 
@@ -15,6 +16,7 @@ pub(crate) struct Watches {
     /// `None` if no rule has a `minOplogWindow`, or the deployment has no oplog.
     pub oplog: Option<OplogWatch>,
     pub load: LoadSource,
+    pub pause: PauseFile,
     /// The holds of all rules that have some, read while one of these rules is swept.
     pub holds: HoldsWatches,
 }
@@ -22,16 +24,18 @@ pub(crate) struct Watches {
 impl Watches {
     /// Watches nothing.
     pub(crate) fn none() -> Self {
-        Self { lag: LagSource::NoSecondary, oplog: None, load: LoadSource::Unknown(None), holds: HoldsWatches::default() }
+        let (load, pause) = (LoadSource::Unknown(None), PauseFile::default());
+        Self { lag: LagSource::NoSecondary, oplog: None, load, pause, holds: HoldsWatches::default() }
     }
 
     /// Begins to watch what the limits of any rule ask for; `held` are the holds that were read before.
     pub(crate) async fn open<'a>(
         deployment: &Deployment,
+        pause: &PauseFile,
         limits: impl Iterator<Item = &'a RuleLimits> + Clone,
         held: Vec<(HeldBack, ReadHolds)>,
     ) -> Self {
-        let mut watches = Self { holds: HoldsWatches::new(deployment, held), ..Self::none() };
+        let mut watches = Self { pause: pause.clone(), holds: HoldsWatches::new(deployment, held), ..Self::none() };
         if limits.clone().any(|limits| limits.max_lag.is_some()) {
             watches.lag = LagSource::open(deployment).await;
         }

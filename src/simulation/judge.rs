@@ -92,6 +92,8 @@ struct Gone {
     is_orphan: bool,
     id: String,
     document: Document,
+    /// The beginning of the command that deleted it.
+    begun: Instant,
 }
 
 impl Judge {
@@ -296,6 +298,7 @@ impl Gone {
             is_orphan: false,
             id: deletion.document.get("_id").map(Bson::to_string).unwrap_or_default(),
             document: deletion.document.clone(),
+            begun: deletion.begun,
         }
     }
 }

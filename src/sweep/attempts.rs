@@ -83,6 +83,8 @@ pub(super) struct BatchResult {
     pub overloaded_after: Option<u64>,
     /// Time for which an overloaded service was left alone.
     pub throttled: Duration,
+    /// Time for which the pause file held its commands back.
+    pub paused: Duration,
 }
 
 impl BatchResult {
@@ -97,6 +99,7 @@ impl BatchResult {
         self.error = next.error;
         self.retried |= next.retried;
         self.throttled += next.throttled;
+        self.paused += next.paused;
     }
 }
 
@@ -271,6 +274,7 @@ impl Attempts {
             retried: self.retried,
             overloaded_after: self.overloaded_after,
             throttled: self.throttled,
+            paused: Duration::ZERO,
         }
     }
 }

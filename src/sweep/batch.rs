@@ -1,6 +1,7 @@
 //! One batch in flight.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::RuleSweep;
 use super::archived;
@@ -13,12 +14,20 @@ use crate::server::restriction::Restriction;
 pub(super) struct FinishedBatch {
     /// Documents that the batch asked for.
     pub asked: u64,
+    /// Time that the rule had waited for the pause file when the batch began.
+    pub paused_before: Duration,
     pub archived: Archived,
     pub sent: Sent,
 }
 
 /// Archives a batch, if the rule asks for it, and sends it. Holds the permit until the batch has finished.
-pub(super) async fn run(sweep: Arc<RuleSweep>, restriction: Box<Restriction>, asked: u64, permit: Permit) -> FinishedBatch {
+pub(super) async fn run(
+    sweep: Arc<RuleSweep>,
+    restriction: Box<Restriction>,
+    asked: u64,
+    permit: Permit,
+    paused_before: Duration,
+) -> FinishedBatch {
     let (archived, sent) = match sweep.archive.clone() {
         Some(archive) => archived::run(&sweep, &archive, *restriction, asked).await,
         None => {
@@ -27,5 +36,5 @@ pub(super) async fn run(sweep: Arc<RuleSweep>, restriction: Box<Restriction>, as
         }
     };
     drop(permit);
-    FinishedBatch { asked, archived, sent }
+    FinishedBatch { asked, paused_before, archived, sent }
 }

@@ -239,7 +239,13 @@ impl<'a> Engine<'a> {
             if let Some(gate) = &sweep.pressure {
                 gate.sent(asked);
             }
-            self.in_flight.spawn(machine::here(batch::run(sweep.clone(), restriction, asked, permit)));
+            self.in_flight.spawn(machine::here(batch::run(
+                sweep.clone(),
+                restriction,
+                asked,
+                permit,
+                self.outcome.paused.pause_file,
+            )));
             if self.family.is_some() {
                 self.finish_batches().await?;
             }
@@ -368,10 +374,14 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if the batch has failed for good.
     fn record(&mut self, finished: Result<FinishedBatch, JoinError>) -> Result<(), End> {
         let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
-        let FinishedBatch { asked, archived, sent: Sent { is_sent, is_cut_short, out_of_lease, latency, result } } = finished;
+        let FinishedBatch { asked, paused_before, archived, sent } = finished;
+        let Sent { is_sent, is_cut_short, out_of_lease, latency, result } = sent;
         let budget = self.run.budget;
         self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
         self.outcome.archived.add(&archived);
+        // What the rule itself has waited meanwhile is counted already.
+        let pause_file = &mut self.outcome.paused.pause_file;
+        *pause_file = (*pause_file).max(paused_before + result.paused);
         self.gave_up |= is_cut_short;
         if let Some(gate) = &self.sweep.pressure {
             gate.ended(asked);

@@ -61,7 +61,6 @@ mod tests {
 
     use super::*;
     use crate::lock::lease::Leases;
-    use crate::pause_file::PauseFile;
     use crate::plan::StopReason;
     use crate::progress::{Progress, Show};
     use crate::report::outcome::{End, Outcome};
@@ -105,7 +104,7 @@ mod tests {
         let permit = budget.acquire().await;
         let (_signals, receiver) = watch::channel(None);
         let stop = Stop::by(receiver).with_end(end.map(|end| begun + end));
-        let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &PauseFile::default() };
+        let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop };
         let outcome = super::super::sweep(Arc::new(sweep), run, permit).await;
         (outcome, script.sent())
     }

@@ -41,7 +41,7 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
     let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
     let mut unconfirmed = None;
     let (mut is_sent, mut is_cut_short, mut out_of_lease) = (false, false, false);
-    let mut held_back = Duration::ZERO;
+    let (mut held_back, mut paused) = (Duration::ZERO, Duration::ZERO);
     loop {
         // Once the sweep has ended, nothing is sent, even if it could be.
         tokio::select! {
@@ -81,6 +81,20 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
         };
         // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
         // lease ends with it on the server as well.
+        if let Some(gone) = sweep.pause.gone() {
+            // All that was waited for, and read, is asked again after it.
+            let begun = Instant::now();
+            tokio::select! {
+                biased;
+                () = sweep.ended() => is_cut_short = true,
+                () = gone => {}
+            }
+            paused += begun.elapsed();
+            if is_cut_short {
+                break;
+            }
+            continue;
+        }
         let fence = match &sweep.lease {
             Some(lease) => match lease.fence() {
                 Some(fence) => Some(fence),
@@ -150,7 +164,8 @@ pub(super) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
     out_of_lease |= result.error.is_some() && sweep.lease.as_ref().is_some_and(Lease::is_over);
     result.throttled += held_back;
     sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
-    let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled));
+    result.paused = paused;
+    let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled + paused));
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
@@ -193,10 +208,12 @@ mod tests {
     use std::sync::Arc;
 
     use bson::{Bson, DateTime, doc};
+    use tokio::sync::watch;
 
     use super::*;
     use crate::lock::lease::{Leases, Renewals};
     use crate::lock::moment::{Moment, ServerTime};
+    use crate::pause_file::PauseFile;
     use crate::policy::namespace::Namespace;
     use crate::server::codes;
     use crate::server::error::ServerError;
@@ -348,6 +365,37 @@ mod tests {
         assert_eq!((case.deletes(), renewed, sent.result.deleted), (4, 3, 0));
         let error = sent.result.error.unwrap();
         assert!(error.too_late && error.message.contains("the clock of the server was set"), "{}", error.message);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_command_of_a_batch_goes_while_the_pause_file_is_there() {
+        for ends in [false, true] {
+            let (file, seen) = watch::channel(None);
+            let mut case = Case::new(vec![lost(), deleted()]);
+            case.sweep.pause = PauseFile::by(seen);
+            let meanwhile = async {
+                while case.deletes() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                file.send_replace(Some("the pause file exists".to_owned()));
+                // Longer than the wait before the retry, and shorter than the lease.
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                assert_eq!(case.deletes(), 1);
+                if ends {
+                    case.sweep.end();
+                } else {
+                    file.send_replace(None);
+                }
+            };
+            let (sent, ()) = tokio::join!(case.send(), meanwhile);
+            let BatchResult { deleted, paused, .. } = sent.result;
+            assert_eq!((case.deletes(), deleted, sent.is_cut_short), if ends { (1, 0, true) } else { (2, 1, false) });
+            assert!((18..=20).contains(&paused.as_secs()), "{paused:?}");
+        }
+        let (_file, seen) = watch::channel(None);
+        let mut case = Case::new(vec![deleted()]);
+        case.sweep.pause = PauseFile::by(seen);
+        assert_eq!(case.send().await.result, BatchResult { deleted: 1, ..BatchResult::default() });
     }
 
     #[tokio::test(start_paused = true)]

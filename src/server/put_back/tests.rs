@@ -70,6 +70,29 @@ async fn documents_of_which_nothing_is_said_are_sent_again_and_not_called_insert
 }
 
 #[tokio::test(start_paused = true)]
+async fn documents_that_the_next_primary_may_lack_are_inserted_again_before_anything_follows() {
+    let unconfirmed = |code: i32| {
+        let concern = doc! { "code": code, "errmsg": "Primary stepped down while waiting for replication" };
+        ScriptedReply::Reply(doc! { "n": 2, "ok": 1.0, "writeConcernError": concern })
+    };
+    let duplicate = doc! { "code": codes::DUPLICATE_KEY, "errmsg": "E11000 duplicate key error" };
+    let again = reply(1, vec![(0, duplicate)]);
+    let answers = vec![unconfirmed(codes::PRIMARY_STEPPED_DOWN), again].into_iter().chain(found(&[1])).collect();
+    let (put, inserts) = restored(&[1, 2], answers).await;
+    assert_eq!(put, Ok(Put { inserted: 1, same: 1, is_uncertain: true, ..Put::default() }));
+    assert_eq!(inserts, [vec![1, 2], vec![1, 2]]);
+
+    let answers = (0..10).map(|_| unconfirmed(codes::SHUTDOWN_IN_PROGRESS)).collect();
+    let (ended, inserts) = restored(&[1, 2], answers).await;
+    assert!(ended.is_err() && inserts.len() < 10, "{ended:?}");
+
+    // The primary stays, and has them.
+    let (put, inserts) = restored(&[1, 2], vec![unconfirmed(codes::WRITE_CONCERN_TIMEOUT)]).await;
+    let put = put.unwrap();
+    assert!(put.inserted == 2 && put.unconfirmed.is_some_and(|why| why.contains("code 64")) && inserts.len() == 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_inserted_before_an_error_stays_counted() {
     let script = Script::new(found(&[]).into_iter().chain([
         reply(1, vec![(1, throttled()), (2, throttled())]),

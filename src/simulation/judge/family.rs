@@ -294,6 +294,10 @@ impl FamilyJudge {
         let ended = life.last().filter(|event| !event.is_there)?;
         // A rule that has not these children leaves them.
         let (entered, _) = ended.by_run.filter(|(_, children)| children.contains(&number))?;
+        // Without its entry no later run knows of the parent.
+        if self.journal_dropped.is_some_and(|dropped| entered <= dropped + FINDS_OUT) {
+            return None;
+        }
         // A parent that is there once more with another key looks like one whose key has changed.
         let is_again = |change: &Change| change.write > ended.write && change.parent == ended.parent && change.keys.is_some();
         if self.changes.iter().any(is_again) {
@@ -318,6 +322,20 @@ impl FamilyJudge {
                 if is_excused { None } else { self.left_of(number, parent, &documents) }
             })
         })
+    }
+
+    /// Returns the largest part, in percent, of a collection of children that has no parent.
+    pub(super) fn orphans_share(&self, documents: impl Fn(&str) -> Vec<Document>) -> f64 {
+        let parents = documents(&self.parents);
+        let of_collection = |child: &ChildCollection| {
+            let all = documents(child.namespace);
+            let is_orphan = |document: &&Document| {
+                child.parent(document).is_some_and(|key| !parents.iter().any(|parent| has(parent, child.parent_field, key)))
+            };
+            all.iter().filter(is_orphan).count() as f64 * 100.0 / all.len().max(1) as f64
+        };
+        let shares = self.family.collections.iter().map(of_collection);
+        if self.family.orphans { shares.fold(0.0, f64::max) } else { 0.0 }
     }
 
     /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time. Parents that the run itself

@@ -139,7 +139,9 @@ impl Judge {
             }
             // Others may have changed the collection since the run began.
             let all = documents(&rule.namespace).len() as u64 + gone;
-            let share = share.max((left + gone) as f64 * 100.0 / all.max(1) as f64);
+            let orphans =
+                facts.family.as_ref().filter(|_| !children.is_empty()).map_or(0.0, |family| family.orphans_share(&documents));
+            let share = share.max((left + gone) as f64 * 100.0 / all.max(1) as f64).max(orphans);
             let is_limited = max_deletes.is_some_and(|most| gone >= most)
                 || max_delete_percent.is_some_and(|most| share > f64::from(most))
                 || swept.closes().is_some_and(|closes| now >= closes);
@@ -191,7 +193,8 @@ impl Judge {
                 Err(why) => self.trace.violated(|| format!("the archive of {} cannot be read: {why}", gone.run)),
             }
         }
-        // A delete whose reply was lost is sent again, and may find a document once more that others wrote again meanwhile. Nothing can rule that out.
+        // A delete may find a document again that others write while it is carried out, and one whose reply was lost is sent again. Nothing can rule that
+        // out.
         let once = |run: &str, namespace: Option<&str>| {
             // Orphans count towards the limits of the rule of their parents.
             let orphans = facts.children.iter().filter(|gone| gone.is_orphan);
@@ -202,7 +205,7 @@ impl Judge {
             let of_run = facts.gone.iter().chain(orphans).filter(|gone| gone.run == run && !gone.is_taken_back);
             let of_run = of_run.filter(|gone| namespace.is_none_or(|namespace| is_of(gone, namespace)));
             match facts.certain.contains(run) {
-                true => of_run.count() as u64,
+                true => of_run.map(|gone| (&gone.namespace, &gone.id, gone.begun)).collect::<BTreeSet<_>>().len() as u64,
                 false => of_run.map(|gone| (&gone.namespace, &gone.id)).collect::<BTreeSet<_>>().len() as u64,
             }
         };

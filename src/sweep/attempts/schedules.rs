@@ -395,7 +395,7 @@ fn an_error_before_the_first_unconfirmed_delete_is_no_fail_over_after_it() {
 #[test]
 fn the_parts_of_an_archived_batch_add_up() {
     let seconds = Duration::from_secs;
-    let mut all = BatchResult { deleted: 3, unconfirmed: 1, throttled: seconds(1), ..BatchResult::default() };
+    let mut all = BatchResult { deleted: 3, unconfirmed: 1, throttled: seconds(1), paused: seconds(4), ..BatchResult::default() };
     let second = BatchResult {
         deleted: 5,
         unconfirmed: 2,
@@ -404,9 +404,17 @@ fn the_parts_of_an_archived_batch_add_up() {
         retried: true,
         overloaded_after: Some(4),
         throttled: seconds(2),
+        paused: seconds(5),
     };
     all.add(second.clone());
-    let both = BatchResult { deleted: 8, unconfirmed: 3, overloaded_after: Some(7), throttled: seconds(3), ..second };
+    let both = BatchResult {
+        deleted: 8,
+        unconfirmed: 3,
+        overloaded_after: Some(7),
+        throttled: seconds(3),
+        paused: seconds(9),
+        ..second
+    };
     assert_eq!(all, both);
     // A later part changes neither the doubt nor when the service was first overloaded.
     all.add(BatchResult { deleted: 1, overloaded_after: Some(0), ..BatchResult::default() });

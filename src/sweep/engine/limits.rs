@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::lock::lease::Leases;
-use crate::pause_file::PauseFile;
 use crate::plan::StopReason;
 use crate::progress::{Progress, Show};
 use crate::report::outcome::{End, Outcome};
@@ -37,7 +36,7 @@ async fn swept(
     let permit = budget.acquire().await;
     let (_signals, receiver) = watch::channel(None);
     let stop = Stop::by(receiver);
-    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, pause: &PauseFile::default(), run_id: "run" };
+    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, run_id: "run" };
     let outcome = super::super::sweep(Arc::new(sweep), run, permit).await;
     (outcome, script.sent())
 }

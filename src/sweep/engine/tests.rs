@@ -6,7 +6,6 @@ use tokio::sync::watch;
 use super::*;
 use crate::facts::Topology;
 use crate::lock::lease::Leases;
-use crate::pause_file::PauseFile;
 use crate::plan::SweepRule;
 use crate::progress::{Progress, Show};
 use crate::report::counts::Counts;
@@ -33,8 +32,8 @@ pub(super) async fn with_engine<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
-    let (stop, pause) = (Stop::by(receiver), PauseFile::default());
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, pause: &pause };
+    let stop = Stop::by(receiver);
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop };
     act(&mut Engine::new(sweep.clone(), run, Family::of(sweep, run))).await
 }
 

@@ -34,7 +34,7 @@ impl Engine<'_> {
             }
             let permit = self.wait(self.run.budget.acquire()).await?;
             // Batches that finished meanwhile may have changed the pace, the lag or the charges, and a person may have made the file.
-            if self.run.pause.reason().is_none()
+            if self.sweep.pause.reason().is_none()
                 && self.rest().is_zero()
                 && self.behind().is_none()
                 && self.too_short().is_none()
@@ -49,7 +49,7 @@ impl Engine<'_> {
     /// Waits for everything that concerns only this rule, without a permit, so that other rules take their turns.
     async fn hold_back(&mut self) -> Result<(), End> {
         // The file is logged once for all rules.
-        while let Some(why) = self.run.pause.reason() {
+        while let Some(why) = self.sweep.pause.reason() {
             self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.pause_file).await?;
         }
         let rest = self.rest();

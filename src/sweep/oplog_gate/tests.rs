@@ -4,7 +4,6 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::facts::{Oplog, OplogSize};
 use crate::lock::lease::Leases;
-use crate::pause_file::PauseFile;
 use crate::plan::StopReason;
 use crate::progress::{Progress, Show};
 use crate::report::outcome::{End, Outcome};
@@ -80,7 +79,7 @@ async fn sweep(gate: OplogGate, stop: &Stop, meanwhile: impl AsyncFnOnce(&Arc<Sc
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop, pause: &PauseFile::default() };
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop };
     let (outcome, ()) = tokio::join!(super::super::sweep(Arc::new(sweep), run, permit), meanwhile(&script));
     (outcome, script)
 }
