@@ -1,45 +1,25 @@
 //! The commands, from the command line to the exit code, each in a file that has its name.
 
 mod archive;
-mod archiving;
 mod audit;
 mod check;
-mod confirm;
-mod connection;
-mod counts;
-mod cut_short;
+pub mod cli;
 mod diff;
-mod estimates;
-mod events;
 mod every;
-mod fields;
 mod generate;
 mod history;
-mod holds;
 mod import;
 mod init;
 mod interview;
-mod leases;
-mod listen;
-mod load;
-mod locks;
 mod native;
-mod orders;
-mod orphans;
-mod outputs;
-mod password;
-mod prepare;
-mod record;
 mod restore;
-mod rules;
+mod run;
 mod session;
-#[cfg(test)]
-pub(crate) mod simulated;
-mod so_far;
+mod survey;
 mod sweep;
 mod why;
 
-use crate::cli::{Cli, Command};
+use cli::{Cli, Command};
 
 /// Runs the command and returns the exit code.
 ///
@@ -66,4 +46,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Completions(args) => generate::completions(options, args),
         Command::Man(args) => generate::man(options, args),
     }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) mod simulated;
 }

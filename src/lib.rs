@@ -68,7 +68,7 @@
 //! A policy exists only if it is valid; all problems of a text are reported at once:
 //!
 //! ```
-//! use ttl_sweeper::policy::parse::parse;
+//! use ttl_sweeper::core::policy::parse::parse;
 //!
 //! let text = "
 //! version: 1
@@ -88,11 +88,11 @@
 //!
 //! ```
 //! use bson::{DateTime, doc};
-//! use ttl_sweeper::facts::{Collection, CollectionKind, Figures, Part, Seen, ServerFacts, Target, Topology, TtlMonitor};
-//! use ttl_sweeper::flavor::Flavor;
-//! use ttl_sweeper::plan::{Decision, RunFacts, plan};
-//! use ttl_sweeper::policy::namespace::Namespace;
-//! use ttl_sweeper::policy::{Expect, parse::parse};
+//! use ttl_sweeper::core::facts::{Collection, CollectionKind, Figures, Part, Seen, ServerFacts, Target, Topology, TtlMonitor};
+//! use ttl_sweeper::core::flavor::Flavor;
+//! use ttl_sweeper::core::plan::{Decision, RunFacts, plan};
+//! use ttl_sweeper::core::policy::namespace::Namespace;
+//! use ttl_sweeper::core::policy::{Expect, parse::parse};
 //!
 //! let text = "{version: 1, collections: [{namespace: app.sessions, field: lastModified, expireAfterSeconds: 3600}]}";
 //! let policy = parse("sweeper.yaml", text, &|_| None, true).unwrap();
@@ -128,40 +128,48 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![forbid(unsafe_code)]
 
-mod approval;
-pub mod archive;
-mod audit;
-pub mod cli;
 pub mod commands;
-pub mod exit;
-mod expiry;
-pub mod facts;
-pub mod failure;
-pub mod flavor;
-mod init;
-pub mod instant;
-mod lock;
-pub mod log;
-mod machine;
-pub mod native;
-mod output;
-mod pace;
-mod pause_file;
-pub mod plan;
-pub mod policy;
-mod progress;
-pub mod report;
-mod schedule;
-mod secrets;
-mod server;
-mod stop;
-mod sweep;
-mod terminal;
-pub mod text;
-mod units;
-mod values;
 
+pub mod base {
+    pub mod exit;
+    pub mod failure;
+    pub mod instant;
+    pub mod log;
+    pub(crate) mod machine;
+    pub(crate) mod output;
+    pub(crate) mod pause_file;
+    pub(crate) mod progress;
+    pub(crate) mod secrets;
+    pub(crate) mod stop;
+    pub(crate) mod terminal;
+    pub mod text;
+    pub(crate) mod values;
+}
+pub mod core {
+    pub(crate) mod audit;
+    pub mod draft;
+    pub(crate) mod expiry;
+    pub mod facts;
+    pub mod flavor;
+    pub mod native;
+    pub(crate) mod pace;
+    pub mod plan;
+    pub mod policy;
+    pub mod report;
+}
+pub mod shell {
+    pub mod archive;
+    pub(crate) mod lock;
+    pub(crate) mod server;
+    pub(crate) mod sweep;
+}
 #[cfg(test)]
-mod floors;
-#[cfg(test)]
-mod simulation;
+mod testing {
+    pub(crate) mod disk;
+    pub(crate) mod floors;
+    pub(crate) mod machines;
+    pub mod made_up;
+    pub(crate) mod model;
+    pub(crate) mod scripted;
+    pub(crate) mod simulation;
+}

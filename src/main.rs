@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use ttl_sweeper::cli::{self, Cli};
-use ttl_sweeper::{commands, exit, failure, log};
+use ttl_sweeper::base::{exit, failure, log};
+use ttl_sweeper::commands;
+use ttl_sweeper::commands::cli::{self, Cli};
 
 /// Size of a thread's stack. Decoding recurses once per level of a document, and a server accepts up to 200 levels.
 const STACK_BYTES: usize = 16 * 1024 * 1024;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use ttl_sweeper::exit;
+use ttl_sweeper::base::exit;
 
 use crate::deletion::{Deletion, Usage};
 use crate::process;

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::outputs::{SingleOutput, deliver_single};
-use crate::archive::disk::{Disk, RealDisk};
-use crate::archive::reader::{self, Stored};
-use crate::archive::{blocking, directory};
-use crate::cli::{ArchiveArgs, ArchiveCommand, Common};
-use crate::failure::Failure;
-use crate::instant::millis;
-use crate::policy::only::Only;
-use crate::report::archives::{self, ArchiveReport, ArchiveState, ArchivedNamespace, ArchivesReport, LIST, VERIFY};
-use crate::report::{Format, SCHEMA_VERSION};
-use crate::stop::Stop;
+use super::session::outputs::{SingleOutput, deliver_single};
+use crate::base::failure::Failure;
+use crate::base::instant::millis;
+use crate::base::stop::Stop;
+use crate::commands::cli::{ArchiveArgs, ArchiveCommand, Common};
+use crate::core::policy::only::Only;
+use crate::core::report::archives::{self, ArchiveReport, ArchiveState, ArchivedNamespace, ArchivesReport, LIST, VERIFY};
+use crate::core::report::{Format, SCHEMA_VERSION};
+use crate::shell::archive::disk::{Disk, RealDisk};
+use crate::shell::archive::reader::{self, Stored};
+use crate::shell::archive::{blocking, directory};
 
 /// Lists or verifies archives. Returns the exit code, which is 3 if anything is wrong with one of them.
 ///

@@ -3,35 +3,37 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::server::error::{Result, ServerError};
+use crate::shell::server::wire::error::{Result, ServerError};
 
-use super::counts::{for_search_guard, for_share_guard};
-use super::estimates::Estimates;
-use super::fields;
-use super::holds::{self, RunHolds};
-use super::orders;
-use super::orphans;
-use super::outputs;
-use super::prepare::{self, PlanOptions};
 use super::session::Session;
+use super::session::outputs;
+use super::session::prepare::{self, PlanOptions};
+use super::survey::estimates::Estimates;
+use super::survey::fields;
+use super::survey::holds::{self, RunHolds};
+use super::survey::orders;
+use super::survey::orphans;
+use super::survey::{for_search_guard, for_share_guard};
 use super::sweep::not_swept;
-use crate::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble, PARENT_FIELD};
-use crate::audit::{doubts, sample_rate, troubles};
-use crate::cli::{AuditArgs, Common, ReadFrom};
-use crate::facts::{Catalog, Collection, Scope};
-use crate::instant::millis;
-use crate::native::diff::{self, Difference};
-use crate::native::verdict;
-use crate::plan::estimate::RunCaps;
-use crate::plan::{self, Family, Plan, PlannedRule, StopReason, SweepRule};
-use crate::policy::RunLimits;
-use crate::policy::only::Only;
-use crate::progress::audit::AuditProgress;
-use crate::report::counts::{CountObstacle, Counts, Expired, Remaining};
-use crate::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
-use crate::server::transport::ReadPreference;
-use crate::server::{Deployment, ReadOptions, audit as ask, children, codes, count, overdue};
-use crate::text::duration;
+use crate::base::instant::millis;
+use crate::base::progress::audit::AuditProgress;
+use crate::base::text::duration;
+use crate::commands::cli::{AuditArgs, Common, ReadFrom};
+use crate::core::audit::figures::{AuditReport, Examined, NativeComparison, NativeTrouble, PARENT_FIELD};
+use crate::core::audit::{doubts, sample_rate, troubles};
+use crate::core::facts::{Catalog, Collection, Scope};
+use crate::core::native::diff::{self, Difference};
+use crate::core::native::verdict;
+use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::{self, Family, Plan, PlannedRule, StopReason, SweepRule};
+use crate::core::policy::RunLimits;
+use crate::core::policy::only::Only;
+use crate::core::report::counts::{CountObstacle, Counts, Expired, Remaining};
+use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, not_begun};
+use crate::shell::server::look::{audit as ask, children, count, overdue};
+use crate::shell::server::wire::codes;
+use crate::shell::server::wire::transport::ReadPreference;
+use crate::shell::server::{Deployment, ReadOptions};
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///

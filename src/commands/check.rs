@@ -2,25 +2,25 @@
 
 use tracing::warn;
 
-use super::estimates::Estimates;
-use super::fields;
-use super::holds::RunHolds;
-use super::orphans;
-use super::outputs;
-use super::prepare::{self, PlanOptions};
 use super::session::Session;
-use crate::cli::{CheckArgs, Common};
-use crate::facts::{Part, Topology};
-use crate::failure::Failure;
-use crate::native::own_ttl;
-use crate::plan::estimate::RunCaps;
-use crate::plan::{Decision, SweepRule};
-use crate::policy::Rule;
-use crate::policy::only::Only;
-use crate::report::counts::{CountObstacle, Counts, Remaining};
-use crate::report::outcome::RuleOutcome;
-use crate::report::{Report, ReportCommand, RuleReport, RunRecord};
-use crate::server::{predicate, privileges};
+use super::session::outputs;
+use super::session::prepare::{self, PlanOptions};
+use super::survey::estimates::Estimates;
+use super::survey::fields;
+use super::survey::holds::RunHolds;
+use super::survey::orphans;
+use crate::base::failure::Failure;
+use crate::commands::cli::{CheckArgs, Common};
+use crate::core::facts::{Part, Topology};
+use crate::core::native::own_ttl;
+use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::{Decision, SweepRule};
+use crate::core::policy::Rule;
+use crate::core::policy::only::Only;
+use crate::core::report::counts::{CountObstacle, Counts, Remaining};
+use crate::core::report::outcome::RuleOutcome;
+use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord};
+use crate::shell::server::look::{predicate, privileges};
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///

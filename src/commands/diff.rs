@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use super::outputs::SingleOutput;
-use crate::cli::{Common, DiffArgs};
-use crate::exit;
-use crate::failure::Failure;
-use crate::policy::only::Only;
-use crate::report::diff::{diff, to_csv, to_text};
-use crate::report::{Format, Report, SCHEMA_VERSION};
+use super::session::outputs::SingleOutput;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::commands::cli::{Common, DiffArgs};
+use crate::core::policy::only::Only;
+use crate::core::report::diff::{diff, to_csv, to_text};
+use crate::core::report::{Format, Report, SCHEMA_VERSION};
 
 /// Writes the changes and returns the exit code, which says whether there are any only with `--detailed-exitcode`.
 ///

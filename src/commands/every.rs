@@ -2,6 +2,8 @@
 //!
 //! Each sweep is a run of its own, and a failed one does not end the process.
 
+pub(crate) mod schedule;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,20 +11,21 @@ use futures_util::FutureExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use super::connection::Uri;
-use super::listen::{self, StatusPage};
-use super::outputs::{self, Output};
-use super::record::{self, Record};
+use super::run::confirm;
+use super::run::listen::{self, StatusPage};
+use super::run::record::{self, Record};
+use super::session::connection::Uri;
+use super::session::load;
+use super::session::outputs::{self, Output};
 use super::session::{Session, new_id, refuse_invisible};
 use super::sweep::{self, Ended};
-use super::{confirm, load};
-use crate::cli::{Common, SweepArgs};
-use crate::failure::{self, Failure};
-use crate::policy::Policy;
-use crate::policy::loosened::loosened;
-use crate::schedule::Schedule;
-use crate::stop::{self, Stop};
-use crate::{exit, instant, log};
+use crate::base::failure::{self, Failure};
+use crate::base::stop::{self, Stop};
+use crate::base::{exit, instant, log};
+use crate::commands::cli::{Common, SweepArgs};
+use crate::core::policy::Policy;
+use crate::core::policy::loosened::loosened;
+use schedule::Schedule;
 
 /// Interval between two looks at the clock during a wait, because the clock may be set and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

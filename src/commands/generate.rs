@@ -6,14 +6,14 @@ use std::{fs, io};
 use clap::Command;
 use clap_mangen::Man;
 
-use super::outputs::SingleOutput;
-use crate::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
-use crate::exit;
-use crate::failure::Failure;
-use crate::native::report::NativeReport;
-use crate::policy;
-use crate::report::history::History;
-use crate::report::{Report, json};
+use super::session::outputs::SingleOutput;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::commands::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
+use crate::core::native::report::NativeReport;
+use crate::core::policy;
+use crate::core::report::history::History;
+use crate::core::report::{Report, json};
 
 /// Section of every manual page. That of the options names only the variables of a command's own options.
 const ENVIRONMENT: &str = ".SH ENVIRONMENT

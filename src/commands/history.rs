@@ -4,17 +4,17 @@ use std::io::IsTerminal;
 
 use tracing::warn;
 
-use super::outputs::SingleOutput;
-use super::prepare;
 use super::session::Session;
-use crate::cli::{Common, HistoryArgs};
-use crate::exit;
-use crate::failure::Failure;
-use crate::policy::namespace::Namespace;
-use crate::report::Format;
-use crate::report::history::{History, render};
-use crate::server::history;
-use crate::text::plural;
+use super::session::outputs::SingleOutput;
+use super::session::prepare;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::base::text::plural;
+use crate::commands::cli::{Common, HistoryArgs};
+use crate::core::policy::namespace::Namespace;
+use crate::core::report::Format;
+use crate::core::report::history::{History, render};
+use crate::shell::server::own::history;
 
 /// Shows the runs. Returns the exit code, which is 0 even if no run is recorded.
 ///

@@ -3,19 +3,21 @@
 use bson::DateTime;
 use tracing::warn;
 
-use super::load;
-use super::outputs::SingleOutput;
-use crate::cli::{Common, ImportArgs};
-use crate::exit;
-use crate::failure::Failure;
-use crate::flavor::Flavor;
-use crate::native::import::{self, ImportSource};
-use crate::policy::namespace::NamespacePattern;
-use crate::policy::only::Only;
-use crate::policy::parse::MAX_BYTES;
-use crate::server::{catalog, connect, uri};
-use crate::stop::Stop;
-use crate::text::plural;
+use super::session::load;
+use super::session::outputs::SingleOutput;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::base::stop::Stop;
+use crate::base::text::plural;
+use crate::commands::cli::{Common, ImportArgs};
+use crate::core::draft::import::{self, ImportSource};
+use crate::core::flavor::Flavor;
+use crate::core::policy::namespace::NamespacePattern;
+use crate::core::policy::only::Only;
+use crate::core::policy::parse::MAX_BYTES;
+use crate::shell::server::connect;
+use crate::shell::server::connect::uri;
+use crate::shell::server::look::catalog;
 
 /// Writes the policy to standard output or the file of `--output`, which it replaces only if it is forced to. Returns the exit code: 3 if a part of the catalog could not be read.
 ///

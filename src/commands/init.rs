@@ -3,12 +3,13 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use super::{interview, outputs};
-use crate::cli::{Common, InitArgs};
-use crate::failure::Failure;
-use crate::policy::answer::Answer;
-use crate::text::plural;
-use crate::{exit, terminal};
+use super::interview;
+use super::session::outputs;
+use crate::base::failure::Failure;
+use crate::base::text::plural;
+use crate::base::{exit, terminal};
+use crate::commands::cli::{Common, InitArgs};
+use crate::core::policy::answer::Answer;
 
 /// Asks for what the options leave open, and writes the policy. Returns the exit code.
 ///

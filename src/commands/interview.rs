@@ -8,19 +8,19 @@ use bson::Uuid;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::connection::Uri;
-use crate::cli::{Common, InitArgs};
-use crate::facts::{Collection, CollectionKind};
-use crate::failure::Failure;
-use crate::init::{DateField, Draft, DraftRule, date_fields};
-use crate::instant::rfc3339;
-use crate::policy::answer::Answer;
-use crate::policy::namespace::NamespacePattern;
-use crate::policy::{DateFormat, duration};
-use crate::server::sample::{self, Counted, Listed};
-use crate::server::{Deployment, connect};
-use crate::terminal;
-use crate::text::{clean, count, fold, page, plural};
+use super::session::connection::Uri;
+use crate::base::failure::Failure;
+use crate::base::instant::rfc3339;
+use crate::base::terminal;
+use crate::base::text::{clean, count, fold, page, plural};
+use crate::commands::cli::{Common, InitArgs};
+use crate::core::draft::{DateField, Draft, DraftRule, date_fields};
+use crate::core::facts::{Collection, CollectionKind};
+use crate::core::policy::answer::Answer;
+use crate::core::policy::namespace::NamespacePattern;
+use crate::core::policy::{DateFormat, duration};
+use crate::shell::server::look::sample::{self, Counted, Listed};
+use crate::shell::server::{Deployment, connect};
 
 /// Time after which the questions begin without a look at the deployment.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(10);

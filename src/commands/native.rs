@@ -5,22 +5,25 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::outputs::{SingleOutput, deliver_single};
+use super::run::confirm;
 use super::session::Session;
-use super::{confirm, prepare};
-use crate::cli::{Common, NativeApplyArgs, NativeCommand};
-use crate::exit;
-use crate::facts::Scope;
-use crate::failure::Failure;
-use crate::instant::Instant;
-use crate::native::diff::{self, Difference};
-use crate::native::notes;
-use crate::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
-use crate::plan::guard;
-use crate::policy::only::Only;
-use crate::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
-use crate::server::{Deployment, catalog, native_ttl, overdue};
-use crate::text::plural;
+use super::session::outputs::{SingleOutput, deliver_single};
+use super::session::prepare;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::base::instant::Instant;
+use crate::base::text::plural;
+use crate::commands::cli::{Common, NativeApplyArgs, NativeCommand};
+use crate::core::facts::Scope;
+use crate::core::native::diff::{self, Difference};
+use crate::core::native::notes;
+use crate::core::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
+use crate::core::plan::guard;
+use crate::core::policy::only::Only;
+use crate::core::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
+use crate::shell::server::Deployment;
+use crate::shell::server::look::{catalog, overdue};
+use crate::shell::server::own::native_ttl;
 
 /// Maximum time to wait for a change that is under way after a signal.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(10);

@@ -1,32 +1,38 @@
 //! State of one run of a command that follows a policy.
 
+pub(super) mod connection;
+pub(super) mod load;
+pub(super) mod outputs;
+pub(super) mod password;
+pub(super) mod prepare;
+pub(super) mod so_far;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use bson::{DateTime, Uuid};
 use tokio::time::Instant;
 
-use super::connection::Uri;
-use super::load;
-use super::outputs::{self, Output, SingleOutput};
-use super::so_far::SoFar;
-use crate::archive::disk::{Disk, RealDisk};
-use crate::cli::{Common, When};
-use crate::facts::LAST_CHANGE;
-use crate::failure::Failure;
-use crate::instant::millis;
-use crate::log::{self, LogFormat};
-use crate::machine::wall_clock;
-use crate::pause_file::PauseFile;
-use crate::plan::estimate::RunCaps;
-use crate::policy::Policy;
-use crate::progress::Show;
-use crate::report::{ReportCommand, RunRecord};
+use crate::base::failure::Failure;
+use crate::base::instant::millis;
+use crate::base::log::{self, LogFormat};
+use crate::base::machine::wall_clock;
+use crate::base::pause_file::PauseFile;
+use crate::base::progress::Show;
+use crate::base::stop::Stop;
+use crate::base::terminal;
+use crate::commands::cli::{Common, When};
+use crate::core::facts::LAST_CHANGE;
+use crate::core::plan::estimate::RunCaps;
+use crate::core::policy::Policy;
+use crate::core::report::{ReportCommand, RunRecord};
+use crate::shell::archive::disk::{Disk, RealDisk};
 #[cfg(test)]
-use crate::server::transport::Transport;
-use crate::server::{Deployment, connect};
-use crate::stop::Stop;
-use crate::terminal;
+use crate::shell::server::wire::transport::Transport;
+use crate::shell::server::{Deployment, connect};
+use connection::Uri;
+use outputs::{Output, SingleOutput};
+use so_far::SoFar;
 
 /// One run of a command that follows a policy.
 pub(super) struct Session {

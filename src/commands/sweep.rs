@@ -3,30 +3,31 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use super::counts::CountScope;
-use super::holds::RunHolds;
-use super::leases::HeldLeases;
-use super::locks::{self, LockWait};
-use super::outputs::{self, Output};
-use super::prepare::{self, PlanOptions};
-use super::record::Record;
+use super::run::leases::HeldLeases;
+use super::run::locks::{self, LockWait};
+use super::run::record::Record;
+use super::run::{confirm, cut_short, events, record};
 use super::session::Session;
-use super::{confirm, counts, cut_short, events, record, rules};
-use crate::approval::Approval;
-use crate::cli::{Common, SweepArgs};
-use crate::failure::{self, Failure};
-use crate::lock::lease::Leases;
-use crate::machine::wall_clock;
-use crate::pause_file::PauseFile;
-use crate::plan::estimate::RunCaps;
-use crate::plan::{Plan, PlannedRule, StopReason};
-use crate::report::counts::{Counts, Remaining};
-use crate::report::outcome::{RuleOutcome, Stopped};
-use crate::report::{self, Report, ReportCommand, RuleReport, RunRecord};
-use crate::server::Deployment;
-use crate::server::grant::{Consent, DeleteGrant};
-use crate::sweep::Limits;
-use crate::{exit, stop};
+use super::session::outputs::{self, Output};
+use super::session::prepare::{self, PlanOptions};
+use super::survey::CountScope;
+use super::survey::holds::RunHolds;
+use super::{run, survey};
+use crate::base::failure::{self, Failure};
+use crate::base::machine::wall_clock;
+use crate::base::pause_file::PauseFile;
+use crate::base::{exit, stop};
+use crate::commands::cli::{Common, SweepArgs};
+use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::{Plan, PlannedRule, StopReason};
+use crate::core::report::approval::Approval;
+use crate::core::report::counts::{Counts, Remaining};
+use crate::core::report::outcome::{RuleOutcome, Stopped};
+use crate::core::report::{self, Report, ReportCommand, RuleReport, RunRecord};
+use crate::shell::lock::lease::Leases;
+use crate::shell::server::Deployment;
+use crate::shell::server::delete::grant::{Consent, DeleteGrant};
+use crate::shell::sweep::Limits;
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -153,7 +154,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     let is_recorded = args.metrics_file.is_some() || args.listen.is_some() || session.policy.history.is_some();
     // Nor does a run that has to end wait for it.
     let count_all = is_recorded || !(deployment.facts.capabilities.request_charge || session.stop.is_asked());
-    let remaining = counts::after(session, &deployment, &plan, &counts, &outcomes, count_all).await;
+    let remaining = survey::after(session, &deployment, &plan, &counts, &outcomes, count_all).await;
     let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, counts), (outcome, remaining))| {
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
@@ -193,7 +194,7 @@ async fn sweep_plan(
     let run_limit = run.max_deletes.map(|_| "--max-deletes").or(run.rate.map(|_| "rate"));
     let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
     let holds = RunHolds::new(deployment, plan);
-    let counts = counts::before(session, deployment, plan, scope, &holds).await;
+    let counts = survey::before(session, deployment, plan, scope, &holds).await;
     session.so_far.planned(plan, &counts);
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
@@ -203,7 +204,7 @@ async fn sweep_plan(
         .zip(&not_swept)
         .map(|((planned, counts), outcome)| RuleReport::of(planned, counts, outcome, &Remaining::Unknown))
         .collect();
-    let is_ready = |place: usize| !args.dry_run && rules::ready_rule(&plan.rules[place], &counts[place]).is_some();
+    let is_ready = |place: usize| !args.dry_run && run::ready_rule(&plan.rules[place], &counts[place]).is_some();
     reports.iter().enumerate().filter(|(place, _)| !is_ready(*place)).for_each(|(_, report)| events::rule_ended(report));
     let consent = match asks {
         true => {
@@ -226,7 +227,7 @@ async fn sweep_plan(
         return Ok((counts, outcomes));
     };
     let limits = Limits { max_deletes: run.max_deletes, rate: run.rate, concurrency: session.policy.run.concurrency, leases };
-    let outcomes = rules::sweep(session, deployment, grant, limits, plan, &counts, holds.read_so_far()).await;
+    let outcomes = run::sweep(session, deployment, grant, limits, plan, &counts, holds.read_so_far()).await;
     Ok((counts, outcomes))
 }
 

@@ -4,27 +4,28 @@ use std::collections::BTreeSet;
 
 use bson::{Bson, Document};
 
-use super::fields;
-use super::holds::{self, RunHolds};
-use super::outputs::SingleOutput;
-use super::prepare::{self, PlanOptions};
 use super::session::Session;
+use super::session::outputs::SingleOutput;
+use super::session::prepare::{self, PlanOptions};
+use super::survey::fields;
+use super::survey::holds::{self, RunHolds};
 use super::sweep::is_window_closed;
-use crate::audit::sample::canonical;
-use crate::cli::{Common, WhyArgs};
-use crate::exit;
-use crate::failure::Failure;
-use crate::instant::Instant;
-use crate::plan::{Plan, PlannedRule};
-use crate::policy::namespace::Namespace;
-use crate::policy::{Child, Policy, Rule};
-use crate::report::counts::Counts;
-use crate::report::why::{self, ByRule, ChildWhy, Parent, RuleWhy, WhyReport};
-use crate::report::{Format, SCHEMA_VERSION, ServerReport};
-use crate::server::error::ServerError;
-use crate::server::{Deployment, one_document, one_family};
-use crate::text::plural;
-use crate::values::mongosh;
+use crate::base::exit;
+use crate::base::failure::Failure;
+use crate::base::instant::Instant;
+use crate::base::text::plural;
+use crate::base::values::mongosh;
+use crate::commands::cli::{Common, WhyArgs};
+use crate::core::audit::sample::canonical;
+use crate::core::plan::{Plan, PlannedRule};
+use crate::core::policy::namespace::Namespace;
+use crate::core::policy::{Child, Policy, Rule};
+use crate::core::report::counts::Counts;
+use crate::core::report::why::{self, ByRule, ChildWhy, Parent, RuleWhy, WhyReport};
+use crate::core::report::{Format, SCHEMA_VERSION, ServerReport};
+use crate::shell::server::Deployment;
+use crate::shell::server::look::{one_document, one_family};
+use crate::shell::server::wire::error::ServerError;
 
 /// Runs the command, and returns the exit code, which is 0 whatever becomes of the document.
 ///

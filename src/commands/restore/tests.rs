@@ -6,10 +6,10 @@ use bson::{DateTime, Document, doc};
 use tokio::sync::watch;
 
 use super::*;
-use crate::archive::disk::simulated::SimulatedDisk;
-use crate::archive::writer::Archive;
-use crate::policy::{ArchiveTo, Compression};
-use crate::server::model::{Deletion, Model, Observer};
+use crate::core::policy::{ArchiveTo, Compression};
+use crate::shell::archive::writer::Archive;
+use crate::testing::disk::SimulatedDisk;
+use crate::testing::model::{Deletion, Model, Observer};
 
 struct Unobserved;
 

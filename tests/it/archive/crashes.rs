@@ -10,9 +10,9 @@ use crate::support::faults::{dated, days, end, start, until_deleted_from};
 use crate::support::shim::Shim;
 use crate::support::sweeper::{Case, id_set, run};
 use mongodb::bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
-use ttl_sweeper::archive::frame;
-use ttl_sweeper::archive::seal::Seal;
-use ttl_sweeper::policy::Compression;
+use ttl_sweeper::core::policy::Compression;
+use ttl_sweeper::shell::archive::frame;
+use ttl_sweeper::shell::archive::seal::Seal;
 
 /// Copies the files of a directory that is being written to, as they are at this moment.
 fn copy(from: &Path, to: &Path) {

@@ -9,11 +9,11 @@ use crate::support::sweeper::{Case, id_set, run, sweeper};
 use crate::support::terminal::Terminal;
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
-use ttl_sweeper::archive::seal::Seal;
-use ttl_sweeper::archive::writer::Archive;
-use ttl_sweeper::flavor::Flavor;
-use ttl_sweeper::policy::namespace::Namespace;
-use ttl_sweeper::policy::{ArchiveTo, Compression};
+use ttl_sweeper::core::flavor::Flavor;
+use ttl_sweeper::core::policy::namespace::Namespace;
+use ttl_sweeper::core::policy::{ArchiveTo, Compression};
+use ttl_sweeper::shell::archive::seal::Seal;
+use ttl_sweeper::shell::archive::writer::Archive;
 
 /// Returns a case whose collections `c` and `d` were archived, the archive, and the documents that were in `c`.
 async fn swept(server: &Server) -> (Case, PathBuf, Documents) {

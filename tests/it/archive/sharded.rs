@@ -12,9 +12,9 @@ use crate::support::proxy::router::Sharded;
 use crate::support::sweeper::Ran;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, Timestamp, doc};
 use serde_json::Value;
-use ttl_sweeper::archive::writer::Archive;
-use ttl_sweeper::policy::namespace::Namespace;
-use ttl_sweeper::policy::{ArchiveTo, Compression};
+use ttl_sweeper::core::policy::namespace::Namespace;
+use ttl_sweeper::core::policy::{ArchiveTo, Compression};
+use ttl_sweeper::shell::archive::writer::Archive;
 
 /// Number of `_id`s that two expired documents share.
 const TWINS: i32 = 40;

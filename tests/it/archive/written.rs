@@ -10,7 +10,7 @@ use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf, Timestamp, doc, rawdoc};
-use ttl_sweeper::flavor::Flavor;
+use ttl_sweeper::core::flavor::Flavor;
 
 /// Returns a rule for the collection `c` that archives to the directory of the case; `more` is added to its keys.
 fn rule(case: &Case, more: &str) -> String {

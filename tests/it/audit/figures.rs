@@ -9,7 +9,7 @@ use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::{Bson, DateTime, Document, doc};
-use ttl_sweeper::flavor::Flavor;
+use ttl_sweeper::core::flavor::Flavor;
 
 const DAY: i64 = 86_400_000;
 const NOW: &str = "2026-01-31T02:00:00.000Z";

@@ -154,7 +154,7 @@ async fn every_format_shows_the_same_figures_within_80_columns() {
     let args = ["--as-of", "2026-01-31T02:00:00Z"];
     let json = audit(&case, rules, &args).await;
     let rule = &json.json["rules"][0];
-    let count = ttl_sweeper::text::count;
+    let count = ttl_sweeper::base::text::count;
     let forecast = rule["forecast"].as_array().unwrap();
     let within = |days: usize| count(forecast[..days].iter().map(|day| day["count"].as_u64().unwrap()).sum());
     let next = format!("expires next: {} in 24 h, {} in 7 d, {} in 30 d", within(1), within(7), within(30));
@@ -181,7 +181,7 @@ async fn every_format_shows_the_same_figures_within_80_columns() {
             shows(&format!("{} {reason}", count(n.as_u64().unwrap())));
         }
         for sample in rule["samples"].as_array().unwrap() {
-            shows(&format!("{} {}", sample["date"].as_str().unwrap(), ttl_sweeper::text::id(&sample["id"])));
+            shows(&format!("{} {}", sample["date"].as_str().unwrap(), ttl_sweeper::base::text::id(&sample["id"])));
         }
         assert!(!ran.stdout.contains('\u{202e}'), "{}", ran.stdout);
         if format == "table" {

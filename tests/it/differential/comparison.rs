@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mongodb::bson::{Bson, DateTime};
 use serde_json::Value;
-use ttl_sweeper::text::{count, plural};
+use ttl_sweeper::base::text::{count, plural};
 
 use super::open;
 use super::oracle::{Expected, Verdict};

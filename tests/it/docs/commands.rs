@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use clap::error::ErrorKind;
-use ttl_sweeper::cli::{self, Cli};
+use ttl_sweeper::commands::cli::{self, Cli};
 
 use super::pages;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
-use ttl_sweeper::policy::parse;
+use ttl_sweeper::core::policy::parse;
 
 use super::commands::{accepted, words};
 use super::pages::{self, Block};
@@ -112,7 +112,7 @@ fn words_of(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the metrics named in the source code.
 fn series() -> BTreeSet<String> {
-    let code = include_str!("../../../src/report/metrics.rs");
+    let code = include_str!("../../../src/core/report/metrics.rs");
     let code = code.split("#[cfg(test)]").next().expect("code");
     let quoted = code.split('"').skip(1).step_by(2);
     quoted.filter(|text| text.starts_with("sweeper_") && words_of(text).count() == 1).map(str::to_owned).collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ttl_sweeper::exit;
+use ttl_sweeper::base::exit;
 
 use super::pages::{self, root};
 use crate::support::sweeper::sweeper;

@@ -10,7 +10,7 @@ use crate::support::mongod::Mongod;
 use crate::support::sweeper::{Case, Report, id_set};
 use mongodb::bson::{Bson, Document, doc};
 
-/// The retryable codes of `src/server/codes.rs`.
+/// The retryable codes of `src/shell/server/wire/codes.rs`.
 const RETRYABLE: [i32; 13] = [6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];
 
 /// Codes with which a server refuses a command before it does anything.

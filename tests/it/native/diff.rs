@@ -5,11 +5,11 @@ use crate::support::sweeper::Case;
 use crate::support::version::version;
 use mongodb::bson::{Document, doc};
 use serde_json::{Value, json};
-use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts};
-use ttl_sweeper::flavor::Flavor;
-use ttl_sweeper::native::diff::{Difference, diff};
-use ttl_sweeper::policy::namespace::Namespace;
-use ttl_sweeper::policy::parse;
+use ttl_sweeper::core::facts::{Catalog, Collection, CollectionKind, IndexFacts};
+use ttl_sweeper::core::flavor::Flavor;
+use ttl_sweeper::core::native::diff::{Difference, diff};
+use ttl_sweeper::core::policy::namespace::Namespace;
+use ttl_sweeper::core::policy::parse;
 
 #[tokio::test]
 async fn a_diff_holds_every_rule_beside_the_setting_that_would_do_the_same() {

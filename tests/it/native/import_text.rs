@@ -2,11 +2,11 @@
 
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
-use ttl_sweeper::facts::{Catalog, Collection, CollectionKind, IndexFacts, Part, ServerFacts, Topology, TtlMonitor};
-use ttl_sweeper::flavor::Flavor;
-use ttl_sweeper::native::import::{self, ImportSource, Imported};
-use ttl_sweeper::policy::namespace::Namespace;
-use ttl_sweeper::policy::{Policy, parse};
+use ttl_sweeper::core::draft::import::{self, ImportSource, Imported};
+use ttl_sweeper::core::facts::{Catalog, Collection, CollectionKind, IndexFacts, Part, ServerFacts, Topology, TtlMonitor};
+use ttl_sweeper::core::flavor::Flavor;
+use ttl_sweeper::core::policy::namespace::Namespace;
+use ttl_sweeper::core::policy::{Policy, parse};
 
 /// Returns the policy for one TTL index.
 fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use mongodb::bson::{Document, doc};
-use ttl_sweeper::policy::parse;
+use ttl_sweeper::core::policy::parse;
 
 use crate::support::faults::{days, end, signal, start};
 use crate::support::said::Said;

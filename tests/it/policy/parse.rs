@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use mongodb::bson::doc;
-use ttl_sweeper::policy::{DateFormat, Policy, PolicyError, parse};
+use ttl_sweeper::core::policy::{DateFormat, Policy, PolicyError, parse};
 
 fn parse(text: &str) -> Result<Policy, PolicyError> {
     let env = HashMap::from([("HOST", "db.example.com"), ("KEEP", "7d"), ("SECRET", "hunter2"), ("NUMBER", "5")]);

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use ttl_sweeper::native::report::NativeReport;
-use ttl_sweeper::policy::schema::json_schema;
-use ttl_sweeper::policy::{Policy, parse};
-use ttl_sweeper::report::history::History;
-use ttl_sweeper::report::{Report, json};
+use ttl_sweeper::core::native::report::NativeReport;
+use ttl_sweeper::core::policy::schema::json_schema;
+use ttl_sweeper::core::policy::{Policy, parse};
+use ttl_sweeper::core::report::history::History;
+use ttl_sweeper::core::report::{Report, json};
 
 fn schema() -> Value {
     serde_json::from_str(&json_schema()).expect("the schema is JSON")

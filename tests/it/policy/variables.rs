@@ -6,8 +6,8 @@ use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, id_set, run};
 use mongodb::bson::doc;
 use serde_yaml::Value;
-use ttl_sweeper::policy::parse::parse;
-use ttl_sweeper::policy::schema::json_schema;
+use ttl_sweeper::core::policy::parse::parse;
+use ttl_sweeper::core::policy::schema::json_schema;
 
 /// Part of every value that a variable has in these tests.
 const MARK: &str = "hunter2";

@@ -4,7 +4,7 @@ use std::process::Command as Process;
 
 use crate::support::sweeper::{Ran, run, sweeper};
 use clap::Command;
-use ttl_sweeper::cli;
+use ttl_sweeper::commands::cli;
 
 fn command() -> Command {
     let mut command = cli::command_line();

@@ -10,7 +10,7 @@ use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
 use crate::support::terminal::Terminal;
 use mongodb::Client;
 use mongodb::bson::{DateTime, Document, doc};
-use ttl_sweeper::policy::{DateFormat, Policy, parse};
+use ttl_sweeper::core::policy::{DateFormat, Policy, parse};
 
 /// Options without which `init` asks questions.
 const NEEDED: [&str; 6] = ["--namespace", "app.c", "--field", "at", "--expire-after", "1d"];

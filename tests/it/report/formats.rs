@@ -4,8 +4,8 @@ use crate::support::sweeper::{Case, Ran};
 use mongodb::bson::{DateTime, Document, doc};
 
 fn schema() -> jsonschema::Validator {
-    let schema =
-        serde_json::from_str(&ttl_sweeper::report::json::schema::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
+    let schema = serde_json::from_str(&ttl_sweeper::core::report::json::schema::<ttl_sweeper::core::report::Report>())
+        .expect("the schema is JSON");
     jsonschema::options().build(&schema).expect("the schema is a schema")
 }
 
@@ -126,7 +126,7 @@ async fn every_format_shows_the_same_values() {
         ] {
             assert!(text.contains(value), "{value} is not in:\n{text}");
         }
-        assert!(text.contains(&ttl_sweeper::text::count(expected)), "{text}");
+        assert!(text.contains(&ttl_sweeper::base::text::count(expected)), "{text}");
         assert!(text.contains("nothing was deleted (dry run)"), "{text}");
     }
     let widest = texts[3].lines().map(|line| line.chars().count()).max();

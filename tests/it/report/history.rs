@@ -12,8 +12,8 @@ use crate::support::sweeper::{Case, Ran, id_set, ids, run, sweeper};
 use crate::support::terminal::Terminal;
 use mongodb::bson::{Bson, Document, doc};
 use serde_json::Value;
-use ttl_sweeper::report::Report;
-use ttl_sweeper::report::history::document;
+use ttl_sweeper::core::report::Report;
+use ttl_sweeper::core::report::history::document;
 
 /// Rules and a history in the database of the case.
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\nhistory: {collection: DB.runs}\n";
@@ -43,7 +43,7 @@ async fn only_one(case: &Case) -> Document {
 /// Converts a value to its form in the report: dates as text.
 fn as_json(value: &Bson) -> Value {
     match value {
-        Bson::DateTime(at) => ttl_sweeper::instant::rfc3339(*at).into(),
+        Bson::DateTime(at) => ttl_sweeper::base::instant::rfc3339(*at).into(),
         Bson::Document(document) => document.iter().map(|(key, value)| (key.clone(), as_json(value))).collect(),
         Bson::Array(items) => items.iter().map(as_json).collect(),
         other => other.clone().into_relaxed_extjson(),

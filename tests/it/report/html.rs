@@ -7,7 +7,7 @@ use base64::Engine;
 use scraper::Html;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use ttl_sweeper::text::{bytes, count};
+use ttl_sweeper::base::text::{bytes, count};
 
 #[test]
 fn the_page_shows_the_values_of_the_report() {
@@ -133,7 +133,7 @@ fn what_never_expires_and_samples_are_shown_with_their_ids() {
     let samples: Vec<Vec<String>> = (report["rules"][0]["samples"].as_array().unwrap().iter())
         .map(|sample| {
             vec![
-                ttl_sweeper::text::id(&sample["id"]),
+                ttl_sweeper::base::text::id(&sample["id"]),
                 sample["date"].as_str().unwrap().into(),
                 sample["why"].as_str().unwrap().into(),
             ]

@@ -3,7 +3,7 @@
 use crate::support::page::{all, audit, page, text, texts};
 use scraper::{ElementRef, Html};
 use serde_json::{Value, json};
-use ttl_sweeper::text::clean;
+use ttl_sweeper::base::text::clean;
 
 /// Keys whose values are instants or words of the program, so that no outsider can write them.
 const TYPED: [&str; 11] = [

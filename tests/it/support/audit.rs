@@ -57,8 +57,8 @@ pub(crate) async fn audit(case: &Case, rules: &str, args: &[&str]) -> Report {
 
 /// Reads the JSON report of a run, which must be valid under the schema.
 pub(crate) fn read(ran: Ran) -> Report {
-    let schema =
-        serde_json::from_str(&ttl_sweeper::report::json::schema::<ttl_sweeper::report::Report>()).expect("the schema is JSON");
+    let schema = serde_json::from_str(&ttl_sweeper::core::report::json::schema::<ttl_sweeper::core::report::Report>())
+        .expect("the schema is JSON");
     let schema = jsonschema::options().build(&schema).expect("the schema is a schema");
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     let errors: Vec<String> = schema.iter_errors(&json).map(|error| format!("{}: {error}", error.instance_path())).collect();

@@ -12,8 +12,9 @@ use mongodb::Database;
 use mongodb::bson::{DateTime, Document, doc};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use ttl_sweeper::cli::Cli;
-use ttl_sweeper::{commands, log};
+use ttl_sweeper::base::log;
+use ttl_sweeper::commands;
+use ttl_sweeper::commands::cli::Cli;
 
 const POLICY: &str = r#"version: 1
 defaults: {maxDeletePercent: 90}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use scraper::{ElementRef, Selector};
 use serde_json::Value;
-use ttl_sweeper::report::{Format, Look, Report, render};
-use ttl_sweeper::text::count;
+use ttl_sweeper::base::text::count;
+use ttl_sweeper::core::report::{Format, Look, Report, render};
 
 /// Returns the report of an audit.
 pub(crate) fn audit() -> Value {

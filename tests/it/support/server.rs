@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document};
 use mongodb::{Client, Database};
-use ttl_sweeper::flavor::Flavor;
+use ttl_sweeper::core::flavor::Flavor;
 
 use super::sweeper::Case;
 

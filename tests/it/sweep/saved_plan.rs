@@ -80,9 +80,9 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
         ("host is not", |plan| plan["server"]["hosts"] = vec!["elsewhere:27017"].into()),
         ("deployment", |plan| plan["server"] = Value::Null),
         ("24h 00m are allowed (`--max-plan-age`)", |plan| {
-            plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(-1)).into();
+            plan["startedAt"] = ttl_sweeper::base::instant::rfc3339(days(-1)).into();
         }),
-        ("later than the server's clock", |plan| plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(1)).into()),
+        ("later than the server's clock", |plan| plan["startedAt"] = ttl_sweeper::base::instant::rfc3339(days(1)).into()),
         ("other documents", |plan| plan["rules"][0]["predicate"]["more"] = 1.into()),
     ];
     for (why, changed) in changes {
@@ -94,7 +94,7 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
     }
     assert_eq!(case.ids("c").await, all);
     std::fs::write(&plan, &whole).unwrap();
-    change(&plan, |plan| plan["startedAt"] = ttl_sweeper::instant::rfc3339(days(-1)).into());
+    change(&plan, |plan| plan["startedAt"] = ttl_sweeper::base::instant::rfc3339(days(-1)).into());
     let swept = sweep(&case, RULE, &plan, &["--max-plan-age", "2d"]).await;
     assert_eq!(swept.rule(0, "deletedCount"), 20, "{swept:?}");
 }

@@ -1,0 +1,313 @@
+//! The log on standard error: lines such as `warning: ...` for people, or one JSON object per line for machines.
+
+use std::fmt;
+
+use chrono::{SecondsFormat, Utc};
+use parking_lot::RwLock;
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::writer::MakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::base::terminal;
+use crate::base::text::{clean_json, page};
+
+/// Target of the lines about the beginning and the end of rules and runs. The text format shows them only with `-v`, because the
+/// report says the same; the JSON format always shows them.
+pub const RUN: &str = "sweeper::run";
+
+/// Target of the lines about the progress of a run.
+pub const PROGRESS: &str = "sweeper::progress";
+
+/// Name of the field with the lines below a message; the log shows them as they are, and not as a field.
+const BELOW: &str = "below";
+
+/// Beginning of the number of an error of the operating system.
+const OS_ERROR: &str = " (os error ";
+
+/// Separator of the lines in the field [`BELOW`], which holds one string. No text from outside keeps it.
+const BREAK: char = '\0';
+
+/// Logs an error with further lines below it. `exit_code` is that of the run, if the error ends it.
+pub fn error_with(message: &str, exit_code: Option<u8>, below: &[String]) {
+    let below: Vec<String> = below.iter().map(|line| line.replace(BREAK, "\\0")).collect();
+    let below = below.join(&BREAK.to_string());
+    tracing::error!(target: "sweeper", event = exit_code.map(|_| "runEnds"), exitCode = exit_code, below, "{message}");
+}
+
+/// Id of the current run. Not a field of a span, because events of the driver and of spawned tasks belong to the run as well.
+static RUN_ID: RwLock<String> = RwLock::new(String::new());
+
+/// Format of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+/// Installs the log for the rest of the process.
+///
+/// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its body).
+/// `quiet` shows only errors.
+pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
+    let layer = layer(format, terminal::stderr).with_filter(targets(format, verbose, quiet));
+    tracing_subscriber::registry().with(layer).init();
+}
+
+/// Waits until the log is written, but not for a reader that does not read it: it never holds the end of the process.
+pub fn settle() {
+    terminal::settle();
+}
+
+/// Sets the run id of all further JSON lines.
+pub fn begin_run(id: &str) {
+    id.clone_into(&mut RUN_ID.write());
+}
+
+/// Returns the levels that are shown, by target.
+fn targets(format: LogFormat, verbose: u8, quiet: bool) -> Targets {
+    let level = match (quiet, verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (false, 0) => LevelFilter::WARN,
+        (false, 1) => LevelFilter::INFO,
+        (false, _) => LevelFilter::DEBUG,
+    };
+    let progress = if quiet { LevelFilter::OFF } else { LevelFilter::INFO };
+    let run = match (format, quiet, verbose) {
+        (LogFormat::Json, true, _) => LevelFilter::ERROR,
+        (LogFormat::Text, true, _) | (LogFormat::Text, false, 0) => LevelFilter::OFF,
+        _ => LevelFilter::INFO,
+    };
+    Targets::new()
+        .with_target("ttl_sweeper", level)
+        .with_target("sweeper", level)
+        .with_target(PROGRESS, progress)
+        .with_target(RUN, run)
+}
+
+/// Returns the layer that formats and writes events.
+fn layer<W>(format: LogFormat, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Text => layer.event_format(TextFormat).boxed(),
+        LogFormat::Json => layer.event_format(Json).boxed(),
+    }
+}
+
+/// Formats an event as `level: message` with the lines below it, without its other fields. A line break inside of a message is shown as an escape:
+/// no name from outside can write a line of the log.
+struct TextFormat;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for TextFormat {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let word = match *event.metadata().level() {
+            Level::ERROR => "error",
+            Level::WARN => "warning",
+            Level::INFO => "info",
+            _ => "debug",
+        };
+        let Fields { message, below, .. } = Fields::of(event);
+        write!(writer, "{}", page(std::iter::once(format!("{word}: {message}")).chain(below)))
+    }
+}
+
+/// Formats an event as one JSON object: timestamp, level, run id, message and all other fields.
+struct Json;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Json {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let metadata = event.metadata();
+        let fields = Fields::of(event);
+        let mut line = Map::new();
+        line.insert("timestamp".into(), json!(Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)));
+        line.insert("level".into(), json!(metadata.level().as_str()));
+        line.insert("runId".into(), json!(*RUN_ID.read()));
+        let message: Vec<String> = std::iter::once(fields.message).chain(fields.below).collect();
+        line.insert("message".into(), json!(message.join("\n")));
+        line.extend(fields.others);
+        line.insert("target".into(), json!(metadata.target()));
+        writeln!(writer, "{}", clean_json(&Value::Object(line).to_string()))
+    }
+}
+
+/// The message of an event, and its other fields, which have the names of the report.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    /// Lines below the message.
+    below: Vec<String>,
+    others: Map<String, Value>,
+}
+
+impl Fields {
+    fn of(event: &Event<'_>) -> Self {
+        let mut fields = Self::default();
+        event.record(&mut fields);
+        fields.message = without_numbers(&fields.message);
+        fields.below.iter_mut().for_each(|line| *line = without_numbers(line));
+        fields
+    }
+
+    fn enter(&mut self, field: &Field, value: Value) {
+        self.others.insert(field.name().to_owned(), value);
+    }
+}
+
+/// Takes out the numbers that the standard library writes behind the operating system's words for an error: `No such file or directory (os error 2)`.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(OS_ERROR);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| match part.split_once(')') {
+        Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => all + rest,
+        _ => all + OS_ERROR + part,
+    })
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.enter(field, Value::String(text));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => value.clone_into(&mut self.message),
+            BELOW => self.below = value.split(BREAK).filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+            _ => self.enter(field, json!(value)),
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.enter(field, json!(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.enter(field, json!(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.enter(field, json!(value));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.enter(field, json!(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tracing::{info, warn};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Captured(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Captured {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the text written while `events` logs.
+    fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
+        let all = Captured::default();
+        let writer = all.clone();
+        let layer = layer(format, move || writer.clone()).with_filter(targets(format, verbose, false));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
+        String::from_utf8(all.0.lock().clone()).unwrap()
+    }
+
+    #[test]
+    fn text_shows_the_level_and_the_message_only() {
+        let text = written(LogFormat::Text, 0, || {
+            warn!(target: "ttl_sweeper", documents = 5, "half of it");
+            info!(target: "ttl_sweeper", "not shown");
+            info!(target: PROGRESS, "5 deleted");
+        });
+        assert_eq!(text, "warning: half of it\ninfo: 5 deleted\n");
+    }
+
+    #[test]
+    fn an_error_of_the_operating_system_is_said_without_its_number() {
+        let cause = std::io::Error::from_raw_os_error(2);
+        let text = written(LogFormat::Text, 0, || error_with(&format!("reading `p`: {cause}; and `q`: {cause}"), None, &[]));
+        assert_eq!(text, "error: reading `p`: No such file or directory; and `q`: No such file or directory\n");
+        assert_eq!(without_numbers("a (os error b) (os error 1"), "a (os error b) (os error 1");
+    }
+
+    #[test]
+    fn no_name_writes_a_line_of_its_own_or_speaks_to_the_terminal() {
+        let hostile = "a\u{1b}[2J\nerror: b\r\0\u{9b}c";
+        let log = || {
+            warn!(target: "ttl_sweeper", rule = hostile, "{hostile}");
+            error_with(hostile, Some(1), &[format!("  {hostile}"), "hint: d".into()]);
+        };
+        let shown = r"a\u{1b}[2J\u{a}error: b\u{d}\u{0}\u{9b}c";
+        let below = shown.replace(r"\u{0}", r"\0");
+        let text = written(LogFormat::Text, 0, log);
+        assert_eq!(text, format!("warning: {shown}\nerror: {shown}\n  {below}\nhint: d\n"));
+        let json = written(LogFormat::Json, 0, log);
+        assert_eq!(json.lines().count(), 2);
+        assert!(json.lines().all(|line| !line.contains(|c: char| c.is_control())), "{json:?}");
+        let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert_eq!((first["message"].as_str(), first["rule"].as_str()), (Some(hostile), Some(hostile)));
+    }
+
+    #[test]
+    fn json_shows_every_field_with_its_type() {
+        let text = written(LogFormat::Json, 0, || info!(target: RUN, documents = 5_u64, rule = "a\"b", done = true, "ended"));
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let shown = json!([line["level"], line["message"], line["documents"], line["rule"], line["done"], line["target"]]);
+        assert_eq!(shown, json!(["INFO", "ended", 5, "a\"b", true, RUN]));
+        assert!(line["timestamp"].is_string() && line["runId"].is_string(), "{text}");
+    }
+
+    #[test]
+    fn levels_follow_the_options() {
+        use LogFormat::{Json, Text};
+        let shows = |format, verbose, quiet, target, level| targets(format, verbose, quiet).would_enable(target, &level);
+        for format in [Text, Json] {
+            for (verbose, quiet, most) in
+                [(0, true, Level::ERROR), (0, false, Level::WARN), (1, false, Level::INFO), (2, false, Level::DEBUG)]
+            {
+                for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG] {
+                    assert_eq!(
+                        shows(format, verbose, quiet, "ttl_sweeper::sweep", level),
+                        level <= most,
+                        "{verbose} {quiet} {level}"
+                    );
+                }
+                assert_eq!(shows(format, verbose, quiet, PROGRESS, Level::INFO), !quiet);
+                assert!(!shows(format, verbose, quiet, "mongodb", Level::ERROR));
+            }
+        }
+        assert!(shows(Json, 0, false, RUN, Level::INFO) && !shows(Text, 0, false, RUN, Level::INFO));
+        assert!(shows(Text, 1, false, RUN, Level::INFO) && !shows(Text, 0, true, RUN, Level::ERROR));
+        assert!(shows(Json, 0, true, RUN, Level::ERROR) && !shows(Json, 0, true, RUN, Level::INFO));
+    }
+}

@@ -1,0 +1,282 @@
+//! Writing of reports: to a file that is replaced as a whole, or to standard output.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fd::AsFd;
+use rustix::termios::tcgetwinsize;
+use tempfile::NamedTempFile;
+
+use crate::base::terminal;
+use crate::base::text::MAIL_WIDTH;
+
+/// Least and greatest width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to read.
+const WIDTHS: (usize, usize) = (40, 200);
+
+/// Returns the width of text for a stream: that of its terminal, or that of a mail.
+pub(crate) fn terminal_width(stream: impl AsFd) -> usize {
+    let columns = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    columns.map_or(MAIL_WIDTH, |columns| columns.clamp(WIDTHS.0, WIDTHS.1))
+}
+
+/// A place to write to, found writable before anything is contacted.
+pub(crate) enum OutputTarget {
+    Stdout,
+    /// A file that is replaced as a whole at the end.
+    Replace(PathBuf),
+    /// A file that must not exist yet.
+    Create(PathBuf),
+    /// A pipe or a device: written to directly.
+    Direct(File),
+}
+
+impl OutputTarget {
+    /// Opens a place and checks, without changing it, that it can be written. `-` is standard output.
+    ///
+    /// Errors: the operating system's, if the directory or the file cannot be written.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        if is_stdout(path) {
+            return Ok(OutputTarget::Stdout);
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(io::Error::other("it is the name of a directory; expected a file"));
+        }
+        let path = behind_link(path)?;
+        if path.exists() && !path.is_file() {
+            return Ok(OutputTarget::Direct(OpenOptions::new().write(true).open(&path)?));
+        }
+        if path.exists() {
+            // Replacing needs write permission on the directory only, but a file that was made read-only is meant to stay.
+            OpenOptions::new().write(true).open(&path)?;
+        }
+        drop(temporary(&path)?);
+        Ok(OutputTarget::Replace(path))
+    }
+
+    /// Does the same as [`OutputTarget::open`] for a file that must not exist yet.
+    ///
+    /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        if !is_stdout(path) && path.symlink_metadata().is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        Ok(match Self::open(path)? {
+            OutputTarget::Replace(path) => OutputTarget::Create(path),
+            target => target,
+        })
+    }
+
+    /// Writes the text. A closed reader of standard output is not an error.
+    pub(crate) fn write(self, text: &str) -> io::Result<()> {
+        match self {
+            OutputTarget::Stdout => to_stdout(text),
+            OutputTarget::Replace(path) => replace(temporary(&path)?, &path, text),
+            OutputTarget::Create(path) => {
+                filled(temporary(&path)?, text)?.persist_noclobber(path)?;
+                Ok(())
+            }
+            OutputTarget::Direct(mut file) => file.write_all(text.as_bytes()),
+        }
+    }
+}
+
+/// Whether a path stands for standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Writes a file that another user's process reads: replaces it as a whole, and makes a new one readable for all users.
+pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
+    match OutputTarget::open(path)? {
+        OutputTarget::Replace(path) => {
+            let temporary = temporary(&path)?;
+            if !path.exists() {
+                // The umask of a service may deny it.
+                temporary.as_file().set_permissions(Permissions::from_mode(0o644))?;
+            }
+            replace(temporary, &path, text)
+        }
+        target => target.write(text),
+    }
+}
+
+/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by itself, or that of another
+/// user in a directory with the sticky bit.
+fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
+    let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };
+    overwrite(path, text).map_err(|_| cause.error)
+}
+
+fn overwrite(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
+}
+
+/// Returns the canonical path of a file, even if the file does not exist yet. Two paths with the same canonical path name one
+/// file.
+pub(crate) fn canonical(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let path = behind_link(path).unwrap_or_else(|_| path.to_owned());
+    let directory = directory(&path).canonicalize();
+    match (directory, path.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => path,
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the target of a symbolic link, even if the target does not exist yet. The target is replaced, not the link.
+fn behind_link(path: &Path) -> io::Result<PathBuf> {
+    if path.exists() {
+        // A pipe behind `/dev/stdout` has no name of its own.
+        return if path.is_file() { path.canonicalize() } else { Ok(path.to_owned()) };
+    }
+    match path.read_link() {
+        Ok(target) => Ok(path.parent().unwrap_or(Path::new("")).join(target)),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+/// Creates a temporary file next to a file, with its permissions, or with those of any new file if it does not exist.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = directory(path);
+    if !directory.is_dir() {
+        return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory `{}`", directory.display())));
+    }
+    let mut builder = tempfile::Builder::new();
+    let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
+    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    if let Ok(permissions) = existing {
+        file.as_file().set_permissions(permissions)?;
+    }
+    Ok(file)
+}
+
+fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile> {
+    temporary.write_all(text.as_bytes())?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
+}
+
+/// Writes to standard output, after what was logged before: both may be one terminal. A closed reader is not an error.
+pub(crate) fn to_stdout(text: &str) -> io::Result<()> {
+    terminal::settle();
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(cause) if cause.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> io::Result<()> {
+        OutputTarget::open(path)?.write(text)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_stays_as_it_is_until_it_is_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let reader = File::open(&path).unwrap();
+        let target = OutputTarget::open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        target.write("new").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o640));
+        assert_eq!(io::read_to_string(reader).unwrap(), "old", "who had opened it goes on reading the old one");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_is_written_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        fs::write(&path, "an older and longer one").unwrap();
+        let reader = File::open(&path).unwrap();
+        let lost = temporary(&path).unwrap();
+        fs::remove_file(lost.path()).unwrap();
+        replace(lost, &path, "new").unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let nowhere = dir.path().join("absent");
+        let lost = temporary(&nowhere).unwrap();
+        fs::remove_file(lost.path()).unwrap();
+        assert!(replace(lost, &nowhere, "new").is_err() && !nowhere.exists());
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        symlink("file", &link).unwrap();
+        write(&link, "a").unwrap();
+        write(&link, "b").unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), link.is_symlink()), ("b", true));
+        assert_eq!(canonical(&link), canonical(&file));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(canonical(&link), canonical(&dir.path().join("./file")));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_found_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let kind = |path: &str| OutputTarget::open(&dir.path().join(path)).err().map(|cause| cause.kind());
+        assert_eq!(kind("missing/report.json"), Some(ErrorKind::NotFound));
+        assert_eq!(kind("report.json/"), Some(ErrorKind::Other));
+        assert_eq!(kind("report.json"), None);
+        assert!(!dir.path().join("report.json").exists());
+    }
+
+    #[test]
+    fn what_must_not_exist_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("policy.yaml"), dir.path().join("link"));
+        symlink("nowhere", &link).unwrap();
+        let target = OutputTarget::create(&path).unwrap();
+        fs::write(&path, "another's").unwrap();
+        assert!(target.write("ours").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
+        for path in [&path, &link] {
+            assert_eq!(OutputTarget::create(path).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
+        }
+    }
+
+    #[test]
+    fn a_new_file_for_others_can_be_read_by_them_and_an_old_one_keeps_its_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sweeper.prom");
+        replace_readable(&path, "a").unwrap();
+        assert_eq!(mode(&path), 0o644);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        replace_readable(&path, "b").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("b", 0o600));
+    }
+
+    #[test]
+    fn devices_are_written_to_directly() {
+        let null = Path::new("/dev/null");
+        assert!(matches!(OutputTarget::open(null), Ok(OutputTarget::Direct(_))));
+        write(null, "a").unwrap();
+        assert!(is_stdout(Path::new("-")) && !is_stdout(Path::new("./-")));
+    }
+}

@@ -1,0 +1,301 @@
+//! Progress on standard error: bars on a terminal, a line every ten seconds elsewhere.
+
+pub(crate) mod audit;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{FormattedDuration, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::info;
+
+use crate::base::log::PROGRESS;
+use crate::base::terminal::{self, Terminal};
+use crate::base::text::{clean, count, plural};
+
+/// Interval between two lines.
+pub(crate) const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Maximum number of rules that have a bar, or are named in a line, at the same time.
+const MAX_SHOWN: usize = 6;
+
+/// Shortest wait that is shown with its reason.
+const MIN_SHOWN_WAIT: Duration = Duration::from_secs(1);
+
+/// Time between two frames of a spinner.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Form in which progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Nothing,
+    Lines,
+    Bars,
+}
+
+/// Progress of a sweep.
+pub(crate) struct Progress {
+    show: Show,
+    bars: MultiProgress,
+    state: Mutex<Tally>,
+}
+
+struct Tally {
+    /// Bar of the whole run, below those of the rules; only if there are several rules.
+    total: Option<ProgressBar>,
+    rules: usize,
+    ended: usize,
+    deleted: u64,
+    /// Expired documents of all rules together, if each rule counted them beforehand.
+    expected: Option<u64>,
+    begun: Instant,
+    /// Instant of each line in the second half of the sweep so far, and the deletes up to then; the first is before that. The time that is left is
+    /// expected from these: what begins a sweep, such as a first batch that was too large, says little.
+    lines: VecDeque<(Instant, u64)>,
+    running: BTreeMap<usize, Running>,
+}
+
+/// A rule that is being swept.
+struct Running {
+    title: String,
+    deleted: u64,
+    bar: ProgressBar,
+    shown: bool,
+    waits: Waits,
+}
+
+/// The reason for a wait, and its beginning.
+type Waits = Arc<Mutex<Option<(String, Instant)>>>;
+
+/// Progress of one rule; ends when dropped.
+pub(crate) struct RuleProgress<'a> {
+    progress: &'a Progress,
+    id: usize,
+    tally: Arc<RuleTally>,
+}
+
+/// Counts of one rule, which outlive its progress.
+#[derive(Default)]
+pub(crate) struct RuleTally {
+    /// Deleted documents, and the replies that reported them.
+    counts: Mutex<(u64, u64)>,
+}
+
+impl RuleTally {
+    /// Returns the deleted documents, and the replies that reported them.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        *self.counts.lock()
+    }
+}
+
+impl Progress {
+    /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted them.
+    pub(crate) fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
+        Self::on(&terminal::stderr(), show, rules, expected)
+    }
+
+    fn on(terminal: &Terminal, show: Show, rules: usize, expected: Option<u64>) -> Self {
+        let bars = MultiProgress::with_draw_target(terminal.target());
+        let total = (show == Show::Bars && rules > 1).then(|| {
+            let total = bars.add(bar(expected, &Waits::default()));
+            total.enable_steady_tick(TICK);
+            total
+        });
+        let now = Instant::now();
+        let running = BTreeMap::new();
+        let state =
+            Tally { total, rules, ended: 0, deleted: 0, expected, begun: now, lines: VecDeque::from([(now, 0)]), running };
+        state.name_total();
+        Self { show, bars, state: Mutex::new(state) }
+    }
+
+    /// Whether bars are shown, so that an expected count would be seen.
+    pub(crate) fn shows_bars(&self) -> bool {
+        self.show == Show::Bars
+    }
+
+    /// Begins the progress of a rule. `expected` is the number of its expired documents, if it counted them.
+    pub(crate) fn begin(&self, namespace: &str, expected: Option<u64>) -> RuleProgress<'_> {
+        let mut state = self.state.lock();
+        let id = state.running.last_key_value().map_or(0, |(last, _)| last + 1);
+        let waits = Waits::default();
+        let title = namespace.to_owned();
+        let bar = bar(expected, &waits);
+        bar.set_prefix(clean(&title));
+        state.running.insert(id, Running { title, deleted: 0, bar, shown: false, waits });
+        self.fill(&mut state);
+        RuleProgress { progress: self, id, tally: Arc::default() }
+    }
+
+    /// Gives a bar to each of the rules that have run longest.
+    fn fill(&self, state: &mut Tally) {
+        if self.show != Show::Bars {
+            return;
+        }
+        for running in state.running.values_mut().take(MAX_SHOWN).filter(|running| !running.shown) {
+            running.bar = match &state.total {
+                Some(total) => self.bars.insert_before(total, running.bar.clone()),
+                None => self.bars.add(running.bar.clone()),
+            };
+            running.bar.enable_steady_tick(TICK);
+            running.shown = true;
+        }
+    }
+
+    /// Writes a line, if progress is shown as lines. To be called every [`LINE_EVERY`].
+    pub(crate) fn line(&self) {
+        if self.show != Show::Lines {
+            return;
+        }
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let (since, before) = state.lines.back().copied().unwrap_or((state.begun, 0));
+        let rate = per_second(state.deleted - before, now - since);
+        let middle = state.begun + (now - state.begun) / 2;
+        while state.lines.get(1).is_some_and(|(line, _)| *line <= middle) {
+            state.lines.pop_front();
+        }
+        let (since, before) = state.lines.front().copied().unwrap_or((state.begun, 0));
+        let deleted = state.deleted;
+        state.lines.push_back((now, deleted));
+        let remaining = state.expected.map(|expected| expected.saturating_sub(state.deleted));
+        let left = remaining.and_then(|remaining| time_left(remaining, deleted - before, now - since));
+        let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
+        if let Some(remaining) = remaining {
+            let _ = write!(line, ", {} remaining", count(remaining));
+        }
+        if let Some(left) = left {
+            let _ = write!(line, ", eta {}", FormattedDuration(left));
+        }
+        if state.rules > 1 {
+            let _ = write!(line, ", {} of {} done", state.ended, plural(state.rules as u64, "rule"));
+        }
+        for running in state.running.values().take(MAX_SHOWN) {
+            let _ = write!(line, "; {} {}", running.title, count(running.deleted));
+            if let Some(why) = waiting(&running.waits) {
+                let _ = write!(line, " (waiting: {why})");
+            }
+        }
+        if state.running.len() > MAX_SHOWN {
+            let _ = write!(line, "; and {} more", state.running.len() - MAX_SHOWN);
+        }
+        info!(
+            target: PROGRESS,
+            event = "progress",
+            deletedCount = state.deleted,
+            deletedPerSecond = rate,
+            remainingCount = remaining,
+            remainingSeconds = left.map(|left| left.as_secs()),
+            rules = state.rules,
+            rulesEnded = state.ended,
+            "{line}"
+        );
+    }
+}
+
+impl Drop for Progress {
+    /// Removes the bars at the end of the run.
+    fn drop(&mut self) {
+        if let Some(total) = &self.state.get_mut().total {
+            total.finish_and_clear();
+        }
+    }
+}
+
+impl Tally {
+    fn name_total(&self) {
+        if let Some(total) = &self.total {
+            total.set_prefix(format!("{} of {} rules", self.ended, self.rules));
+        }
+    }
+}
+
+impl RuleProgress<'_> {
+    /// Returns the counts of the rule.
+    pub(crate) fn tally(&self) -> Arc<RuleTally> {
+        self.tally.clone()
+    }
+
+    /// Adds the deleted documents of one reply.
+    pub(crate) fn deleted(&self, documents: u64) {
+        let (deleted, replies) = &mut *self.tally.counts.lock();
+        *deleted += documents;
+        *replies += 1;
+        let mut state = self.progress.state.lock();
+        state.deleted += documents;
+        if let Some(total) = &state.total {
+            total.inc(documents);
+        }
+        if let Some(running) = state.running.get_mut(&self.id) {
+            running.deleted += documents;
+            running.bar.inc(documents);
+        }
+    }
+
+    /// Notes the reason why the rule waits, or with `None` the end of the wait.
+    pub(crate) fn waits(&self, why: Option<&str>) {
+        if let Some(running) = self.progress.state.lock().running.get(&self.id) {
+            let mut waits = running.waits.lock();
+            let since = waits.take().map(|(_, since)| since);
+            *waits = why.map(|why| (why.to_owned(), since.unwrap_or_else(Instant::now)));
+        }
+    }
+}
+
+impl Drop for RuleProgress<'_> {
+    fn drop(&mut self) {
+        let mut state = self.progress.state.lock();
+        if let Some(running) = state.running.remove(&self.id) {
+            running.bar.finish_and_clear();
+            self.progress.bars.remove(&running.bar);
+        }
+        state.ended += 1;
+        state.name_total();
+        self.progress.fill(&mut state);
+    }
+}
+
+/// Returns a bar if the end is known, else a count.
+fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
+    let (bar, template) = match expected {
+        Some(expected) => (ProgressBar::new(expected), "{prefix} {wide_bar} {human_pos}/{human_len} {tail}"),
+        None => (ProgressBar::no_length(), "{spinner} {prefix} {human_pos} deleted, {tail}"),
+    };
+    // It is drawn when it is added to the others.
+    bar.set_draw_target(ProgressDrawTarget::hidden());
+    let waits = waits.clone();
+    // Writing to a string cannot fail; a cast from float saturates.
+    let tail = move |state: &ProgressState, out: &mut dyn Write| {
+        let _ = match (waiting(&waits), state.len()) {
+            (Some(why), _) => write!(out, "waiting: {}", clean(&why)),
+            (None, Some(_)) => write!(out, "{}/s eta {}", count(state.per_sec() as u64), FormattedDuration(state.eta())),
+            (None, None) => write!(out, "{}/s", count(state.per_sec() as u64)),
+        };
+    };
+    // The templates are constants, and a bar without style still counts.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.with_key("tail", tail));
+    }
+    bar
+}
+
+fn waiting(waits: &Waits) -> Option<String> {
+    waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= MIN_SHOWN_WAIT).map(|(why, _)| why.clone())
+}
+
+/// Returns the time that the remaining documents take if they take as long as those that were deleted in a time; `None` if there were none.
+pub(crate) fn time_left(remaining: u64, deleted: u64, elapsed: Duration) -> Option<Duration> {
+    (deleted > 0)
+        .then(|| Duration::try_from_secs_f64(elapsed.as_secs_f64() * remaining as f64 / deleted as f64).unwrap_or(Duration::MAX))
+}
+
+fn per_second(documents: u64, time: Duration) -> u64 {
+    // A cast from float saturates.
+    (documents as f64 / time.as_secs_f64().max(0.001)) as u64
+}
+
+#[cfg(test)]
+mod tests;

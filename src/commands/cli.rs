@@ -1,0 +1,301 @@
+//! The command line.
+
+mod args;
+mod help;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub use args::{
+    ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, ImportArgs, InitArgs, ManArgs,
+    NativeApplyArgs, NativeCommand, ReadFrom, RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
+};
+
+use crate::base::log::LogFormat;
+use crate::base::text::{clean, page};
+use crate::core::report::Format;
+use crate::shell::server::connect::uri;
+
+/// The command line; its description is that of the package.
+#[derive(Debug, Parser)]
+#[command(name = "sweeper", version, about, after_help = help::with_exit_codes(help::EXAMPLES))]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a first policy, after a few questions
+    ///
+    /// With a connection string it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
+    /// come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment. Writes to the file of --output, else of --policy; replaces one only with --force.
+    #[command(after_help = help::INIT_EXAMPLES)]
+    Init(InitArgs),
+    /// Validate the policy, and with --connect check it against the deployment; never writes
+    #[command(after_help = help::with_exit_codes(help::CHECK_EXAMPLES))]
+    Check(CheckArgs),
+    /// Show what would be deleted and how old it is, what expires next, and what never expires and why; never writes
+    ///
+    /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
+    /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
+    #[command(after_help = help::with_exit_codes(help::AUDIT_EXAMPLES))]
+    Audit(AuditArgs),
+    /// Delete what the policy says has expired, or show it with --dry-run
+    ///
+    /// On a terminal it shows the counts and asks first; with --yes, or if standard input is not a terminal, it does not ask. The report
+    /// goes to standard output, everything else to standard error.
+    #[command(after_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
+    Sweep(SweepArgs),
+    /// Show what changed between two saved JSON reports; contacts nothing
+    #[command(after_help = help::DIFF_EXAMPLES)]
+    Diff(DiffArgs),
+    /// Show the last runs that `history` of the policy recorded; reads only
+    ///
+    /// With --only, the counts are those of the selected rules, else those of whole runs.
+    #[command(after_help = help::HISTORY_EXAMPLES)]
+    History(HistoryArgs),
+    /// Explain what the rules make of one document: the date and the ttl that decide, each clause of the filter, and when it goes; reads only
+    ///
+    /// Shows the document's date field and ttl, and no other value of it.
+    #[command(after_help = help::WHY_EXAMPLES)]
+    Why(WhyArgs),
+    /// Show the archives that sweeps have written, and verify them; contacts no server
+    Archive {
+        #[command(subcommand)]
+        command: ArchiveCommand,
+    },
+    /// Put back what a sweep has archived; never overwrites without --replace
+    ///
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
+    /// policy if --uri, --uri-file or MONGODB_URI is given; `connection.expect` of one that is there counts all the same. A missing collection is created without options and indexes. On a terminal it asks first;
+    /// with --yes, or if standard input is not a terminal, it does not ask.
+    #[command(after_help = help::RESTORE_EXAMPLES)]
+    Restore(RestoreArgs),
+    /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
+    ///
+    /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
+    /// policy if --uri, --uri-file or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
+    /// Replaces an existing file only with --force.
+    #[command(after_help = help::IMPORT_EXAMPLES)]
+    Import(ImportArgs),
+    /// Compare the deployment's own TTL settings with the policy, or change them to match it
+    Native {
+        #[command(subcommand)]
+        command: NativeCommand,
+    },
+    /// Print the JSON Schema of the policy or of a report, or the keys of the policy
+    ///
+    /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
+    Schema(SchemaArgs),
+    /// Print the completions for a shell
+    ///
+    /// For bash: sweeper completions bash -o ~/.local/share/bash-completion/completions/sweeper
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    ///
+    /// sweeper man --directory ~/.local/share/man/man1 writes a page for each command.
+    Man(ManArgs),
+}
+
+// Without a doc comment: clap would take it for the description of the program.
+//
+// Options with several values are not `global`: `command_line` says why.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Common {
+    /// The policy; `-` is standard input
+    #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]
+    pub policy: PathBuf,
+    /// Connection string; overrides the policy's
+    #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, value_hint = ValueHint::Url, global = true)]
+    pub uri: Option<String>,
+    /// File that holds the connection string and nothing else; overrides MONGODB_URI and the policy's
+    #[arg(long, value_name = "FILE", global = true)]
+    pub uri_file: Option<PathBuf>,
+    /// Only rules whose name or namespace matches; `*` matches anything; repeatable
+    #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
+    pub only: Vec<String>,
+    /// Write the report to a file, replaced as a whole at the end; `-` is standard output; repeatable
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Format of the report [default: by the output file's extension, else table]; repeatable
+    ///
+    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their extension:
+    /// .html, .json, .csv, .md, .txt.
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Vec<Format>,
+    /// Format of the log on standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
+    pub log_format: LogFormat,
+    /// Log what is being done; given twice, also the name of every command that is sent
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// Print nothing on success, and one line with the reason otherwise
+    #[arg(short, long, conflicts_with = "verbose", global = true)]
+    pub quiet: bool,
+    /// Show progress on standard error: a bar on a terminal, else a line every 10 s
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub progress: When,
+    /// Colour the table
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    pub color: When,
+}
+
+/// Choice of something that depends on a terminal, such as colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+impl When {
+    /// Returns the decision; `Auto` follows whether there is a terminal.
+    pub fn decide(self, on_terminal: bool) -> bool {
+        match self {
+            When::Auto => on_terminal,
+            When::Always => true,
+            When::Never => false,
+        }
+    }
+}
+
+/// Returns the definition of the command line, for the parser, the completions and the manual pages.
+///
+/// Copies the common options that take several values into every command. clap would do the same if they were `global`, but if values are
+/// given both before and after the command, it keeps only those of one place.
+pub fn command_line() -> clap::Command {
+    let root = Cli::command();
+    let is_repeatable = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
+    let repeatable: Vec<Arg> = root.get_arguments().filter(is_repeatable).cloned().collect();
+    with_args(root, &repeatable)
+}
+
+fn with_args(command: clap::Command, args: &[Arg]) -> clap::Command {
+    command.mut_subcommands(|inner| with_args(inner.args(args), args))
+}
+
+impl Cli {
+    /// Reads a command line, whose first word is the program's name.
+    ///
+    /// Errors: a usage error, or the help or version that was asked for.
+    pub fn read(args: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = command_line().try_get_matches_from(args)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if cli.common.uri_file.is_some() {
+            // Not `conflicts_with`, for which a variable of the environment would be a conflict too.
+            if matches.value_source("uri") == Some(ValueSource::CommandLine) {
+                let both = "--uri and --uri-file are both given; expected one of them";
+                return Err(command_line().error(ErrorKind::ArgumentConflict, both));
+            }
+            cli.common.uri = None;
+        }
+        cli.common.only = values(&matches, "only");
+        cli.common.output = values(&matches, "output");
+        cli.common.format = values(&matches, "format");
+        Ok(cli)
+    }
+}
+
+/// Returns the text of a usage error. It quotes the command line, in which a connection string may stand where none is expected, and anything that a
+/// terminal obeys: so it is that of a command line in which such arguments are replaced.
+pub fn shown_error(cause: &clap::Error, args: &[OsString]) -> String {
+    let shown = |text: &str| match text.contains("://") || (text.contains(':') && text.contains('@')) {
+        true => uri::redacted(text),
+        false => clean(text),
+    };
+    let args = args.iter().map(|arg| arg.to_string_lossy()).map(|arg| match arg.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => format!("{}={}", clean(option), shown(value)),
+        _ => shown(&arg),
+    });
+    match Cli::read(&args.map(OsString::from).collect::<Vec<_>>()) {
+        Err(cause) => page(cause.render().to_string().lines()),
+        Ok(_) => page([format!("error: {}", cause.kind())]),
+    }
+}
+
+/// Returns the values of an option before and after the command, in the order of the command line.
+fn values<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<T> {
+    let here = matches.get_many(id).into_iter().flatten().cloned();
+    let after = matches.subcommand().map(|(_, inner)| values(inner, id));
+    here.chain(after.into_iter().flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Common {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Cli::read(&args).unwrap_or_else(|error| panic!("{line}: {error}")).common
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn values_before_and_after_the_command_all_count_in_their_order() {
+        for line in [
+            "sweeper -o a.json -o b.json --only a --only b --format json --format html sweep",
+            "sweeper -o a.json --only a --format json sweep -o b.json --only b --format html",
+            "sweeper sweep -o a.json -o b.json --only a --only b --format json --format html",
+            "sweeper -o a.json --only a --format json native diff -o b.json --only b --format html",
+            "sweeper native -o a.json --only a --format json diff -o b.json --only b --format html",
+        ] {
+            let common = read(line);
+            assert_eq!(common.output, ["a.json", "b.json"].map(PathBuf::from), "{line}");
+            assert_eq!(common.only, ["a", "b"], "{line}");
+            assert_eq!(common.format, [Format::Json, Format::Html], "{line}");
+        }
+        let common = read("sweeper --only a native --only b diff --only c");
+        assert_eq!(common.only, ["a", "b", "c"]);
+        assert!(common.output.is_empty() && common.format.is_empty());
+    }
+
+    #[test]
+    fn a_usage_error_shows_no_password_and_nothing_that_a_terminal_obeys() {
+        for (arg, shown) in [
+            ("mongodb://u:hunter2@h/?a=b", "'mongodb://<redacted>@h'"),
+            ("--ury=mongodb://u:hunter2@h", "'--ury'"),
+            ("--format=mongodb://u:hunter2@h", "'mongodb://<redacted>@h'"),
+            ("u:hunter2@h/?a=file://x", "'<redacted>'"),
+            ("u:hunter2@h", "'<redacted>'"),
+            ("a\u{1b}[2J\nerror: b", r"'a\u{1b}[2J\u{a}error: b'"),
+        ] {
+            let args: Vec<OsString> = ["sweeper", "sweep", arg].map(OsString::from).into();
+            let text = shown_error(&Cli::read(&args).unwrap_err(), &args);
+            assert!(text.contains(shown) && !text.contains("hunter2") && !text.contains('\u{1b}'), "{text}");
+            assert_eq!(text.lines().filter(|line| line.starts_with("error")).count(), 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_the_connection_string_is_not_given_together_with_one() {
+        let common = read("sweeper check --uri-file f");
+        assert_eq!((common.uri, common.uri_file), (None, Some(PathBuf::from("f"))));
+        for line in
+            ["sweeper --uri mongodb://u:hunter2@h check --uri-file f", "sweeper check --uri-file f --uri mongodb://u:hunter2@h"]
+        {
+            let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let text = shown_error(&Cli::read(&args).unwrap_err(), &args);
+            assert!(text.contains("--uri and --uri-file are both given") && !text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_other_common_options_count_before_and_after_the_command() {
+        for line in ["sweeper -q -p p.yaml --color never check", "sweeper check -q -p p.yaml --color never"] {
+            let common = read(line);
+            assert!(common.quiet && common.policy.as_os_str() == "p.yaml" && common.color == When::Never, "{line}");
+        }
+    }
+}

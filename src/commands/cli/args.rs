@@ -1,0 +1,331 @@
+//! Options of the commands.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bson::DateTime;
+use clap::{Args, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use super::help;
+use crate::core::policy::duration;
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Collection, as database.collection; `*` matches anything; repeatable, for one rule each
+    ///
+    /// The options of the rules are given once for all of them, or once for each --namespace, in the same order.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Vec<String>,
+    /// Field that holds the date, such as lastModified or meta.createdAt
+    #[arg(long, value_name = "PATH")]
+    pub field: Vec<String>,
+    /// Time after that date at which a document expires, such as 90d
+    #[arg(long, value_name = "DUR")]
+    pub expire_after: Vec<String>,
+    /// Field that overrides --expire-after for its document, in seconds
+    #[arg(long, value_name = "NAME")]
+    pub ttl_field: Vec<String>,
+    /// Format in which the date is stored: date, epochSeconds, epochMillis or objectId
+    #[arg(long, value_name = "FORMAT")]
+    pub date_format: Vec<String>,
+    /// Refuse to delete more than this share of the collection, in percent [default: 50]
+    #[arg(long, value_name = "PERCENT")]
+    pub max_delete_percent: Option<f64>,
+    /// Replace an existing file
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Check the policy against the deployment as well: existence, kind, index, privileges, guards
+    #[arg(long)]
+    pub connect: bool,
+    /// With --connect: refuse a rule that names a namespace that does not exist, or a field that no document is found to have
+    #[arg(long, requires = "connect")]
+    pub strict: bool,
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct AuditArgs {
+    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
+    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+    /// End with exit code 7 if expired documents were found
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+    /// Show as refused a rule that names a namespace that does not exist, or a field that no document is found to have
+    #[arg(long)]
+    pub strict: bool,
+    /// Examine every document, also in collections with more than 1,000,000
+    #[arg(long)]
+    pub exact: bool,
+    /// Time limit of one query on the server; a figure that takes longer is left out, with a warning
+    #[arg(long, value_name = "DUR", default_value = "5m", value_parser = parse_duration)]
+    pub max_time: Duration,
+    /// Members of a replica set to read from; a secondary may lag behind
+    #[arg(long, value_name = "MODE", default_value = "primary")]
+    pub read_preference: ReadFrom,
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
+
+/// A read preference, as connection strings spell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "camelCase")]
+pub enum ReadFrom {
+    Primary,
+    PrimaryPreferred,
+    Secondary,
+    SecondaryPreferred,
+    Nearest,
+}
+
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// Count and stop before the first delete
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: end with exit code 7 if expired documents were found
+    #[arg(long, requires = "dry_run")]
+    pub detailed_exitcode: bool,
+    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
+    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+    /// Refuse a rule that names a namespace that does not exist, or a field that no document is found to have (exit code 5)
+    #[arg(long)]
+    pub strict: bool,
+    /// Sweep what this saved JSON audit approved, as of its instant, and refuse whatever has changed since
+    ///
+    /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
+    /// than were approved, plus a tolerance of 1 %. No rule deletes more than that.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["as_of", "every"])]
+    pub plan: Option<PathBuf>,
+    /// Maximum age of the plan
+    #[arg(long, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
+    pub max_plan_age: Duration,
+    /// Stop after this many documents, over all rules
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_deletes: Option<u64>,
+    /// Stop after this time, such as 90m; overrides the policy's run.maxDuration
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub max_duration: Option<Duration>,
+    /// Delete at most this many documents per second, over all rules; overrides the policy's run.rate
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// Write metrics of the run in Prometheus' text format; the file is replaced as a whole, also by a run that fails
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+    /// Keep running: sweep now, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the
+    /// policy, SIGTERM ends
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
+    pub every: Option<Duration>,
+    /// With --every, answer HTTP requests at this address: /metrics, /healthz and /readyz. A port is one of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "every")]
+    pub listen: Option<SocketAddr>,
+    /// Allow one run at a time on this machine: a second one ends with exit code 6. A dry run does not take the lock
+    #[arg(long, value_name = "FILE")]
+    pub lock: Option<PathBuf>,
+    /// Wait up to this long, counted from the start of the run, for locks that other runs hold
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub lock_wait: Option<Duration>,
+    /// While this file exists no run begins, and a run in progress ends after the batch in flight, with exit code 4
+    #[arg(long, value_name = "FILE")]
+    pub stop_file: Option<PathBuf>,
+    /// While this file exists no further batch begins: the run waits, keeps its leases and obeys its other limits
+    #[arg(long, value_name = "FILE")]
+    pub pause_file: Option<PathBuf>,
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
+    #[arg(long)]
+    pub allow_clock_skew: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// The earlier report, as JSON
+    pub old: PathBuf,
+    /// The later report, as JSON
+    pub new: PathBuf,
+    /// End with exit code 7 if anything changed
+    #[arg(long)]
+    pub detailed_exitcode: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Number of newest runs to show
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub last: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Replace an existing file
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// The directory of one run, as the report of the sweep names it
+    #[arg(value_name = "ARCHIVE")]
+    pub archive: PathBuf,
+    /// Verify and count, and stop before the first insert
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Put the documents of one namespace into another; repeatable
+    #[arg(long, value_name = "FROM=TO")]
+    pub namespace: Vec<String>,
+    /// Replace existing documents that differ; without it they are kept
+    #[arg(long)]
+    pub replace: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// The document's collection, as database.collection
+    #[arg(value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// The document's `_id` as mongosh shows it, or as Extended JSON; without quotes a string, a number or 24 digits of an ObjectId
+    #[arg(value_name = "ID", allow_hyphen_values = true)]
+    pub id: String,
+    /// Judge at this instant and not now
+    #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+}
+
+/// Commands of `archive`.
+#[derive(Debug, Subcommand)]
+pub enum ArchiveCommand {
+    /// List the archives in a directory: the time of each, its namespaces and rules, and their documents and sizes
+    ///
+    /// Reads only their records. --only selects namespaces.
+    #[command(after_help = help::ARCHIVE_LIST_EXAMPLES)]
+    List(ArchiveArgs),
+    /// Verify every checksum and every document, and account for every file
+    ///
+    /// Exit code 0: all are whole; 3: something is damaged, missing, or in no record. The archive of a run that was cut off is whole if all
+    /// of what may have been deleted is in it.
+    #[command(after_help = help::ARCHIVE_VERIFY_EXAMPLES)]
+    Verify(ArchiveArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ArchiveArgs {
+    /// A directory that a policy archives to, or that of one run
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NativeCommand {
+    /// Compare each rule with the TTL setting that would do the same: same, differs, missing, extra, impossible; reads only
+    ///
+    /// Exit code 0: all the same, but for rules that no setting can serve (impossible); 5: at least one is not.
+    #[command(after_help = help::NATIVE_DIFF_EXAMPLES)]
+    Diff,
+    /// Create and change TTL settings so that the server deletes what the policy says
+    ///
+    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
+    /// no rule corresponds to are left alone; those of disabled rules are switched off if the server supports it.
+    #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
+    Apply(NativeApplyArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct NativeApplyArgs {
+    /// Show the changes and stop before the first one
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Schema to print, or `keys` for the list of keys
+    #[arg(value_name = "OF", default_value = "policy")]
+    pub of: SchemaOf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaOf {
+    /// The policy, draft-07: for editors
+    Policy,
+    /// The keys of the policy, as Markdown: for people
+    Keys,
+    /// The report of `--format json`, draft 2020-12
+    Report,
+    /// The JSON of `sweeper history`, draft 2020-12
+    History,
+    /// The JSON of `sweeper native`, draft 2020-12
+    Native,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Shell that is to read the completions
+    pub shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Write a page for each command into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    pub directory: Option<PathBuf>,
+}
+
+fn parse_instant(text: &str) -> Result<DateTime, String> {
+    let instant = chrono::DateTime::parse_from_rfc3339(text)
+        .map_err(|_| "expected an instant such as 2026-01-31T02:00:00Z, with its offset from UTC".to_owned())?;
+    Ok(DateTime::from_millis(instant.timestamp_millis()))
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        0 => Err("expected at least 1s".into()),
+        seconds => Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+    }
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let of_port = || text.parse::<u16>().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let address = text.parse().ok().or_else(of_port);
+    address.ok_or_else(|| "expected an address such as 127.0.0.1:9216 or [::]:9216, or a port of 127.0.0.1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_stands_for_the_machine_itself() {
+        let read = |text: &str| parse_address(text).map(|address| address.to_string());
+        assert_eq!(read("9216"), Ok("127.0.0.1:9216".to_owned()));
+        assert_eq!(read("0.0.0.0:9216"), Ok("0.0.0.0:9216".to_owned()));
+        assert_eq!(read("[::1]:9216"), Ok("[::1]:9216".to_owned()));
+        for text in [":9216", "localhost", "127.0.0.1", "99999", ""] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn instants_need_an_offset() {
+        assert_eq!(parse_instant("1970-01-01T01:00:00.5+01:00"), Ok(DateTime::from_millis(500)));
+        assert!(parse_instant("2026-01-31").is_err());
+        assert!(parse_instant("2026-01-31T02:00:00").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! The report of a sweep that cannot wait for its end: a second signal ends it at once, or it is asked to stop before its first delete.
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::base::instant::millis;
+use crate::base::progress::RuleTally;
+use crate::commands::session::Session;
+use crate::commands::session::so_far::{Known, RuleState};
+use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::{Reason, SkipReason, StopReason};
+use crate::core::policy::Rule;
+use crate::core::policy::only::Only;
+use crate::core::report::counts::Remaining;
+use crate::core::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
+use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, Status, overlap};
+use crate::shell::server::Deployment;
+use crate::shell::sweep::asked_reason;
+
+/// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower bounds.
+pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Report {
+    let reason = asked_reason(&session.stop);
+    let deployment = session.connected.get();
+    let known = session.so_far.known();
+    let rules = match known.as_ref() {
+        Some(known) => of_plan(known, reason, deployment),
+        None => of_policy(session, reason),
+    };
+    let record = RunRecord {
+        dry_run,
+        as_of: known.as_ref().map(|known| known.plan.as_of),
+        server: deployment.map(|deployment| &deployment.facts),
+        plan: session.so_far.plan(),
+        limits,
+        ..session.record(ReportCommand::Sweep)
+    };
+    Report::new(record, rules).billed(deployment.and_then(Deployment::units_spent))
+}
+
+fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -> Vec<RuleReport> {
+    let outcome = |index| match known.rules.get(&index) {
+        None => RuleOutcome::NotSwept { window_closed: false },
+        Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),
+        Some(RuleState::Ended(outcome)) => outcome.clone(),
+        Some(RuleState::Runs { since, tally, archive }) => running(*since, tally, archive.clone()),
+    };
+    let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
+    let are_shared = overlap::others_deleted(&known.plan, &outcomes);
+    let rules = known.plan.rules.iter().zip(&known.counts).zip(outcomes.iter().zip(are_shared)).enumerate();
+    let rules = rules.map(|(index, ((planned, counts), (outcome, is_shared)))| {
+        let remaining = if is_shared { Remaining::Shared } else { Remaining::Derived };
+        let mut report = RuleReport::of(planned, counts, outcome, &remaining);
+        if matches!(known.rules.get(&index), Some(RuleState::Runs { .. })) {
+            // Known only at the end.
+            report = RuleReport { unconfirmed_count: None, archived_count: None, paused_ms: None, ..report };
+        }
+        report.billed(deployment.and_then(|all| all.units_spent_on(&planned.rule.name, &planned.namespace)))
+    });
+    rules.collect()
+}
+
+/// Returns the rules of the policy where there is no plan: those that are enabled were not begun.
+fn of_policy(session: &Session, reason: StopReason) -> Vec<RuleReport> {
+    // Without any rule the command line is wrong, which a run that goes on would have said.
+    let rules = Only(&session.options.only).rules(&session.policy).unwrap_or_default();
+    let rule = |rule: &Rule| {
+        let (status, reason) = match rule.enabled {
+            true => (Status::Partial, Reason::Stop(reason)),
+            false => (Status::Skipped, Reason::Skip(SkipReason::Disabled)),
+        };
+        RuleReport { status, reason: Some(reason), ..RuleReport::of_policy(rule, Vec::new()) }
+    };
+    rules.into_iter().map(rule).collect()
+}
+
+/// Returns the outcome of a rule that ends in the middle.
+fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOutcome {
+    let (deleted, batches) = tally.read();
+    let outcome = Outcome {
+        deleted,
+        batches,
+        uncertain: true,
+        unconfirmed: 0,
+        is_collection_gone: false,
+        weak_write_concern: None,
+        paused: Paused::default(),
+        fixed_latency: None,
+        archived: Archived::default(),
+        children: None,
+        end: End::Partial(StopReason::Interrupted),
+    };
+    let in_flight = "a second signal ended the run at once: a delete command may be in flight, so the count is a lower bound";
+    RuleOutcome::Swept(Box::new(Swept {
+        outcome,
+        lease_lost: None,
+        archive,
+        written_bytes: None,
+        never_expires: None,
+        held: None,
+        pressure_unknown: None,
+        warnings: vec![in_flight.to_owned()],
+        duration_ms: millis(since.elapsed()),
+    }))
+}
+
+/// Says that a second signal ended the run, and what it leaves behind.
+pub(crate) fn warn_of_the_end(session: &Session) {
+    const AT_ONCE: &str = "a second signal ended the run at once";
+    if !session.so_far.known().as_ref().is_some_and(|known| known.has_begun) {
+        return warn!("{AT_ONCE}; nothing was deleted");
+    }
+    let leases = session.policy.lock.as_ref().map(|_| "its leases end by themselves");
+    let archive = session.policy.rules.iter().any(|rule| rule.archive.is_some());
+    let archive = archive.then_some("its archive has no manifest, and is read from its journal");
+    let left: String = [leases, archive].into_iter().flatten().map(|left| format!("; {left}")).collect();
+    warn!("{AT_ONCE}: the counts are those of the replies that came, and may be too low{left}");
+}

@@ -1,0 +1,88 @@
+//! The state of a sweep while it runs, for a report that cannot wait for its end.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
+
+use crate::base::progress::RuleTally;
+use crate::core::plan::Plan;
+use crate::core::report::PlanReport;
+use crate::core::report::counts::Counts;
+use crate::core::report::outcome::RuleOutcome;
+
+/// The state of a sweep.
+#[derive(Default)]
+pub(crate) struct SoFar {
+    /// The saved audit that approved the sweep.
+    approved: OnceLock<PlanReport>,
+    /// Empty until there is a plan.
+    known: Mutex<Option<Known>>,
+}
+
+pub(crate) struct Known {
+    pub plan: Plan,
+    /// The counts before the first delete; empty ones until these are made.
+    pub counts: Vec<Counts>,
+    /// The rules that are swept, or may be, by their places in the plan.
+    pub rules: BTreeMap<usize, RuleState>,
+    /// Whether a delete may have been sent.
+    pub has_begun: bool,
+}
+
+/// State of a rule that is swept.
+pub(crate) enum RuleState {
+    Waits,
+    Runs { since: Instant, tally: Arc<RuleTally>, archive: Option<String> },
+    Ended(RuleOutcome),
+}
+
+impl SoFar {
+    /// Notes the saved audit that approved the sweep.
+    pub(crate) fn approved(&self, plan: PlanReport) {
+        let _ = self.approved.set(plan);
+    }
+
+    /// Notes the plan, and what was counted by now; `counts` is empty where nothing was.
+    pub(crate) fn planned(&self, plan: &Plan, counts: &[Counts]) {
+        let none = || vec![Counts::default(); plan.rules.len()];
+        let counts = if counts.is_empty() { none() } else { counts.to_vec() };
+        let rules = (0..plan.rules.len()).map(|index| (index, RuleState::Waits)).collect();
+        *self.known.lock() = Some(Known { plan: plan.clone(), counts, rules, has_begun: false });
+    }
+
+    /// Notes that the rules at these places of the plan are about to be swept.
+    pub(crate) fn begin(&self, ready: impl Iterator<Item = usize>) {
+        if let Some(known) = self.known.lock().as_mut() {
+            known.rules = ready.map(|index| (index, RuleState::Waits)).collect();
+            known.has_begun = true;
+        }
+    }
+
+    /// Notes that a rule deletes from now on. `archive` is its directory in the archive.
+    pub(crate) fn runs(&self, index: usize, tally: Arc<RuleTally>, archive: Option<String>) {
+        self.set(index, RuleState::Runs { since: Instant::now(), tally, archive });
+    }
+
+    /// Notes the outcome of a rule.
+    pub(crate) fn ended(&self, index: usize, outcome: RuleOutcome) {
+        self.set(index, RuleState::Ended(outcome));
+    }
+
+    fn set(&self, index: usize, state: RuleState) {
+        if let Some(known) = self.known.lock().as_mut() {
+            known.rules.insert(index, state);
+        }
+    }
+
+    /// Returns the saved audit that approved the sweep.
+    pub(crate) fn plan(&self) -> Option<PlanReport> {
+        self.approved.get().cloned()
+    }
+
+    /// Returns what is known by now; `None` without a plan.
+    pub(crate) fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock()
+    }
+}

@@ -1,0 +1,442 @@
+//! Turns facts into decisions: whether each rule may sweep each of its namespaces, and why not. Sweep, dry run, audit and check
+//! share one plan.
+
+mod archive;
+pub mod buckets;
+mod collection;
+pub mod estimate;
+pub mod family;
+pub mod fields;
+pub mod guard;
+pub mod holds;
+pub mod index;
+mod native;
+pub mod oplog;
+pub mod order;
+pub mod orphans;
+pub mod reason;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use bson::{DateTime, Document, RawDocumentBuf, Uuid, doc};
+
+pub use family::{ChildRule, Family, ParentKey};
+pub use guard::{Approved, Guard, Refusal};
+pub use orphans::{OldOrphans, OrphanLimits};
+pub use reason::{Reason, SkipReason, StopReason};
+
+use crate::base::values::raw;
+use crate::core::expiry::{self, Expiry};
+use crate::core::facts::{Collection, CollectionKind, FileSize, Seen, ServerFacts, Target};
+use crate::core::flavor::Capabilities;
+use crate::core::policy::ArchiveTo;
+use crate::core::policy::namespace::Namespace;
+use crate::core::policy::window::Window;
+use crate::core::policy::{Expect, Rule, Variable};
+use holds::{HeldBack, KeyCondition};
+use index::IndexChoice;
+
+/// All decisions of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The instant at which the run judges expiry.
+    pub as_of: DateTime,
+    pub rules: Vec<PlannedRule>,
+    /// Whether a rule is refused for any field that no document is found to have.
+    pub strict: bool,
+}
+
+/// One rule in one namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedRule {
+    pub rule: Rule,
+    pub namespace: Namespace,
+    /// The collection as it was seen; `None` if it was not looked for, is missing or could not be read.
+    pub collection: Option<Box<Collection>>,
+    /// The field with the date; `None` if the rule relies on the collection being a time-series collection, and none was seen.
+    pub field: Option<String>,
+    /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
+    pub threshold: Option<DateTime>,
+    pub decision: Decision,
+    /// Warnings, which do not keep the rule from running.
+    pub warnings: Vec<String>,
+}
+
+/// The plan's verdict on one rule in one namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// The rule may delete.
+    Sweep(SweepRule),
+    /// The rule has nothing to do here.
+    Skip(SkipReason),
+    /// A guard forbids the sweep. A dry run still counts a `countable` namespace.
+    Refuse { refusal: Refusal, countable: Option<SweepRule> },
+    /// The namespace could not be examined, for this reason.
+    Fail(String),
+}
+
+impl Decision {
+    /// Returns the rule that may be swept.
+    pub fn swept(&self) -> Option<&SweepRule> {
+        match self {
+            Self::Sweep(rule) => Some(rule),
+            Self::Skip(_) | Self::Refuse { .. } | Self::Fail(_) => None,
+        }
+    }
+
+    /// Returns the rule to count: one that may be swept, or one that a guard refuses although its documents can be counted.
+    pub fn countable(&self) -> Option<&SweepRule> {
+        match self {
+            Self::Sweep(rule) => Some(rule),
+            Self::Refuse { countable, .. } => countable.as_ref(),
+            Self::Skip(_) | Self::Fail(_) => None,
+        }
+    }
+}
+
+/// A rule bound to one namespace: all that counting and sweeping need.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepRule {
+    /// The rule's name in the policy.
+    pub name: String,
+    /// The namespace as the policy names it; that of the selection holds the documents.
+    pub namespace: Namespace,
+    pub selection: Selection,
+    pub expiry: Expiry,
+    pub limits: RuleLimits,
+    /// The destination of documents before they are deleted; `None` if they are not archived.
+    pub archive: Option<ArchiveTo>,
+    /// The approval of a saved plan; `None` if the run does not follow one.
+    pub approved: Option<Approved>,
+    /// The children of its documents; `None` if the rule names none.
+    pub family: Option<Family>,
+}
+
+impl SweepRule {
+    /// Whether the documents have to be found before they are deleted where a service bills what it loads: the rule has a limit that a delete of
+    /// an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to name the key.
+    pub fn finds_first(&self) -> bool {
+        let RuleLimits { rate, max_request_units, max_deletes, .. } = self.limits;
+        let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
+        is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
+    }
+
+    /// Returns the filter that the policy gives the rule.
+    pub fn own_filter(&self) -> Option<&Document> {
+        self.family.as_ref().map_or(self.selection.filter.as_ref(), |family| family.filter.as_ref())
+    }
+
+    /// Returns the predicate for documents that would be deleted, but stay because it is unclear which children they have; `None` if it is always clear.
+    pub fn of_unclear_key(&self) -> Option<Document> {
+        let one_key = self.family.as_ref().and_then(Family::one_key)?;
+        let filter: Vec<Document> = self.own_filter().cloned().into_iter().chain([doc! { "$nor": [one_key] }]).collect();
+        Some(Expiry { filter: Some(doc! { "$and": filter }), ..self.expiry.clone() }.predicate())
+    }
+
+    fn new(rule: &Rule, namespace: &Namespace, expiry: Expiry, selection: Selection, capabilities: &Capabilities) -> Self {
+        Self {
+            name: rule.name.clone(),
+            namespace: namespace.clone(),
+            selection,
+            expiry,
+            limits: RuleLimits::of(rule, capabilities),
+            archive: rule.archive.clone(),
+            approved: None,
+            family: None,
+        }
+    }
+}
+
+/// The limits of one rule in one namespace; `None` means no limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RuleLimits {
+    /// Maximum number of documents per delete command.
+    pub batch_size: u32,
+    /// Maximum number of documents that a delete command goes through along the storage, those that stay included.
+    pub range_size: u32,
+    /// The target latency of a delete command, to which the size of batches adapts.
+    pub target_batch: Duration,
+    /// Maximum number of delete commands in flight; `None` for the default of the deployment's flavor.
+    pub concurrency: Option<u32>,
+    /// Maximum number of documents per second.
+    pub rate: Option<u32>,
+    /// Maximum number of request units per second, on services that bill them.
+    pub max_request_units: Option<u32>,
+    /// The replication lag above which the sweep pauses.
+    pub max_lag: Option<Duration>,
+    /// The time that the oplog of the primary has to cover while the rule deletes.
+    pub min_oplog_window: Option<Duration>,
+    /// The share of the server's cache in percent that may wait to be written, above which the sweep pauses.
+    pub max_dirty: Option<f64>,
+    /// The time that a query for the oldest document may take; `None` as well where no index serves that query.
+    pub max_head: Option<MaxHead>,
+    /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
+    pub max_deletes: Option<u64>,
+    /// The share of the collection in percent above which the rule is refused.
+    pub max_delete_percent: Option<f64>,
+    /// The hours in which the rule may delete.
+    pub window: Option<Window>,
+}
+
+impl RuleLimits {
+    fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
+        let at_most = |times: u32| {
+            let size = rule.batch_size.unwrap_or(capabilities.default_batch * times);
+            size.min(capabilities.largest_batch)
+        };
+        Self {
+            // A batch that carries the keys of all holds costs as much for them as for many documents.
+            batch_size: at_most(if rule.holds.is_some() { 4 } else { 1 }),
+            range_size: at_most(4),
+            target_batch: rule.target_batch,
+            concurrency: rule.concurrency,
+            rate: rule.rate,
+            max_request_units: rule.max_request_units,
+            max_lag: rule.max_lag,
+            min_oplog_window: rule.min_oplog_window,
+            max_dirty: rule.max_dirty,
+            max_head: None,
+            max_deletes: rule.max_deletes,
+            max_delete_percent: rule.max_delete_percent,
+            window: rule.window.clone(),
+        }
+    }
+}
+
+/// The limit of a query for the oldest document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaxHead {
+    pub time: Duration,
+    /// The index that the query walks.
+    pub index: String,
+}
+
+/// The documents of a rule, and how to find them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selection {
+    pub predicate: Document,
+    /// The rule's filter: the part of the predicate that selects documents whether they have expired or not.
+    pub filter: Option<Document>,
+    pub collation: Option<Document>,
+    /// The values of the predicate that stand for environment variables.
+    pub variables: Vec<Variable>,
+    /// Whether the collation differs from the collection's own, so that it would loosen comparisons of string `_id`s.
+    pub folds_ids: bool,
+    /// The index to walk; `None` if the whole collection is examined, once.
+    pub index: Option<IndexChoice>,
+    /// The namespace with the documents: the rule's own, or the buckets behind it.
+    pub namespace: Namespace,
+    /// UUID of that collection, to which the rule is bound; `None` if the deployment does not show it.
+    pub uuid: Option<Uuid>,
+    pub storage: Storage,
+    /// Paths of the shard key. Deletes by `_id` name them, which routes each delete to the shards that have its documents.
+    pub shard_key: Vec<String>,
+    pub document_count: u64,
+    pub average_bytes: Option<f64>,
+    /// Size of the file with the documents.
+    pub file: Option<FileSize>,
+    /// Request units per second that the collection has.
+    pub throughput: Option<u32>,
+    /// Number of indexes besides the one on the `_id`.
+    pub indexes: usize,
+    /// The holds whose documents are kept; `None` if the rule has none.
+    pub holds: Option<HeldBack>,
+}
+
+impl Selection {
+    /// Returns the size of the documents in bytes; `None` if it is unknown.
+    pub fn data_bytes(&self) -> Option<f64> {
+        Some(self.average_bytes? * self.document_count as f64)
+    }
+
+    /// Returns a filter that leaves out the documents that are held; the filter as it is in a rule without holds.
+    ///
+    /// Errors: BSON cannot hold the filter, or the holds were not read.
+    pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {
+        let filter = RawDocumentBuf::try_from(filter)?;
+        match self.unheld()? {
+            Some(unheld) => raw::written(filter.as_bytes().len() + unheld.bytes(), |fields| unheld.write_with(fields, &filter)),
+            None => Ok(filter),
+        }
+    }
+
+    /// Returns the condition for documents without a hold; `None` if nothing is held, or the rule has no holds.
+    ///
+    /// Errors: the holds were not read.
+    pub(crate) fn unheld(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        Ok(self.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten())
+    }
+
+    /// Whether the documents are the buckets of a time-series collection.
+    pub fn is_buckets(&self) -> bool {
+        matches!(self.storage, Storage::Buckets { .. })
+    }
+}
+
+/// The order in which a collection stores its documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    Plain,
+    /// In the order of the `_id`.
+    Clustered,
+    /// The buckets of a time-series collection, in the order of the `_id`, which is that of their dates.
+    Buckets {
+        /// Path of the dates of a bucket's measurements.
+        measurements: String,
+    },
+}
+
+/// Facts and options that hold for the whole run.
+pub struct RunFacts<'a> {
+    pub server: &'a ServerFacts,
+    pub expect: &'a Expect,
+    pub as_of: DateTime,
+    pub allow_clock_skew: bool,
+    /// Whether a namespace that does not exist, or a field that no document has, is a refusal and not a warning.
+    pub strict: bool,
+}
+
+/// Decides everything that can be decided without counting expired documents. Keeps the order of the targets.
+pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
+    let run_refusal = guard::of_run(run);
+    let rules = targets.into_iter().map(|target| plan_rule(run, target, run_refusal.as_ref())).collect();
+    Plan { as_of: run.as_of, rules, strict: run.strict }
+}
+
+fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
+    let decision = decide(run, &target, run_refusal);
+    let warnings = warnings(run, &target, &decision);
+    let Target { rule, namespace, seen, .. } = target;
+    let collection = if let Seen::Collection(collection, _) = seen { Some(collection) } else { None };
+    PlannedRule {
+        field: match collection.as_ref().map(|collection| &collection.kind) {
+            Some(CollectionKind::TimeSeries(series)) => Some(series.time_field.clone()),
+            _ => rule.field.clone(),
+        },
+        collection,
+        threshold: expiry::threshold(run.as_of, rule.expire_after_seconds),
+        rule,
+        namespace,
+        decision,
+        warnings,
+    }
+}
+
+/// Decides on one namespace. A namespace without documents of its own is not even counted; otherwise the first guard that objects
+/// decides.
+fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
+    let Target { rule, namespace, seen, children } = target;
+    let (collection, figures) = match seen {
+        Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
+        Seen::Missing if run.strict => return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None },
+        Seen::Missing if rule.family.as_ref().is_some_and(|family| family.orphans) => {
+            return Decision::Refuse { refusal: orphans::no_collection(namespace), countable: None };
+        }
+        Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
+        Seen::Unreadable { error } => return Decision::Fail(error.clone()),
+        Seen::Collection(collection, figures) => (collection, figures),
+    };
+    let bound = match &collection.kind {
+        CollectionKind::View => Err(Refusal::new(
+            Guard::View,
+            "a view holds no documents of its own; name the collection behind it, or put it under `exclude`",
+        )),
+        CollectionKind::Capped => {
+            Err(Refusal::new(Guard::Capped, "a capped collection drops its oldest documents by itself; put it under `exclude`"))
+        }
+        CollectionKind::TimeSeries(series) => {
+            buckets::select(rule, namespace, series, figures, run.as_of).map(|(expiry, selection)| {
+                (SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities), run_refusal.cloned())
+            })
+        }
+        CollectionKind::Plain | CollectionKind::Clustered | CollectionKind::CosmosRu => {
+            collection::bind(run, rule, collection, figures, run_refusal)
+        }
+    };
+    match bound {
+        Err(refusal) => Decision::Refuse { refusal, countable: None },
+        Ok((sweep, refusal)) => {
+            let family = family::bind(run.server, rule, &sweep, collection, children);
+            let refusal = refusal.or_else(|| archive::refusal(rule, collection, &run.server.capabilities));
+            match (refusal, family) {
+                (Some(refusal), _) | (None, Err(refusal)) => Decision::Refuse { refusal, countable: Some(sweep) },
+                (None, Ok(family)) => Decision::Sweep(SweepRule { family, ..sweep }),
+            }
+        }
+    }
+}
+
+/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too or a
+/// key of the rule has no effect.
+fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
+    let Target { rule, namespace, seen, .. } = target;
+    if *seen == Seen::Missing && !run.strict {
+        return vec![format!("no such namespace: `{namespace}`")];
+    }
+    let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
+    let field = match &collection.kind {
+        CollectionKind::TimeSeries(series) => &series.time_field,
+        _ => &sweep.expiry.field,
+    };
+    // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not shown.
+    let is_empty = figures.document_count == 0 && !sweep.selection.is_buckets();
+    let native = if is_empty { Vec::new() } else { native::warnings(field, collection, run.server) };
+    let orphaned = rule.family.is_some() && !is_empty && native::deletes_any(collection, run.server);
+    let orphaned = orphaned.then(|| {
+        "native TTL deletes documents here as well, and leaves their children behind: drop the TTL index, or index the field without \
+         expireAfterSeconds"
+            .to_owned()
+    });
+    let held = (rule.holds.is_some() && !is_empty && native::deletes(field, collection, run.server))
+        .then(|| "`holds` keeps documents only from sweeper: the server's own TTL deletes what is held as well".to_owned());
+    unused(rule, sweep, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
+}
+
+/// Returns warnings about keys of a rule that have no effect on this deployment.
+fn unused(rule: &Rule, sweep: &SweepRule, capabilities: &Capabilities) -> Vec<String> {
+    let mut unused = Vec::new();
+    if rule.max_request_units.is_some() && !capabilities.request_charge {
+        unused.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
+    }
+    if rule.max_lag.is_some() && !capabilities.member_status {
+        unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
+    }
+    if rule.min_oplog_window.is_some() && !capabilities.member_status {
+        unused.push("`minOplogWindow` is for replica sets and has no effect here: the service has no oplog".into());
+    }
+    if rule.max_dirty.is_some() && !capabilities.server_load {
+        unused.push("`maxDirty` is for MongoDB and has no effect here: the service does not show the load of its storage".into());
+    }
+    if rule.max_head.is_some() && sweep.limits.max_head.is_none() {
+        unused.push(if !capabilities.sorts {
+            "`maxHeadMs` is for MongoDB and has no effect here: the service does not sort by an index".into()
+        } else if sweep.selection.is_buckets() {
+            "`maxHeadMs` has no effect here: a time-series collection is swept by its buckets".into()
+        } else {
+            let field = &sweep.expiry.field;
+            format!("`maxHeadMs` has no effect here: no index begins with `{field}` and holds every document")
+        });
+    }
+    if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
+        unused.push(
+            "`concurrency` has no effect here: requests go one after another over one connection, because the service shows the cost of only \
+             the last request on a connection"
+                .into(),
+        );
+    }
+    if rule.batch_size.is_some_and(|size| size > capabilities.largest_batch) {
+        unused.push(format!(
+            "`batchSize`: batches of more than {} documents are not sent to this service",
+            capabilities.largest_batch
+        ));
+    }
+    unused
+}
+
+/// Returns the command of mongosh that creates the index that serves a field.
+pub fn create_index(namespace: &Namespace, field: &str) -> String {
+    let Namespace { database, collection } = namespace;
+    format!("db.getSiblingDB({database:?}).getCollection({collection:?}).createIndex({{{field:?}: 1}})")
+}

@@ -1,0 +1,251 @@
+//! The policy, validated: only [`parse::parse`] makes a [`Policy`], so every policy that exists is valid.
+//!
+//! The keys of a policy are listed in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
+
+pub mod answer;
+pub mod comparisons;
+mod constructors;
+pub mod docs;
+pub mod duration;
+mod entry;
+mod env;
+mod family;
+mod filter;
+mod holds;
+mod key;
+mod keys;
+mod kinds;
+pub mod loosened;
+mod mapping;
+mod mistaken;
+pub mod namespace;
+mod nested;
+pub mod only;
+pub mod parse;
+pub mod paths;
+mod place;
+mod problem;
+mod rule;
+pub mod schema;
+mod strings;
+pub mod value_type;
+pub mod window;
+mod yaml;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bson::{Bson, Document};
+
+pub use holds::Holds;
+use namespace::{Namespace, NamespacePattern, why_never_swept};
+pub use problem::{PolicyError, nearest};
+use window::Window;
+
+use crate::core::flavor::Flavor;
+
+/// A policy: the rules, the deployment they are for, and the limits of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Path of the file, as the user named it; `-` is standard input.
+    pub path: String,
+    /// SHA-256 of the text as read, in hexadecimal digits.
+    pub sha256: String,
+    pub connection: Connection,
+    pub run: RunLimits,
+    /// Namespace of the lease collection, if the policy asks for a lock in the database.
+    pub lock: Option<Namespace>,
+    /// Namespace of the history collection, if the policy asks for one.
+    pub history: Option<Namespace>,
+    /// Namespace of the journal of parents whose children are yet to be deleted, if the policy names one.
+    pub journal: Option<Namespace>,
+    /// In the order of the text; never empty.
+    pub rules: Vec<Rule>,
+}
+
+/// The deployment that the policy is for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Connection {
+    pub uri: Option<String>,
+    /// File that holds the connection string. A relative path is relative to the working directory.
+    pub uri_file: Option<PathBuf>,
+    /// `None` is `auto`: recognised once connected.
+    pub flavor: Option<Flavor>,
+    pub expect: Expect,
+}
+
+/// Deployments in which a run may take place; an empty one allows every deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expect {
+    pub replica_set: Option<String>,
+    /// Members as `host:port`, all of which the deployment must have.
+    pub hosts: Vec<String>,
+}
+
+/// Limits of the whole run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunLimits {
+    pub max_duration: Option<Duration>,
+    /// Delete commands in flight at most, over all rules; `None` is the largest `concurrency` of any rule.
+    pub concurrency: Option<u32>,
+    /// Documents per second at most, over all rules.
+    pub rate: Option<u32>,
+}
+
+/// A value that stands for environment variables.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variable {
+    pub value: Bson,
+    /// The value as text, in which the variables are replaced.
+    pub text: String,
+    /// The text of the policy.
+    pub written: String,
+}
+
+/// One entry of `collections`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// Unique within the policy.
+    pub name: String,
+    pub namespace: NamespacePattern,
+    pub exclude: Vec<NamespacePattern>,
+    /// A MongoDB field path; `None` is the timeField of a time-series collection.
+    pub field: Option<String>,
+    /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl of their own expire.
+    pub expire_after_seconds: Option<u32>,
+    /// Root-level name of the field that overrides `expire_after_seconds` for its document.
+    pub ttl_field: Option<String>,
+    pub filter: Option<Document>,
+    pub collation: Option<Document>,
+    /// The values of filter and collation that stand for environment variables, and may be secret.
+    pub variables: Vec<Variable>,
+    /// `None` is `date`; on `_id` it depends on whether the collection is clustered.
+    pub date_format: Option<DateFormat>,
+    pub hint: Option<String>,
+    pub order: Order,
+    pub enabled: bool,
+    /// Documents per delete command at most.
+    pub batch_size: Option<u32>,
+    /// Documents per second at most.
+    pub rate: Option<u32>,
+    /// Delete commands in flight at most; `None` is the default of the flavor.
+    pub concurrency: Option<u32>,
+    /// Latency towards which batches grow and shrink.
+    pub target_batch: Duration,
+    /// Cosmos RU: request units per second at most.
+    pub max_request_units: Option<u32>,
+    /// Maximum number of documents that a run deletes, per namespace; the rule stops there.
+    pub max_deletes: Option<u64>,
+    /// Guard: the rule is refused above this share of the collection, in percent.
+    pub max_delete_percent: Option<f64>,
+    /// Lag of a secondary above which the sweep pauses; it pauses as well while the lag is unknown.
+    pub max_lag: Option<Duration>,
+    /// Guard: the time that the oplog of the primary covers never falls below this by the sweep.
+    pub min_oplog_window: Option<Duration>,
+    /// Share of the server's cache, in percent, that may wait to be written; above it the sweep pauses.
+    pub max_dirty: Option<f64>,
+    /// Time that a query for the oldest document may take; the sweep pauses while it takes longer.
+    pub max_head: Option<Duration>,
+    /// Hours of the day in which the rule may delete.
+    pub window: Option<Window>,
+    pub allow_collection_scan: bool,
+    /// Paths that no document needs to have.
+    pub allow_unknown_fields: Vec<String>,
+    /// Paths that may be compared with a type that no document has there.
+    pub allow_unknown_types: Vec<String>,
+    /// Archive to which every document is written before it is deleted.
+    pub archive: Option<ArchiveTo>,
+    /// The collections whose documents go with those of the rule.
+    pub family: Option<Family>,
+    /// Collection whose documents say what is kept.
+    pub holds: Option<Holds>,
+}
+
+/// Collections whose documents, the children, go once their parents are gone, the documents of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// Namespace of the journal.
+    pub journal: Namespace,
+    /// Never empty.
+    pub children: Vec<Child>,
+    /// Whether children go that have been without a parent before.
+    pub orphans: bool,
+}
+
+/// A collection of children.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    pub namespace: Namespace,
+    /// Path that holds a value of the parent.
+    pub field: String,
+    /// Path of that value in the parent.
+    pub parent_field: String,
+}
+
+impl Rule {
+    /// Whether the rule applies to a namespace.
+    pub fn stands_for(&self, namespace: &Namespace) -> bool {
+        self.namespace.matches(namespace)
+            && why_never_swept(&namespace.database, &namespace.collection).is_none()
+            && !self.exclude.iter().any(|pattern| pattern.matches(namespace))
+    }
+}
+
+/// Type in which the field stores a date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DateFormat {
+    /// BSON Date, the only one that native TTL knows.
+    Date,
+    /// Seconds since 1970 as int32, int64 or double.
+    EpochSeconds,
+    /// Milliseconds since 1970 as int32, int64 or double.
+    EpochMillis,
+    /// The creation time inside an ObjectId, in whole seconds.
+    ObjectId,
+    /// A string by RFC 3339 with `Z` or an offset.
+    Iso8601,
+}
+
+impl DateFormat {
+    /// Whether an index on the field has the order of the dates. Strings with offsets are in another order.
+    pub fn is_sorted_by_index(self) -> bool {
+        self != Self::Iso8601
+    }
+}
+
+/// Order in which a rule's documents are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Whichever of the two costs the server less.
+    Auto,
+    /// By date, along the index on it.
+    OldestFirst,
+    /// As they are stored, so that each page of the storage is changed once.
+    Storage,
+}
+
+/// Place and format in which a rule writes out the documents that it deletes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveTo {
+    /// Existing directory, in which each run creates one of its own. A relative path is relative to the working directory.
+    pub directory: PathBuf,
+    pub compression: Compression,
+}
+
+/// Compression of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    Zstd,
+    /// The compression that `mongorestore --gzip` reads.
+    Gzip,
+}
+
+impl Compression {
+    /// Returns the name of the compression in the policy and in the archive's own records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Zstd => "zstd",
+            Compression::Gzip => "gzip",
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Counts of one rule before anything is deleted and after the sweep, as values.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bson::DateTime;
+
+use super::Status;
+use super::outcome::{HeldDocuments, RuleOutcome};
+use crate::base::instant::Instant;
+use crate::core::audit::figures::AuditReport;
+use crate::core::pace::units::UnitForecast;
+use crate::core::plan::estimate::Estimate;
+use crate::core::plan::fields::UnknownField;
+use crate::core::plan::holds::KeyList;
+use crate::core::plan::order::OrderChoice;
+use crate::core::plan::orphans;
+use crate::core::plan::{OldOrphans, Refusal, StopReason};
+
+/// Expired documents of a rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expired {
+    pub count: u64,
+    /// Whether all of them were counted: a count that is compared with a guard ends once the guard objects.
+    pub is_complete: bool,
+    /// The earliest date of any expired document; `None` if there is none, or the service cannot say.
+    pub oldest: Option<DateTime>,
+    /// Measurements in expired buckets; `None` outside of a time-series collection.
+    pub measurements: Option<u64>,
+}
+
+/// Documents of a rule's collection, counted one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedDocuments {
+    pub count: u64,
+    /// Whether all of them were counted: the count ends once a guard can decide.
+    pub is_complete: bool,
+}
+
+/// Findings on a rule before anything is deleted. A value that was not measured is `None`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Counts {
+    pub expired: Option<Expired>,
+    /// The documents of the collection, where a guard compares their number.
+    pub documents: Option<CountedDocuments>,
+    /// Documents that never expire by the rule, by reason.
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// The keys that are held; `None` if the rule has no holds, or they were not read.
+    pub held_keys: Option<Arc<KeyList>>,
+    /// Set if the holds cannot be read.
+    pub holds_refusal: Option<Refusal>,
+    /// Expired documents that are held, if they were counted.
+    pub held: Option<HeldDocuments>,
+    /// Fields that the rule names and no document was found to have, or not with a type that it compares them with.
+    pub unknown_fields: Vec<UnknownField>,
+    /// The order of the deletes, if it was chosen.
+    pub order: Option<OrderChoice>,
+    /// The cost of the sweep, where the service bills requests and all expired documents were counted.
+    pub forecast: Option<UnitForecast>,
+    /// The estimate of the sweep, where it is shown and all expired documents were counted.
+    pub estimate: Option<Estimate>,
+    /// Bytes that each deleted document adds to the oplog, if they were looked for.
+    pub oplog_bytes_per_document: Option<f64>,
+    /// Set if the oplog cannot keep its `minOplogWindow`.
+    pub oplog_refusal: Option<Refusal>,
+    /// Children of the expired documents, if they were counted.
+    pub children: Option<u64>,
+    /// Children whose parent is not there, if they were counted.
+    pub orphans: Option<CountedOrphans>,
+    /// Findings that only an audit looks for.
+    pub audit: Option<AuditReport>,
+    pub warnings: Vec<String>,
+    /// Set if the rule cannot be swept because of a finding, or because counting did not end.
+    pub obstacle: Option<CountObstacle>,
+    pub duration_ms: u64,
+}
+
+impl Counts {
+    /// Returns the number of documents in the collection, as far as it is known; `own_count` is the server's.
+    pub fn document_count(&self, own_count: u64) -> u64 {
+        match self.documents {
+            Some(CountedDocuments { count, is_complete: true }) => count,
+            Some(CountedDocuments { count, is_complete: false }) => count.max(own_count),
+            None => own_count,
+        }
+    }
+}
+
+/// Children of a rule whose parent is not there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CountedOrphans {
+    /// All of them, those of uploads that have not ended among them.
+    pub count: u64,
+    /// Those that the rule deletes, by collection; `None` if it deletes none.
+    pub old: Option<Vec<OldOrphans>>,
+    /// Whether the collection of the parents has a document.
+    pub has_parents: bool,
+    /// Whether the journal names parents of the rule, which a sweep finishes first.
+    pub is_in_journal: bool,
+}
+
+impl CountedOrphans {
+    /// Returns the number of those that the rule deletes; `None` if it deletes none.
+    pub fn old_count(&self) -> Option<u64> {
+        self.old.as_deref().map(orphans::sum)
+    }
+}
+
+/// Obstacle that was met before anything of a rule was deleted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CountObstacle {
+    Stopped(StopReason),
+    /// Counting failed, the deployment is gone, or a privilege is missing; the text says which.
+    Failed(String),
+}
+
+/// Expired documents that a run leaves.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Remaining {
+    /// Not reported by the command.
+    Unknown,
+    /// Derived from the counts before the sweep and its deletes, as far as these are known.
+    Derived,
+    /// Neither: other rules of the run deleted in the same namespace, so that the counts of this one tell nothing of what is left.
+    Shared,
+    /// Counted after the sweep.
+    Counted { count: u64, oldest: Option<DateTime> },
+}
+
+impl Remaining {
+    /// Returns the number of documents and their earliest date; `None` if unknown.
+    pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
+        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
+        let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
+        let is_gone = outcome.swept().is_some_and(|swept| swept.outcome.is_collection_gone);
+        // Documents that could not be archived.
+        let kept = outcome.swept().map_or(0, |swept| swept.outcome.archived.incomparable);
+        match (self, status) {
+            (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
+            (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
+            (Self::Derived | Self::Shared, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
+            (Self::Shared, _) => (None, None),
+            (Self::Derived, Status::Complete | Status::Refused) => {
+                (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))
+            }
+            (Self::Derived, Status::Partial | Status::Failed) if uncertain || is_gone => (None, None),
+            (Self::Derived, Status::Partial | Status::Failed) => {
+                (expired.map(|expired| expired.count.saturating_sub(deleted)), None)
+            }
+        }
+    }
+}

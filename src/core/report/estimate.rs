@@ -1,0 +1,196 @@
+//! The estimate of a sweep in words.
+
+use serde_json::Value;
+
+use super::RuleReport;
+use crate::base::text::{self, bytes, count, duration, plural};
+use crate::core::plan::estimate::{Estimate, SpeedSource};
+
+/// Returns the estimate in clauses, without what is unknown: `adds 1.17 MiB to the oplog`. The documents of a rule may have so many `children`, which
+/// are not estimated.
+pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String> {
+    let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, "document"), in_size_and_time(estimate))];
+    clauses.extend(estimate.oplog_bytes.map(|size| format!("adds {} to the oplog", bytes(size))));
+    clauses.extend(estimate.oplog_window_seconds.map(|now| match estimate.oplog_window_after_seconds {
+        Some(after) => format!("the oplog window is {}", window(now, "", after)),
+        None => format!("the oplog window is {} now, and unknown after the sweep", seconds(now)),
+    }));
+    clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
+    clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
+    clauses.extend(estimate.compact_bytes.filter(|size| *size > 0).map(|size| {
+        let members = match estimate.compact_members.as_deref() {
+            None | Some([]) => "each member, the primary last".to_owned(),
+            Some([only]) => only.clone(),
+            Some([secondaries @ .., primary]) => format!("{} and at last {primary}", secondaries.join(", ")),
+        };
+        format!("`compact` then gives back {} on {members}", bytes(size))
+    }));
+    let number = children.filter(|number| *number > 0);
+    clauses.extend(number.map(|number| format!("all that without the {} of these documents", text::children(number))));
+    clauses
+}
+
+/// Returns the values that are known, by their names in the report.
+pub(super) fn named(estimate: &Estimate) -> Vec<(String, String)> {
+    let Ok(Value::Object(values)) = serde_json::to_value(estimate) else { return Vec::new() };
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        value => value.to_string(),
+    };
+    values.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, text(value))).collect()
+}
+
+/// Returns the estimate of a sweep by some rules in a few words: `about 12.0 s, 1.17 MiB of oplog`. `max_deletes` is the limit of the run. `None` if
+/// nothing was estimated.
+pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<String> {
+    let units: f64 = rules.iter().filter_map(|rule| rule.estimated_request_units).sum();
+    if units > 0.0 {
+        let seconds = rules.iter().map(|rule| rule.estimated_seconds).sum();
+        return Some(cost(units, seconds));
+    }
+    let estimates: Vec<&Estimate> = rules.iter().filter_map(|rule| rule.estimate.as_ref()).collect();
+    let documents = estimates.iter().map(|estimate| estimate.documents).fold(0, u64::saturating_add);
+    if documents == 0 {
+        return None;
+    }
+    let part = max_deletes.map_or(1.0, |most| (most as f64 / documents as f64).min(1.0));
+    let mut parts = vec![time(estimates.iter().map(|estimate| Some(estimate.seconds? * part)).sum())];
+    let size: Option<u64> = estimates.iter().map(|estimate| estimate.oplog_bytes).sum();
+    parts.extend(size.map(|size| {
+        let shortest = |of: fn(&Estimate) -> Option<u64>| estimates.iter().filter_map(|estimate| of(estimate)).min();
+        let now = shortest(|estimate| estimate.oplog_window_seconds);
+        let after = shortest(|estimate| estimate.oplog_window_after_seconds);
+        let at_most = if estimates.len() > 1 { "at most " } else { "" };
+        let window = now.zip(after).map(|(now, after)| format!(", whose window is {}", window(now, at_most, after)));
+        // A cast from float saturates.
+        format!("{} of oplog{}", bytes((size as f64 * part) as u64), window.unwrap_or_default())
+    }));
+    let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
+    parts.extend((children > 0).then(|| format!("without the {} of these documents", text::children(children))));
+    let orphans: u64 = rules.iter().filter_map(|rule| rule.would_delete_orphan_count).sum();
+    parts.extend((orphans > 0).then(|| format!("without {}", plural(orphans, "orphan"))));
+    Some(parts.join(", "))
+}
+
+/// Returns the estimated cost of a sweep, such as `about 7000 request units, at least 18 s`.
+pub(super) fn cost(units: f64, seconds: Option<f64>) -> String {
+    let time = seconds.map_or_else(String::new, |seconds| format!(", at least {}", duration((seconds * 1000.0) as u64)));
+    format!("about {units:.0} request units{time}")
+}
+
+fn in_size_and_time(estimate: &Estimate) -> String {
+    let size = estimate.bytes.map(|size| format!(" of {}", bytes(size))).unwrap_or_default();
+    let source = match estimate.speed_source {
+        SpeedSource::History => "the speed of earlier sweeps",
+        SpeedSource::Assumption => "an assumed speed",
+    };
+    let speed = format!("{source} of {} documents per second", count(estimate.documents_per_second as u64));
+    format!("{size} in {}, by {speed} and the limits", time(estimate.seconds))
+}
+
+fn time(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "an unknown time".to_owned(),
+        Some(..1.0) => "less than a second".to_owned(),
+        // A cast from float saturates.
+        Some(seconds) => format!("about {}", duration((seconds * 1000.0) as u64)),
+    }
+}
+
+/// Returns the time that the oplog covers, in seconds, now and after the sweep. Only an oplog that is not full can cover more later.
+fn window(now: u64, at_most: &str, after: u64) -> String {
+    let once = if after > now { ", once the oplog is full" } else { "" };
+    format!("{} now, and {at_most}{} after the sweep{once}", seconds(now), seconds(after))
+}
+
+fn seconds(seconds: u64) -> String {
+    duration(seconds.saturating_mul(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::made_up::report;
+
+    #[test]
+    fn what_is_unknown_is_said_or_left_out_and_never_zero() {
+        let known = Estimate {
+            documents: 1200,
+            bytes: Some(2048),
+            seconds: Some(12.0),
+            documents_per_second: 100.0,
+            speed_source: SpeedSource::History,
+            oplog_bytes_per_document: Some(125.0),
+            oplog_bytes: Some(150_000),
+            oplog_window_seconds: Some(86_400),
+            oplog_window_after_seconds: Some(80_000),
+            oplog_unknown: None,
+            reusable_bytes: Some(4096),
+            compact_bytes: Some(8192),
+            compact_members: Some(vec!["b:1".into(), "c:1".into(), "a:1".into()]),
+        };
+        assert_eq!(
+            clauses(&known, Some(0)),
+            [
+                "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the speed of earlier sweeps of 100 documents per second and the limits",
+                "adds 146.48 KiB to the oplog",
+                "the oplog window is 24h 00m now, and 22h 13m after the sweep",
+                "makes 4.00 KiB reusable",
+                "`compact` then gives back 8.00 KiB on b:1, c:1 and at last a:1",
+            ]
+        );
+        let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
+        let of_all = |estimates: &[&Estimate], most| {
+            let rules: Vec<RuleReport> = estimates.iter().map(|estimate| rule(estimate)).collect();
+            of_all(&rules.iter().collect::<Vec<_>>(), most)
+        };
+        assert_eq!(
+            of_all(&[&known], None).unwrap(),
+            "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and 22h 13m after the sweep"
+        );
+        let less = Estimate { oplog_window_after_seconds: Some(70_000), ..known.clone() };
+        let both = "about 24.0 s, 292.97 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
+        assert_eq!(of_all(&[&known, &less], None).unwrap(), both);
+        let half = "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
+        assert_eq!(of_all(&[&known, &less], Some(1200)).unwrap(), half);
+        let young = Estimate { oplog_window_seconds: Some(8), ..known.clone() };
+        let grows = "the oplog window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full";
+        assert!(clauses(&young, None).contains(&grows.to_owned()));
+        assert!(
+            of_all(&[&young], None)
+                .unwrap()
+                .ends_with("whose window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full")
+        );
+        let unclear = Estimate { oplog_window_after_seconds: None, ..known.clone() };
+        assert!(clauses(&unclear, None).contains(&"the oplog window is 24h 00m now, and unknown after the sweep".to_owned()));
+        let short = Estimate { seconds: Some(0.9), oplog_bytes: None, ..known.clone() };
+        assert_eq!(of_all(&[&short], None).unwrap(), "less than a second");
+        assert_eq!(of_all(&[], None), None);
+        let unknown = Estimate {
+            bytes: None,
+            seconds: None,
+            speed_source: SpeedSource::Assumption,
+            oplog_bytes_per_document: None,
+            oplog_bytes: None,
+            oplog_window_seconds: None,
+            oplog_window_after_seconds: None,
+            oplog_unknown: Some("not shown".into()),
+            reusable_bytes: None,
+            compact_bytes: None,
+            compact_members: None,
+            ..known
+        };
+        assert_eq!(
+            clauses(&unknown, Some(3000)),
+            [
+                "would delete 1,200 documents in an unknown time, by an assumed speed of 100 documents per second and the limits",
+                "what that leaves of the oplog is unknown: not shown",
+                "all that without the 3,000 children of these documents",
+            ]
+        );
+        assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
+        let parents = RuleReport { children_count: Some(1), ..rule(&short) };
+        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, without the 1 child of these documents");
+    }
+}

@@ -1,0 +1,145 @@
+//! History as a table, JSON, CSV or Markdown.
+
+use super::{History, RecordedRun, trend};
+use crate::base::text::{compact, count, duration, fold, page, plural};
+use crate::core::report::aligned::{self, Tone, align};
+use crate::core::report::csv::{known, lines};
+use crate::core::report::markdown::escape;
+use crate::core::report::{Format, json};
+
+const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
+
+/// Columns with words instead of numbers.
+const WORDS: [usize; 2] = [0, 2];
+
+/// Maximum number of runs in the sparkline; the newest are shown.
+const MAX_LETTERS: usize = 60;
+
+/// Renders the history; the text ends with a newline. `unicode` says whether the table's reader can show block characters.
+pub fn render(history: &History, format: Format, unicode: bool, colored: bool) -> String {
+    match format {
+        Format::Json => json::render(history),
+        Format::Csv => csv(history),
+        Format::Markdown => markdown(history),
+        // A history has no HTML page: the command `history` refuses the format.
+        Format::Table | Format::Html => table(history, unicode, colored),
+    }
+}
+
+fn table(history: &History, unicode: bool, colored: bool) -> String {
+    if history.runs.is_empty() {
+        return page([format!("no run to show of {}", history.collection)]);
+    }
+    let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(history.runs.iter().map(cells));
+    let lines = align(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column));
+    let tones = std::iter::once(Tone::Plain).chain(history.runs.iter().map(tone));
+    let below = summary(history, unicode).into_iter().flat_map(|line| fold(&line, "  "));
+    let head = [format!("runs in {}, the newest first", history.collection), String::new()];
+    page(head) + &aligned::table(tones.zip(lines).collect(), colored) + &page(std::iter::once(String::new()).chain(below))
+}
+
+fn tone(run: &RecordedRun) -> Tone {
+    match run.status.as_str() {
+        "complete" | "running" => Tone::Plain,
+        "partial" | "refused" => Tone::Warning,
+        _ => Tone::Error,
+    }
+}
+
+fn markdown(history: &History) -> String {
+    let mut lines = vec![format!("Runs in {}, the newest first  ", escape(&history.collection)), String::new()];
+    lines.push(format!("| {} |", COLUMNS.join(" | ")));
+    let rule: Vec<&str> = (0..COLUMNS.len()).map(|index| if WORDS.contains(&index) { "---" } else { "---:" }).collect();
+    lines.push(format!("| {} |", rule.join(" | ")));
+    lines.extend(history.runs.iter().map(|run| format!("| {} |", cells(run).map(|cell| escape(&cell)).join(" | "))));
+    lines.push(String::new());
+    lines.extend(summary(history, true).iter().map(|line| format!("- {}", escape(line))));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Returns the cells of a run, in the order of [`COLUMNS`].
+fn cells(run: &RecordedRun) -> [String; 8] {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), compact);
+    [
+        run.started_at.minute(),
+        run.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string()),
+        run.status.clone(),
+        number(run.deleted_count),
+        number(run.expired_count),
+        run.duration_ms.map_or_else(|| "-".to_owned(), duration),
+        run.deleted_per_second.map_or_else(|| "-".to_owned(), whole),
+        number(run.remaining_count),
+    ]
+}
+
+/// Returns the lines below the table: trend, medians, runs that have not ended, and the errors of runs without a report.
+fn summary(history: &History, unicode: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let ended: Vec<(&RecordedRun, u64, u64)> =
+        history.runs.iter().filter_map(|run| Some((run, run.deleted_count?, run.duration_ms?))).collect();
+    if let (Some(&(_, latest_deleted, latest_duration)), Some(median), true) = (ended.first(), &history.median, ended.len() > 1) {
+        let mut deleted: Vec<u64> = ended.iter().take(MAX_LETTERS).map(|(_, deleted, _)| *deleted).collect();
+        deleted.reverse();
+        lines.push(format!("deleted, oldest first: {}", trend::sparkline(&deleted, unicode)));
+        let rate = median.deleted_per_second.map(|rate| format!(", {} per second", whole(rate)));
+        lines.push(format!(
+            "median: {} deleted in {}{}",
+            whole(median.deleted_count),
+            duration(median.duration_ms as u64),
+            rate.unwrap_or_default()
+        ));
+        let compared = |value, median| trend::times(value, median).map(|times| format!(" ({times})")).unwrap_or_default();
+        lines.push(format!(
+            "latest: {} deleted{} in {}{}",
+            count(latest_deleted),
+            compared(latest_deleted as f64, median.deleted_count),
+            duration(latest_duration),
+            compared(latest_duration as f64, median.duration_ms)
+        ));
+    }
+    let bad = ended.iter().filter(|(run, _, _)| run.exit_code != Some(0)).count();
+    if bad > 0 {
+        lines.push(format!("{} of {} did not end with 0", bad, plural(ended.len() as u64, "run")));
+    }
+    lines.extend(history.runs.iter().filter(|run| !run.has_ended()).map(|run| {
+        let host = run.host.as_deref().map(|host| format!(" on {host}")).unwrap_or_default();
+        let process = run.pid.map(|pid| format!(", process {pid}")).unwrap_or_default();
+        format!(
+            "{}: run {}{host}{process} has not ended: it still runs, or it was killed, and what it deleted is not recorded",
+            run.started_at.minute(),
+            run.run_id
+        )
+    }));
+    let errors = history.runs.iter().filter_map(|run| Some((run, run.error.as_ref()?)));
+    lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), why)));
+    lines
+}
+
+fn whole(value: f64) -> String {
+    // A cast from float saturates.
+    compact(value.round() as u64)
+}
+
+/// Column of the CSV: its name, and the function that returns the cell of a run.
+type Column = (&'static str, fn(&RecordedRun) -> String);
+
+const CSV: [Column; 12] = [
+    ("runId", |run| run.run_id.clone()),
+    ("startedAt", |run| run.started_at.to_string()),
+    ("durationMs", |run| known(run.duration_ms)),
+    ("exitCode", |run| known(run.exit_code)),
+    ("status", |run| run.status.to_string()),
+    ("expiredCount", |run| known(run.expired_count)),
+    ("deletedCount", |run| known(run.deleted_count)),
+    ("remainingCount", |run| known(run.remaining_count)),
+    ("deletedPerSecond", |run| known(run.deleted_per_second)),
+    ("error", |run| known(run.error.as_ref())),
+    ("host", |run| known(run.host.as_ref())),
+    ("pid", |run| known(run.pid)),
+];
+
+fn csv(history: &History) -> String {
+    let rows = history.runs.iter().map(|run| CSV.iter().map(|(_, cell)| cell(run)).collect());
+    lines(CSV.iter().map(|(name, _)| *name), rows)
+}

@@ -1,0 +1,249 @@
+//! Article of one rule: its facts, errors and warnings.
+
+use maud::{Markup, html};
+
+use super::charts::{self, Bar};
+use super::detail;
+use super::words::{
+    at, code, deleted, found_by, is_counted, measured, name, next_days, rule_name, share, status, swept, unmeasured,
+};
+use crate::base::instant::Instant;
+use crate::base::text::{bytes, count, duration, plural};
+use crate::core::audit::figures::AuditReport;
+use crate::core::plan::estimate::Estimate;
+use crate::core::report::ages::age;
+use crate::core::report::estimate::cost;
+use crate::core::report::lines::facts::{kept, pauses};
+use crate::core::report::native_ttl::NativeSetting;
+use crate::core::report::{PausedMs, Report, ReportCommand, RuleReport, Status, estimate, orphans};
+
+/// Shows the rule with this index; with its charts, tables and samples if `full`.
+pub(super) fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {
+    let rule = &report.rules[index];
+    html! {
+        details.rule id={"rule-" (index + 1)} open[open] {
+            summary {
+                h3 { (rule_name(report, index)) }
+                (status(report, rule.status))
+                @if let Some(expired) = rule.expired_count {
+                    span.brief { (count(expired)) " expired" @if let Some(percent) = rule.expired_percent { (format!(" ({percent:.1} %)")) } }
+                }
+                @if rule.deleted_count > 0 { span.brief { (count(rule.deleted_count)) " deleted" } }
+            }
+            (notes(rule))
+            (facts(report, rule))
+            @if let Some(audit) = &rule.audit { (advice(audit)) }
+            @if full && let Some(audit) = &rule.audit { (detail::charts(rule, audit)) }
+            @if rule.status != Status::Skipped { (detail::never(rule, full)) }
+            @if full && let Some(audit) = &rule.audit { (detail::samples(audit)) }
+        }
+    }
+}
+
+/// Shows the error and the warnings.
+fn notes(rule: &RuleReport) -> Markup {
+    let tone = match rule.status {
+        Status::Failed => "error",
+        Status::Refused | Status::Partial => "warning",
+        Status::Complete | Status::Skipped => "plain",
+    };
+    html! {
+        @if let Some(why) = rule.why() { p class={"note " (tone)} { strong { (rule.status) ": " } (name(&why)) } }
+        @if rule.uncertain {
+            p.note.warning { strong { "warning: " } "a reply was lost; at least " (plural(rule.deleted_count, "document")) " deleted" }
+        }
+        @for warning in &rule.warnings { p.note.warning { strong { "warning: " } (name(warning)) } }
+    }
+}
+
+fn facts(report: &Report, rule: &RuleReport) -> Markup {
+    // Every field is named, so that a new one does not compile without a decision.
+    let RuleReport {
+        namespace,
+        field,
+        expire_after_seconds,
+        ttl_field,
+        threshold,
+        status,
+        expired_count,
+        expired_measurements,
+        holds,
+        held_count,
+        held_by,
+        would_delete_count,
+        would_delete_limit,
+        approved_count,
+        deleted_count,
+        uncertain,
+        unconfirmed_count,
+        remaining_count,
+        oldest_remaining,
+        document_count,
+        expired_percent,
+        oldest_expired,
+        estimated_bytes,
+        batches,
+        paused_ms,
+        pressure_unknown,
+        request_units,
+        estimated_request_units,
+        estimated_seconds,
+        estimate: expected,
+        duration_ms,
+        native_ttl,
+        audit,
+        order,
+        order_reason,
+        written_bytes_per_document,
+        children_count,
+        children_deleted_count,
+        orphans_deleted_count,
+        orphan_count,
+        old_orphan_count,
+        would_delete_orphan_count,
+        // In other parts of the article.
+        name: _,
+        reason: _,
+        error: _,
+        warnings: _,
+        never_expires: _,
+        strategy: _,
+        index: _,
+        // Only in other formats.
+        predicate: _,
+        archived_count: _,
+        archive: _,
+    } = rule;
+    let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
+    let wide = |label: &str, value: Markup| html! { div.wide { dt { (label) } dd { (value) } } };
+    let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
+    let check = report.command == ReportCommand::Check;
+    let looked_at = *status != Status::Skipped && report.server.is_some();
+    html! {
+        dl.grid {
+            (fact("namespace", code(namespace)))
+            @if let Some(field) = field { (fact("field", code(field))) }
+            (fact("expires after", lifetime(*expire_after_seconds)))
+            @if let Some(ttl_field) = ttl_field { (fact("own ttl in", code(ttl_field))) }
+            @if let Some(threshold) = threshold { (fact("threshold", at(*threshold))) }
+            @if looked_at || document_count.is_some() { (fact("documents", measured(*document_count))) }
+            @if looked_at && is_counted(report) {
+                (fact("expired", measured(*expired_count)))
+                (fact("share", share(*expired_percent)))
+                @if let Some(measurements) = *expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
+                (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
+                @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
+            }
+            @if let Some(holds) = holds { (fact("held", html! { (name(&kept(holds, *held_count, held_by.as_deref().unwrap_or_default()))) })) }
+            @if report.dry_run && let Some(goes) = *would_delete_count {
+                (fact("would go", html! { (count(goes)) @if let Some(limit) = would_delete_limit { span.muted { " (" (limit) ")" } } }))
+            }
+            @if let Some(children) = *children_count { (fact("their children", html! { (count(children)) })) }
+            @if let Some(orphans) = *orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
+            @if let Some(orphans) = *old_orphan_count { (fact("orphans that the rule deletes", html! { (count(orphans)) })) }
+            @if report.dry_run && let Some(goes) = *would_delete_orphan_count { (fact("orphans that would go", html! { (count(goes)) })) }
+            @if let Some(approved) = *approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
+            @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
+            @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
+                (wide("a sweep", html! {
+                    @for clause in estimate::clauses(expected, *children_count) { div { (name(&clause)) } }
+                    (oplog_window(expected))
+                }))
+            }
+            @if looked_at && let Some(audit) = audit {
+                @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
+                (fact("next 30 days", measured(next_days(audit))))
+            }
+            @if looked_at { (fact("found by", found_by(rule))) }
+            @if let (Some(order), Some(why)) = (order, order_reason) { (fact("order of the deletes", html! { (order) ": " (why) })) }
+            @if let Some(written) = *written_bytes_per_document { (fact("written per deleted document", html! { (bytes(written as u64)) })) }
+            @if let Some(examined) = audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
+                (fact("examined", html! {
+                    (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "
+                    @if expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
+                    (count(examined.returned))
+                }))
+            }
+            @if looked_at && !check { (fact("time", html! { (duration(*duration_ms)) })) }
+            @if looked_at || native_ttl.is_some() { (fact("native TTL", native(native_ttl.as_deref()))) }
+            @if let Some(compared) = audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
+                (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
+            }
+            @if let Some(ignored) = audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
+                (fact("with a ttl that does not count", html! { (count(ignored)) }))
+            }
+            @for trouble in audit.iter().filter_map(|audit| audit.native_troubles.as_ref()).flatten() {
+                (fact("native TTL that does nothing", html! { (name(&trouble.words())) }))
+            }
+            @if looked_at && swept(report) {
+                (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
+                @if let Some(children) = *children_deleted_count { (fact("children deleted", html! { (deleted(children, *uncertain)) })) }
+                @if let Some(orphans) = *orphans_deleted_count { (fact("orphans among them", html! { (deleted(orphans, *uncertain)) })) }
+                (fact("left", measured(*remaining_count)))
+                @if let Some(left) = orphans::left(rule) { (fact("orphans left", html! { (count(left)) })) }
+                @if let Some(oldest) = *oldest_remaining { (fact("oldest left", at(oldest))) }
+                @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {
+                    (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))
+                }
+                (fact("delete commands", html! { (count(*batches)) }))
+                @if let Some(millis) = paused_ms { (fact("paused", paused(millis))) }
+                @if let Some(what) = pressure_unknown { (fact("unknown of the server's load", html! { (what) })) }
+            }
+            @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
+        }
+    }
+}
+
+/// Draws what the sweep leaves of the oplog's window.
+fn oplog_window(expected: &Estimate) -> Markup {
+    html! {
+        @if let (Some(now), Some(after)) = (expected.oplog_window_seconds, expected.oplog_window_after_seconds) {
+            @let bar = |label: &str, seconds| Bar { label: label.to_owned(), expired: 0, kept: seconds };
+            @let length = |seconds: f64| duration((seconds as u64).saturating_mul(1000));
+            div.chart role="img" aria-label="The oplog's window now and after the sweep, as said above." {
+                (charts::rows(&[bar("oplog now", now), bar("after sweep", after)], length))
+            }
+        }
+    }
+}
+
+fn lifetime(expire_after_seconds: i64) -> Markup {
+    html! {
+        @match expire_after_seconds {
+            -1 => "only by its own ttl",
+            seconds if age(seconds) == format!("{seconds} s") => (age(seconds)),
+            seconds => { (age(seconds)) span.muted { " = " (count(seconds.unsigned_abs())) " s" } }
+        }
+    }
+}
+
+fn native(settings: Option<&[NativeSetting]>) -> Markup {
+    html! {
+        @match settings {
+            None => (unmeasured()),
+            Some([]) => "none",
+            Some(settings) => {
+                @for setting in settings {
+                    div {
+                        (code(&setting.field)) ": "
+                        @match setting.expire_after_seconds { Some(seconds) => { (seconds) " s" } None => "no number" }
+                        @if let Some(index) = &setting.index { ", index " (code(index)) } @else { ", of the collection" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn paused(millis: &PausedMs) -> Markup {
+    let parts = pauses(*millis);
+    html! { @if parts.is_empty() { "not at all" } @else { (parts.join(", ")) } }
+}
+
+fn advice(audit: &AuditReport) -> Markup {
+    html! {
+        @if let Some(command) = &audit.create_index {
+            div.advice { p { "No index serves this rule. This one would:" } pre { (code(command)) } }
+        }
+    }
+}

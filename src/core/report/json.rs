@@ -1,0 +1,49 @@
+//! Reports as JSON, and their JSON Schemas (draft 2020-12). The schemas are derived from the types: descriptions are the doc comments, and no
+//! other key is allowed.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+
+use crate::base::text::clean_json;
+
+/// Returns a value as indented JSON; the text ends with a newline.
+pub fn render(report: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
+    clean_json(&text) + "\n"
+}
+
+/// Returns the schema of the JSON that sweeper writes for a type; the text ends with a newline.
+pub fn schema<T: JsonSchema>() -> String {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(close));
+    render(&settings.into_generator().into_root_schema_for::<T>())
+}
+
+/// Forbids further keys in an object whose keys are named.
+fn close(schema: &mut Schema) {
+    if schema.get("properties").is_some() {
+        schema.insert("additionalProperties".to_owned(), false.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::core::report::Report;
+
+    #[test]
+    fn the_schema_names_every_key_and_allows_no_other() {
+        let schema: Value = serde_json::from_str(&schema::<Report>()).unwrap();
+        assert_eq!(schema["additionalProperties"], false);
+        let rule = &schema["$defs"]["rule"];
+        assert_eq!(rule["additionalProperties"], false);
+        let required = rule["required"].as_array().unwrap();
+        assert!(required.contains(&"unconfirmedCount".into()) && !required.contains(&"sampling".into()), "{required:?}");
+        assert!(rule["properties"]["sampling"]["description"].as_str().unwrap().starts_with("In an audit"), "{rule:#}");
+        let described = rule["properties"]["deletedCount"]["description"].as_str().unwrap();
+        assert_eq!(described, "Deleted documents, summed from the server's replies.");
+    }
+}

@@ -1,0 +1,216 @@
+//! Metrics of the last run in Prometheus' text format, for a collector that reads files. All are gauges: none is a sum over runs.
+//!
+//! The families are put together without a registry, because its vectors identify a series by a hash of its label values without a separator:
+//! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
+
+use bson::DateTime;
+use prometheus::TextEncoder;
+use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
+
+use super::{PausedMs, Report, RuleReport, orphans};
+use crate::base::exit;
+use crate::base::instant::Instant;
+
+/// Name of the series that a failed run takes over from the earlier file.
+const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
+
+/// Series that say in what state the last run with a report left a rule. A run without one does not know better, so that they stay until the next report:
+/// an alert on them must not end because the next run cannot even begin. What a run did is not among them.
+const STATES: [&str; 5] = [
+    "sweeper_rule_status",
+    "sweeper_held_documents",
+    "sweeper_expired_documents_remaining",
+    "sweeper_oldest_expired_age_seconds",
+    "sweeper_expire_after_seconds",
+];
+
+/// Values of an earlier text that a run without a report takes over.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Earlier {
+    /// Time of the last success, in seconds since 1970.
+    pub last_success: Option<f64>,
+    /// Lines of the states of the rules.
+    states: String,
+}
+
+impl Earlier {
+    /// Takes from a line of the earlier text what it says.
+    pub fn take(&mut self, line: &str, now: DateTime) {
+        self.last_success = self.last_success.or_else(|| last_success(line, now));
+        let comment = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
+        let name = comment.unwrap_or(line).split([' ', '{']).next().unwrap_or_default();
+        // A file may have been cut.
+        let is_whole = || line.rsplit_once("} ").is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        if STATES.contains(&name) && (comment.is_some() || is_whole()) {
+            self.states.push_str(line);
+            self.states.push('\n');
+        }
+    }
+}
+
+/// End of a run.
+pub struct Ended<'a> {
+    pub at: DateTime,
+    pub duration_ms: u64,
+    /// Exit code of the process; only 0 is a success.
+    pub exit_code: u8,
+    pub dry_run: bool,
+    /// Report of the run; `None` if the run ended without one.
+    pub report: Option<&'a Report>,
+    pub earlier: &'a Earlier,
+}
+
+/// Renders the metrics of a run. An unknown value has no series.
+pub fn render(ended: &Ended) -> String {
+    let at = seconds(ended.at.timestamp_millis());
+    let is_success = ended.exit_code == exit::DONE;
+    let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.earlier.last_success };
+    let run = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
+    let mut families = vec![
+        build_info(),
+        run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
+        last_success_at(last_success),
+        run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
+        run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
+        run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
+        run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
+    ];
+    families.extend(ended.report.into_iter().flat_map(of_rules));
+    let states = if ended.report.is_none() { ended.earlier.states.as_str() } else { "" };
+    text(families) + states
+}
+
+/// Renders the metrics of a process whose first run has not ended. `earlier` is that of an earlier process.
+pub fn before_the_first_run(earlier: &Earlier) -> String {
+    text(vec![build_info(), last_success_at(earlier.last_success)]) + &earlier.states
+}
+
+fn text(mut families: Vec<MetricFamily>) -> String {
+    families.retain(|family| !family.get_metric().is_empty());
+    TextEncoder::new().encode_to_string(&families).expect("families with names and series go to memory")
+}
+
+fn build_info() -> MetricFamily {
+    let version = series(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    family("sweeper_build_info", "The version of sweeper; always 1.", vec![version])
+}
+
+fn last_success_at(time: Option<f64>) -> MetricFamily {
+    let series = time.map(|time| series(&[], time)).into_iter().collect();
+    family(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", series)
+}
+
+/// Reads the time of the last success from one line of an earlier file, in seconds since 1970; `None` if it is later than `now`.
+fn last_success(line: &str, now: DateTime) -> Option<f64> {
+    let mut words = line.strip_prefix(LAST_SUCCESS)?.strip_prefix(' ')?.split_ascii_whitespace();
+    let value: f64 = words.next()?.parse().ok()?;
+    // A time in the future would keep every alert silent.
+    (words.next().is_none() && value > 0.0 && value <= seconds(now.timestamp_millis())).then_some(value)
+}
+
+/// Returns the families that have a series for each rule.
+fn of_rules(report: &Report) -> Vec<MetricFamily> {
+    let as_of = report.as_of.map(Instant::millis);
+    let of = |name, help, value: &dyn Fn(&RuleReport) -> Option<f64>| {
+        let known = report.rules.iter().filter_map(|rule| Some(series(&labels(rule), value(rule)?)));
+        family(name, help, known.collect())
+    };
+    let paused = report.rules.iter().flat_map(|rule| {
+        let reasons = rule.paused_ms.map(PausedMs::by_reason);
+        let [name, namespace] = labels(rule);
+        reasons
+            .into_iter()
+            .flatten()
+            .map(move |(reason, millis)| series(&[name, namespace, ("reason", reason)], millis as f64 / 1000.0))
+    });
+    let statuses = report.rules.iter().map(|rule| {
+        let [name, namespace] = labels(rule);
+        series(&[name, namespace, ("status", &rule.status.to_string())], 1.0)
+    });
+    vec![
+        family(
+            "sweeper_rule_status",
+            "Status of the rule in the last run: complete, partial, refused, failed or skipped; always 1.",
+            statuses.collect(),
+        ),
+        of("sweeper_deleted_documents", "Documents deleted by the last run.", &|rule| Some(rule.deleted_count as f64)),
+        of(
+            "sweeper_unconfirmed_documents",
+            "Documents deleted by the last run that no majority of the members had confirmed.",
+            &|rule| rule.unconfirmed_count.map(|count| count as f64),
+        ),
+        of("sweeper_deleted_children", "Children deleted by the last run, with their parents.", &|rule| {
+            rule.children_deleted_count.map(|count| count as f64)
+        }),
+        of("sweeper_deleted_orphans", "Orphans among the children deleted by the last run.", &|rule| {
+            rule.orphans_deleted_count.map(|count| count as f64)
+        }),
+        of("sweeper_orphans_remaining", "Orphans left by the last run, where it counted those that the rule deletes.", &|rule| {
+            orphans::left(rule).map(|count| count as f64)
+        }),
+        of("sweeper_held_documents", "Expired documents that holds keep, where the last run counted them.", &|rule| {
+            rule.held_count.map(|count| count as f64)
+        }),
+        of("sweeper_expired_documents_remaining", "Expired documents left by the last run.", &|rule| {
+            rule.remaining_count.map(|count| count as f64)
+        }),
+        of(
+            "sweeper_oldest_expired_age_seconds",
+            "Age of the oldest expired document left by the last run; 0 if none.",
+            &|rule| oldest_age(rule, as_of?),
+        ),
+        of("sweeper_expire_after_seconds", "Age at which documents expire by the rule.", &|rule| {
+            (rule.expire_after_seconds >= 0).then_some(rule.expire_after_seconds as f64)
+        }),
+        of("sweeper_rule_duration_seconds", "Time that the last run spent on the rule.", &|rule| {
+            Some(rule.duration_ms as f64 / 1000.0)
+        }),
+        family("sweeper_paused_seconds", "Deliberate pauses of the last run, by reason.", paused.collect()),
+        of("sweeper_request_units", "Request units charged to the last run, where the service bills requests.", &|rule| {
+            rule.request_units
+        }),
+    ]
+}
+
+fn oldest_age(rule: &RuleReport, as_of: i64) -> Option<f64> {
+    if rule.remaining_count == Some(0) {
+        return Some(0.0);
+    }
+    // The earliest date of BSON is further away than a number of milliseconds can say.
+    Some(seconds(as_of.saturating_sub(rule.oldest_remaining?.millis())))
+}
+
+fn labels(rule: &RuleReport) -> [(&str, &str); 2] {
+    [("rule", &rule.name), ("namespace", &rule.namespace)]
+}
+
+fn family(name: &str, help: &str, series: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(MetricType::GAUGE);
+    family.set_metric(series);
+    family
+}
+
+fn series(labels: &[(&str, &str)], value: f64) -> Metric {
+    let pairs = labels.iter().map(|(name, value)| {
+        let mut pair = LabelPair::default();
+        pair.set_name((*name).to_owned());
+        pair.set_value((*value).to_owned());
+        pair
+    });
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::from_gauge(gauge);
+    metric.set_label(pairs.collect());
+    metric
+}
+
+fn seconds(millis: i64) -> f64 {
+    millis as f64 / 1000.0
+}
+
+fn bit(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
+}

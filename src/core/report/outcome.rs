@@ -1,0 +1,202 @@
+//! Outcome of one rule in a run, as values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bson::Bson;
+
+use crate::core::plan::StopReason;
+use crate::core::policy::namespace::Namespace;
+
+/// Outcome of one rule in a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RuleOutcome {
+    /// The rule was only checked: nothing was to be deleted.
+    Checked,
+    /// No delete was attempted: a dry run or an audit, a rule that was not ready, or no rule had expired documents.
+    NotSwept {
+        /// Whether the rule's window is closed, so that a sweep would not delete now.
+        window_closed: bool,
+    },
+    /// The run stopped before the rule's turn.
+    NotBegun(Stopped),
+    /// An earlier rule had found that the deployment cannot be reached; the text is the reason.
+    Unreachable(String),
+    Swept(Box<Swept>),
+}
+
+impl RuleOutcome {
+    /// Returns the outcome of the sweep, if there was one.
+    pub fn swept(&self) -> Option<&Swept> {
+        match self {
+            Self::Swept(swept) => Some(swept),
+            Self::Checked | Self::NotSwept { .. } | Self::NotBegun(_) | Self::Unreachable(_) => None,
+        }
+    }
+}
+
+/// Stop of a rule before it began, with an explanation that only the run has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stopped {
+    pub reason: StopReason,
+    /// For [`StopReason::LockLost`], the reason why this run no longer has the lease.
+    pub lease_lost: Option<String>,
+}
+
+/// Outcome of a rule that was swept, and the counts made after the sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Swept {
+    pub outcome: Outcome,
+    /// For a sweep that ended by [`StopReason::LockLost`], the reason why this run no longer has the lease.
+    pub lease_lost: Option<String>,
+    /// The run's directory in the archive; `None` if the rule has no archive.
+    pub archive: Option<String>,
+    /// Documents that never expire by the rule, by reason, counted after the sweep.
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Documents that holds keep, counted after the sweep.
+    pub held: Option<HeldDocuments>,
+    /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
+    pub written_bytes: Option<u64>,
+    /// Figures of the server's load that were unknown, and the reason; `None` if none was.
+    pub pressure_unknown: Option<String>,
+    pub warnings: Vec<String>,
+    pub duration_ms: u64,
+}
+
+/// Expired documents that holds keep.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HeldDocuments {
+    pub count: u64,
+    /// The keys that keep most, each with its documents; the most first.
+    pub most: Vec<(Bson, u64)>,
+}
+
+/// Outcome of a sweep of one rule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Deleted documents, summed from the server's replies.
+    pub deleted: u64,
+    /// Delete commands that were sent.
+    pub batches: u64,
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back documents that were then deleted again.
+    pub uncertain: bool,
+    /// Deleted documents that no majority of the members had confirmed when the sweep ended, or that a fail-over may have brought back.
+    pub unconfirmed: u64,
+    /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
+    pub is_collection_gone: bool,
+    /// The reason why no majority was asked to confirm; `None` if one was.
+    pub weak_write_concern: Option<String>,
+    pub paused: Paused,
+    /// `None` if something else took most of the time.
+    pub fixed_latency: Option<FixedLatency>,
+    pub archived: Archived,
+    /// `None` if the rule has no children.
+    pub children: Option<Children>,
+    pub end: End,
+}
+
+/// Outcome of the children of a rule.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Children {
+    pub collections: Vec<ChildCollection>,
+    /// Parents whose children may be left, and whose `_id`s are in the journal.
+    pub left: u64,
+}
+
+/// Outcome of the children of a rule in one collection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildCollection {
+    pub namespace: Namespace,
+    /// Deleted children, summed from the server's replies.
+    pub deleted: u64,
+    /// Those of them that were orphans.
+    pub orphans: u64,
+    /// Whether `deleted` is a lower bound, because a reply was lost.
+    pub uncertain: bool,
+    pub archived: Archived,
+}
+
+impl Children {
+    /// Returns the number of deleted children.
+    pub fn deleted(&self) -> u64 {
+        self.collections.iter().map(|collection| collection.deleted).sum()
+    }
+
+    /// Returns the number of deleted orphans.
+    pub fn orphans(&self) -> u64 {
+        self.collections.iter().map(|collection| collection.orphans).sum()
+    }
+}
+
+/// A latency of every delete command that no smaller batch could reduce, and that took most of the time of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FixedLatency {
+    /// Mean of all batches.
+    pub latency: Duration,
+    /// Maximum number of documents in a batch.
+    pub batch_size: u32,
+    /// Maximum number of delete commands in flight.
+    pub concurrency: usize,
+}
+
+/// End of a sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// No candidate is left.
+    Complete,
+    /// At least one candidate is left, or may be left.
+    Partial(StopReason),
+    /// Deleting failed, with the error.
+    Failed(String),
+}
+
+/// Deliberate pauses of a sweep, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Paused {
+    /// A member of the replica set was further behind than `maxLag`.
+    pub lag: Duration,
+    /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
+    pub oplog: Duration,
+    /// The oldest document took longer to find than `maxHeadMs`.
+    pub head: Duration,
+    /// The server was slower than `targetBatchMs`.
+    pub latency: Duration,
+    /// The server was under pressure, by its own figures.
+    pub pressure: Duration,
+    /// The rate was used up.
+    pub rate: Duration,
+    /// The pause file existed.
+    pub pause_file: Duration,
+    /// The service had no room, or the request units were used up.
+    pub throttle: Duration,
+}
+
+/// Counts of the documents that were read for archiving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Archived {
+    /// Documents that were written to the archive before they were sent to be deleted.
+    pub documents: u64,
+    /// Documents that were neither archived nor deleted, because no delete can compare them.
+    pub incomparable: u64,
+}
+
+impl Paused {
+    pub fn add(&mut self, other: &Self) {
+        let Self { lag, oplog, head, latency, pressure, rate, throttle, pause_file } = other;
+        self.lag += *lag;
+        self.oplog += *oplog;
+        self.head += *head;
+        self.latency += *latency;
+        self.pressure += *pressure;
+        self.rate += *rate;
+        self.throttle += *throttle;
+        self.pause_file += *pause_file;
+    }
+}
+
+impl Archived {
+    pub fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.incomparable += other.incomparable;
+    }
+}

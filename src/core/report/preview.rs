@@ -1,0 +1,368 @@
+//! Preview of a sweep: rule by rule what it deletes at most, what keeps it from more, and what is not swept at all. The question before a sweep
+//! shows it, and it heads a dry run.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use super::aligned::{Tone, align_within, paint};
+use super::amount::{AtMost, is_of_buckets, max_deletes};
+use super::lines::{by_rules, named, server_line, shared, title, tone};
+use super::{Report, RuleReport, RunLimits, Status, estimate, overlap};
+use crate::base::text::{count, duration, fold_to, percent, plural};
+use crate::core::plan::StopReason;
+
+/// Maximum number of lines of a preview above its question, however many namespaces there are.
+pub(crate) const MAX_LINES: usize = 19;
+
+/// Lines of the preview that are kept for reasons and warnings, if there are any.
+const MIN_NOTES: usize = 5;
+
+/// Heads of the columns.
+const COLUMNS: [&str; 6] = ["rule", "would go", "expired", "of", "share", "dates up to (UTC)"];
+
+/// Limit of the run in a row.
+const OF_RUN: &str = "--max-deletes";
+
+/// Beginning of what goes besides the documents in a row.
+const AND: &str = "and ";
+
+/// Indent of what does not fit in its row.
+const INDENT: &str = "    ";
+
+/// Returns the question before a sweep; `None` if there is nothing to delete.
+pub(crate) fn question(report: &Report) -> Option<String> {
+    let most = AtMost::of(report);
+    if most.is_some_and(AtMost::is_none) {
+        return None;
+    }
+    let what = most.map_or_else(|| "an unknown number of documents".to_owned(), |most| format!("at most {most}"));
+    let ready = || report.rules.iter().filter(|rule| rule.status == Status::Complete);
+    if most.is_some_and(AtMost::has_orphans) {
+        // They are in other collections than the documents of the rule.
+        let rules =
+            by_rules(ready().filter(|rule| rule.would_delete_count != Some(0) || rule.would_delete_orphan_count > Some(0)));
+        return Some(format!("delete {what} by {rules}?"));
+    }
+    let ready = ready().filter(|rule| rule.would_delete_count != Some(0));
+    let collections: BTreeSet<&str> = ready.map(|rule| rule.namespace.as_str()).collect();
+    Some(format!("delete {what} from {}?", plural(collections.len() as u64, "collection")))
+}
+
+/// Lines of a preview.
+pub(crate) struct Lines {
+    pub lines: Vec<(Tone, String)>,
+    /// Whether each rule in each namespace has its row, and each reason is shown.
+    pub is_whole: bool,
+}
+
+impl Lines {
+    /// Joins the lines to a text that is safe to print.
+    pub(crate) fn text(&self, colored: bool) -> String {
+        self.lines.iter().map(|(tone, line)| paint(line, *tone, colored) + "\n").collect()
+    }
+}
+
+/// Returns the lines above the question: the deployment, the rules, reasons, warnings, limits and the estimate. `most` is the maximum number of lines.
+pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>) -> Lines {
+    let plain = |text: String| fold_to(&text, INDENT, width).into_iter().map(|line| (Tone::Plain, line)).collect::<Vec<_>>();
+    let mut lines: Vec<_> = head(report).into_iter().flat_map(plain).collect();
+    let below: Vec<_> = tail(report).into_iter().flat_map(plain).collect();
+    let notes: Vec<Vec<(Tone, String)>> = notes(report)
+        .into_iter()
+        .map(|(tone, note)| fold_to(&note, INDENT, width).into_iter().map(|line| (tone, line)).collect())
+        .collect();
+    let all_notes: usize = notes.iter().map(Vec::len).sum();
+    let room = most.map(|most| most.saturating_sub(lines.len() + below.len()));
+    let rows = rows(report, width, room.map(|room| room.saturating_sub(all_notes.min(MIN_NOTES))));
+    lines.extend(rows.lines);
+    let room = most.map(|most| most.saturating_sub(lines.len() + below.len()));
+    let mut is_whole = rows.is_whole;
+    match room.filter(|room| *room < all_notes) {
+        None => lines.extend(notes.into_iter().flatten()),
+        Some(room) => {
+            is_whole = false;
+            let mut left = room.saturating_sub(1);
+            let fitting = notes.iter().take_while(|note| {
+                let fits = note.len() <= left;
+                left = left.saturating_sub(note.len());
+                fits
+            });
+            let fitting = fitting.count();
+            let more = plural((notes.len() - fitting) as u64, "more note");
+            lines.extend(notes.into_iter().take(fitting).flatten());
+            lines.push((Tone::Warning, format!("{more}: `?` shows everything")));
+        }
+    }
+    lines.extend(below);
+    Lines { lines, is_whole }
+}
+
+/// Returns the table that heads a dry run. `most` is the maximum number of its lines.
+pub(super) fn table(report: &Report, width: usize, most: Option<usize>) -> Lines {
+    rows(report, width, most)
+}
+
+/// Returns the lines about the deployment, the policy and the plan.
+fn head(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(server) = &report.server {
+        let hosts = if server.hosts.is_empty() { String::new() } else { format!(": {}", server.hosts.join(", ")) };
+        lines.push(format!("{}{hosts}", server_line(server)));
+    }
+    let as_of = report.as_of.map_or_else(String::new, |as_of| format!(", as of {as_of}"));
+    lines.push(format!("policy {}{as_of}", report.policy.path));
+    lines.extend(report.plan.as_ref().map(|plan| {
+        let approved = |rule: &&RuleReport| rule.approved_count.is_some();
+        let rules = report.rules.iter().filter(approved);
+        let sum: u64 = rules.clone().filter_map(|rule| rule.approved_count).fold(0, u64::saturating_add);
+        format!("plan {}: approved {} by {}", plan.path, count(sum), plural(rules.count() as u64, "rule"))
+    }));
+    lines
+}
+
+/// A row of the table, with what does not stand in a column.
+struct Row {
+    cells: [String; 6],
+    why: String,
+    tone: Tone,
+    /// Documents that decide which rows are shown.
+    weight: u64,
+}
+
+/// Returns the rows of the table: one for each rule in each namespace, or one for each rule if these were too many, or the largest of them.
+fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
+    let shown: Vec<&RuleReport> = report.rules.iter().filter(|rule| !is_idle(rule)).collect();
+    let idle = report.rules.len() - shown.len();
+    let noun = if shown.is_empty() { "rule" } else { "more rule" };
+    let idle = (idle > 0).then(|| (Tone::Plain, format!("{} with nothing expired", plural(idle as u64, noun))));
+    let room = most.map(|most| most.saturating_sub(usize::from(idle.is_some())));
+    let fits = |lines: &Vec<(Tone, String)>| room.is_none_or(|room| lines.len() <= room);
+    let each: Vec<Row> = shown.iter().map(|rule| row(report, rule)).collect();
+    let (mut lines, mut is_whole) = (laid_out(&each, width).concat(), true);
+    if !fits(&lines) {
+        is_whole = false;
+        let mut sums = subtotals(report, &shown);
+        lines = laid_out(&sums, width).concat();
+        if !fits(&lines) {
+            // The heaviest rows stay, in their order; rules that are not swept have their reasons below.
+            let mut weights: Vec<u64> = sums.iter().map(|row| row.weight).collect();
+            weights.sort_unstable_by(|a, b| b.cmp(a));
+            // Most rows take two lines at most; one line is for the head, one for the rest.
+            let room = room.unwrap_or(0);
+            let kept = room.saturating_sub(2) / 2;
+            let least = weights.get(kept.saturating_sub(1)).copied().unwrap_or(u64::MAX);
+            let (mut left, mut rest, mut goes) = (kept, 0, 0_u64);
+            sums.retain(|row| {
+                let stays = row.weight >= least && left > 0;
+                if stays {
+                    left -= 1;
+                } else {
+                    rest += 1;
+                    goes = goes.saturating_add(row.weight);
+                }
+                stays
+            });
+            lines = laid_out(&sums, width).concat();
+            // Of several rows with the least weight, the last goes first.
+            while lines.len() >= room
+                && let Some((lightest, _)) = sums.iter().enumerate().rev().min_by_key(|(_, row)| row.weight)
+            {
+                rest += 1;
+                goes = goes.saturating_add(sums.remove(lightest).weight);
+                lines = laid_out(&sums, width).concat();
+            }
+            let words = format!("{} with {} in all that would go", plural(rest, "more rule"), count(goes));
+            lines.push((Tone::Plain, words));
+        }
+    }
+    lines.extend(idle);
+    Lines { lines, is_whole }
+}
+
+/// Whether a rule has nothing to do and nothing to say.
+fn is_idle(rule: &RuleReport) -> bool {
+    rule.status == Status::Complete && rule.expired_count == Some(0) && rule.old_orphan_count.unwrap_or(0) == 0
+}
+
+/// Returns the lines of the heads and of each row.
+fn laid_out(rows: &[Row], width: usize) -> Vec<Vec<(Tone, String)>> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let cells = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(|row| row.cells.clone()));
+    let all = align_within(&cells.collect::<Vec<_>>(), |column| (1..=4).contains(&column), width);
+    let whys = std::iter::once("").chain(rows.iter().map(|row| row.why.as_str()));
+    let tones = std::iter::once(Tone::Plain).chain(rows.iter().map(|row| row.tone));
+    let widest = all.iter().filter_map(|lines| lines.last()).map(|line| line.chars().count()).max().unwrap_or(0);
+    let row = |((mut lines, why), tone): ((Vec<String>, &str), Tone)| {
+        if let Some(last) = lines.last_mut().filter(|_| !why.is_empty()) {
+            let beside = format!("{last:<widest$}  {why}");
+            if beside.chars().count() <= width {
+                *last = beside;
+            } else {
+                lines.push(format!("{INDENT}{why}"));
+            }
+        }
+        lines.into_iter().map(|line| (tone, line)).collect()
+    };
+    all.into_iter().zip(whys).zip(tones).map(row).collect()
+}
+
+fn row(report: &Report, rule: &RuleReport) -> Row {
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
+    let ready = rule.status == Status::Complete;
+    let goes = rule.would_delete_count.map(|goes| goes.min(max_deletes(report).unwrap_or(u64::MAX)));
+    Row {
+        cells: [
+            title(report, rule),
+            match goes {
+                Some(goes) => count(goes),
+                None if ready => "?".to_owned(),
+                None => "-".to_owned(),
+            },
+            number(rule.expired_count),
+            number(rule.document_count),
+            rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+            up_to(rule),
+        ],
+        why: whys(report, rule).join(", "),
+        tone: tone(rule.status),
+        weight: goes.unwrap_or(if ready { u64::MAX } else { 0 }).saturating_add(rule.would_delete_orphan_count.unwrap_or(0)),
+    }
+}
+
+fn up_to(rule: &RuleReport) -> String {
+    match (rule.threshold, &rule.ttl_field) {
+        (Some(threshold), _) => threshold.minute(),
+        (None, Some(_)) => "its own ttl".to_owned(),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+/// Returns the limits of a rule, or the reason why it is not swept.
+fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
+    if rule.status != Status::Complete {
+        let reason = rule.reason.as_ref().map(|reason| format!(": {reason}"));
+        return vec![format!("{}{}", rule.status, reason.unwrap_or_default())];
+    }
+    let mut whys = Vec::new();
+    if is_of_buckets(rule) {
+        whys.push("buckets".to_owned());
+    }
+    if let (Some(_), Some(field)) = (rule.threshold, &rule.ttl_field) {
+        whys.push(format!("or by own `{field}`"));
+    }
+    whys.extend(rule.approved_count.map(|approved| format!("approved {}", count(approved))));
+    whys.extend(orphans(rule.would_delete_orphan_count, rule.old_orphan_count));
+    let goes = rule.would_delete_count.map(|goes| goes.saturating_add(rule.would_delete_orphan_count.unwrap_or(0)));
+    match (rule.would_delete_limit, goes.zip(max_deletes(report))) {
+        (Some(StopReason::Window), _) => whys.push("window closed".to_owned()),
+        // A report has applied the limit of the run.
+        (limit, Some((goes, most))) if most < goes || (most == goes && limit == Some(StopReason::MaxDeletes)) => {
+            whys.push(OF_RUN.to_owned());
+        }
+        (Some(limit), _) => whys.push(limit.to_string()),
+        (None, _) => {}
+    }
+    whys
+}
+
+/// Says how many orphans go, and of how many; `None` if there are none, or the rule leaves them.
+fn orphans(goes: Option<u64>, old: Option<u64>) -> Option<String> {
+    let (goes, old) = (goes?, old.filter(|old| *old > 0)?);
+    let of = if goes < old { format!("{} of ", count(goes)) } else { String::new() };
+    Some(format!("{AND}{of}{}", plural(old, "orphan")))
+}
+
+/// Returns a row for each rule, with the sums of its namespaces.
+fn subtotals(report: &Report, shown: &[&RuleReport]) -> Vec<Row> {
+    let mut names: Vec<&str> = Vec::new();
+    for rule in shown {
+        if !names.contains(&rule.name.as_str()) {
+            names.push(&rule.name);
+        }
+    }
+    let of = |name: &str| shown.iter().copied().filter(|rule| rule.name == name).collect::<Vec<_>>();
+    names
+        .into_iter()
+        .map(of)
+        .map(|rules| if let [rule] = rules[..] { row(report, rule) } else { subtotal(report, &rules) })
+        .collect()
+}
+
+fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
+    let [first, ..] = rules else { unreachable!("a rule has a namespace") };
+    let of = |status: Status| rules.iter().filter(move |rule| rule.status == status);
+    let sum = |value: fn(&RuleReport) -> Option<u64>| rules.iter().filter_map(|rule| value(rule)).fold(0, u64::saturating_add);
+    let (expired, documents) = (sum(|rule| rule.expired_count), sum(|rule| rule.document_count));
+    let is_unknown = of(Status::Complete).any(|rule| rule.would_delete_count.is_none());
+    let goes = sum(|rule| rule.would_delete_count).min(max_deletes(report).unwrap_or(u64::MAX));
+    let mut whys: Vec<String> = [Status::Failed, Status::Refused, Status::Partial, Status::Skipped]
+        .into_iter()
+        .filter_map(|status| Some(of(status).count()).filter(|number| *number > 0).map(|number| format!("{number} {status}")))
+        .collect();
+    let limited: BTreeSet<String> = of(Status::Complete)
+        .flat_map(|rule| self::whys(report, rule))
+        .filter(|why| !why.starts_with("approved") && !why.starts_with(AND))
+        .collect();
+    let of_orphans = sum(|rule| rule.would_delete_orphan_count);
+    whys.extend(orphans(Some(of_orphans), Some(sum(|rule| rule.old_orphan_count))));
+    whys.extend(limited);
+    if goes < sum(|rule| rule.would_delete_count) && !whys.iter().any(|why| why == OF_RUN) {
+        whys.push(OF_RUN.to_owned());
+    }
+    let worst = rules.iter().map(|rule| rule.status).max().unwrap_or(Status::Complete);
+    Row {
+        cells: [
+            format!("{} ({})", first.name, plural(rules.len() as u64, "namespace")),
+            if is_unknown { "?".to_owned() } else { count(goes) },
+            count(expired),
+            count(documents),
+            percent(expired, documents).map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+            up_to(first),
+        ],
+        why: whys.join(", "),
+        tone: tone(worst),
+        weight: if is_unknown { u64::MAX } else { goes.saturating_add(of_orphans) },
+    }
+}
+
+/// Returns the reasons why rules are not swept, the worst first, and the warnings. What several rules share is said once.
+fn notes(report: &Report) -> Vec<(Tone, String)> {
+    let mut notes = Vec::new();
+    for status in [Status::Failed, Status::Refused, Status::Partial] {
+        let of_status = report.rules.iter().filter(|rule| rule.status == status);
+        let whys = of_status.filter_map(|rule| Some((rule, rule.why()?)));
+        for (why, rules) in shared(whys) {
+            notes.push((tone(status), format!("{}: {status}: {why}", named(report, &rules))));
+        }
+    }
+    // A rule that is skipped says why in its row.
+    let looked_at = report.rules.iter().filter(|rule| rule.status != Status::Skipped);
+    let warnings = looked_at.flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone())));
+    for (warning, rules) in shared(warnings) {
+        notes.push((Tone::Warning, format!("warning: {}: {warning}", named(report, &rules))));
+    }
+    notes
+}
+
+/// Returns the lines about the limits of the run, and the estimate.
+fn tail(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(RunLimits { max_deletes, rate, max_duration_seconds }) = report.limits {
+        let limits = [
+            max_deletes.map(|most| format!("at most {} (--max-deletes)", plural(most, "document"))),
+            rate.map(|rate| format!("at most {} per second", plural(u64::from(rate), "document"))),
+            max_duration_seconds.map(|seconds| format!("at most {}", duration(seconds.saturating_mul(1000)))),
+        ];
+        lines.push(format!("the run: {}", limits.into_iter().flatten().collect::<Vec<_>>().join(", ")));
+    }
+    let most = max_deletes(report);
+    let swept = report.rules.iter().filter(|rule| rule.would_delete_count.is_some_and(|goes| goes > 0));
+    let swept: Vec<&RuleReport> = swept.collect();
+    let at_most = overlap::at_most(swept.iter().copied(), |rule| rule.would_delete_count);
+    lines.extend(estimate::of_all(&swept, most).map(|expected| format!("a sweep takes {at_most}{expected}")));
+    lines
+}

@@ -1,0 +1,136 @@
+//! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
+
+use super::Status;
+use super::counts::{CountObstacle, Counts};
+use super::orphans;
+use super::outcome::{End, RuleOutcome, Swept};
+use crate::base::text::{count, plural};
+use crate::core::plan::{Decision, PlannedRule, Reason, Refusal, StopReason, SweepRule, guard};
+
+/// Status of a rule, with its reason and its error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    pub status: Status,
+    pub reason: Option<Reason>,
+    pub error: Option<String>,
+}
+
+impl Verdict {
+    /// Returns the verdict on a rule that cannot be swept; `None` if it can. Its error does not say what was deleted.
+    pub fn before(planned: &PlannedRule, counts: &Counts) -> Option<Self> {
+        match (&planned.decision, &counts.obstacle) {
+            (Decision::Skip(reason), _) => {
+                Some(Self { status: Status::Skipped, reason: Some(Reason::Skip(*reason)), error: None })
+            }
+            (Decision::Fail(error), _) | (_, Some(CountObstacle::Failed(error))) => Some(Self::failed(error.clone())),
+            (_, Some(CountObstacle::Stopped(reason))) => Some(Self::partial(*reason)),
+            (Decision::Refuse { refusal, .. }, None) => Some(Self::refused(refusal)),
+            (Decision::Sweep(rule), None) => {
+                let scan = || scan(planned, rule, counts);
+                let share = || share(rule, counts);
+                let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
+                // The order in which a sweep asks, which ends at the first refusal: all ways to run name the same guard.
+                let refusal = guard::unknown_field(&counts.unknown_fields)
+                    .or_else(|| guard::unknown_type(&counts.unknown_fields))
+                    .or_else(|| counts.holds_refusal.clone())
+                    .or_else(scan)
+                    .or_else(share)
+                    .or_else(|| orphans::refusal(rule, counts))
+                    .or_else(approval)
+                    .or_else(|| counts.oplog_refusal.clone());
+                refusal.as_ref().map(Self::refused)
+            }
+        }
+    }
+
+    /// Returns the verdict on a rule when the run has ended.
+    pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> Self {
+        let before = Self::before(planned, counts).map(|verdict| match (verdict.status, outcome) {
+            (Status::Failed, RuleOutcome::NotSwept { .. } | RuleOutcome::NotBegun(_)) => verdict.without_deletes(),
+            _ => verdict,
+        });
+        before.unwrap_or_else(|| match outcome {
+            RuleOutcome::Checked | RuleOutcome::NotSwept { .. } => Self::complete(),
+            RuleOutcome::NotBegun(stopped) => {
+                Self::stopped(stopped.reason, stopped.lease_lost.as_deref(), &deleted_before(0, false))
+            }
+            RuleOutcome::Unreachable(why) => Self::failed(not_begun(why)).without_deletes(),
+            RuleOutcome::Swept(swept) => Self::swept(swept),
+        })
+    }
+
+    fn swept(swept: &Swept) -> Self {
+        let deleted = deleted_before(swept.outcome.deleted, swept.outcome.uncertain);
+        match &swept.outcome.end {
+            End::Complete => Self::complete(),
+            End::Partial(reason) => Self::stopped(*reason, swept.lease_lost.as_deref(), &deleted),
+            End::Failed(why) => Self::failed(format!("deleting: {why}; {deleted}")),
+        }
+    }
+
+    fn stopped(reason: StopReason, lease_lost: Option<&str>, deleted: &str) -> Self {
+        match lease_lost {
+            Some(why) => Self { reason: Some(Reason::Stop(reason)), ..Self::failed(format!("{why}; {deleted}")) },
+            None => Self::partial(reason),
+        }
+    }
+
+    fn complete() -> Self {
+        Self { status: Status::Complete, reason: None, error: None }
+    }
+
+    fn partial(reason: StopReason) -> Self {
+        Self { status: Status::Partial, reason: Some(Reason::Stop(reason)), error: None }
+    }
+
+    fn refused(refusal: &Refusal) -> Self {
+        Self { status: Status::Refused, reason: Some(Reason::Guard(refusal.guard)), error: Some(refusal.detail.clone()) }
+    }
+
+    fn failed(error: String) -> Self {
+        Self { status: Status::Failed, reason: None, error: Some(error) }
+    }
+
+    fn without_deletes(self) -> Self {
+        Self { error: self.error.map(|error| error + "; nothing was deleted there"), ..self }
+    }
+}
+
+/// Refuses to search a collection without an index that turned out to be larger than the server's own count says.
+fn scan(planned: &PlannedRule, rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+    let SweepRule { namespace, selection, expiry, .. } = rule;
+    if selection.is_buckets() {
+        return None;
+    }
+    guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), counts.documents?.count)
+}
+
+/// Refuses a share of the collection that is too large. Where the documents were counted, the server's own count is not asked: after an unclean
+/// shutdown it may be far too high.
+fn share(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+    let (expired, limit) = (counts.expired.as_ref()?, rule.limits.max_delete_percent);
+    let own_count = rule.selection.document_count;
+    let documents = counts.documents.map_or(own_count, |documents| documents.count);
+    let mut refusal = guard::share(limit, expired.count, documents)?;
+    if !expired.is_complete {
+        refusal.detail.insert_str(0, "at least ");
+    }
+    if guard::share(limit, expired.count, own_count).is_none() {
+        refusal.detail += &format!(
+            "; the server's own count, {}, is wrong, as it can be after an unclean shutdown: `validate` corrects it",
+            count(own_count)
+        );
+    }
+    Some(refusal)
+}
+
+/// Says how much was deleted before a rule failed; at least so much if a reply was lost.
+fn deleted_before(deleted: u64, uncertain: bool) -> String {
+    let least = if uncertain { "at least " } else { "" };
+    format!("{least}{} {} deleted before", plural(deleted, "document"), if deleted == 1 { "was" } else { "were" })
+}
+
+/// Returns the error of a rule that was not tried because the deployment cannot be reached.
+pub fn not_begun(why: &str) -> String {
+    format!("not begun: {why}")
+}

@@ -1,0 +1,114 @@
+//! The conditions on types that a statement adds to the comparison of values.
+
+use std::collections::HashSet;
+
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, RawArrayBuf, doc};
+
+use super::state::DocumentState;
+use super::types::FieldType;
+use crate::core::expiry::expression::when;
+
+/// Maximum number of fields that are named one by one. With more of them every statement would be long.
+const MAX_NAMES: usize = 100;
+
+/// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their states.
+#[derive(Debug, Default)]
+pub(super) struct TypeConditions {
+    /// Conditions that need no expression, each for one field.
+    pub fields: Vec<Document>,
+    pub expressions: Vec<Bson>,
+    /// The results that the expressions must have.
+    pub expected: RawArrayBuf,
+}
+
+impl TypeConditions {
+    /// Returns the conditions for these documents; `None` if a field cannot be named in a condition.
+    ///
+    /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol; every
+    /// other type equals only itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field also holds
+    /// for arrays with such a value, but an array equals neither a number nor a string.
+    pub(super) fn of(documents: &[DocumentState]) -> Option<Self> {
+        let names = same_names(documents)?;
+        let depth = deepest(documents);
+        let types = &documents.first()?.types;
+        let mut conditions = Self::default();
+        for ((name, field), compared) in names.into_iter().zip(&types.fields).zip(&types.compared) {
+            let value = format!("${name}");
+            match field {
+                FieldType::Named(type_name @ ("int" | "long" | "double" | "string" | "symbol")) => {
+                    conditions.fields.push(doc! { name: { "$type": type_name } });
+                }
+                FieldType::Named(_) => {}
+                FieldType::WithText => conditions.expect(types_below(&value, depth, depth), compared.ok()?),
+                FieldType::Nested => conditions.expect(types_below(&value, 0, depth), compared.ok()?),
+            }
+        }
+        Some(conditions)
+    }
+
+    fn expect(&mut self, expression: Bson, expected: RawBsonRef) {
+        self.expressions.push(expression);
+        self.expected.push(expected);
+    }
+}
+
+/// Returns an aggregation expression for the types of a document, as [`super::types::Types::compared`] holds them.
+///
+/// If all documents have the same fields, the expression names each of them. If no value is nested, it asks only for the type, at
+/// a third of the cost.
+pub(super) fn types_expression(documents: &[DocumentState]) -> Bson {
+    let depth = deepest(documents);
+    let Some(names) = same_names(documents) else {
+        let values = doc! { "$map": { "input": { "$objectToArray": "$$ROOT" }, "in": "$$this.v" } };
+        return doc! { "$map": { "input": values, "as": "v0", "in": types_below("$$v0", 0, depth) } }.into();
+    };
+    let types = names.into_iter().enumerate().map(|(at, name)| {
+        let value = format!("${name}");
+        let any_is = |kind: fn(&FieldType) -> bool| documents.iter().any(|state| state.types.fields.get(at).is_some_and(kind));
+        if any_is(|field| matches!(field, FieldType::Nested)) {
+            types_below(&value, 0, depth)
+        } else if any_is(|field| matches!(field, FieldType::WithText)) {
+            types_below(&value, depth, depth)
+        } else {
+            doc! { "$type": value }.into()
+        }
+    });
+    types.collect::<Vec<_>>().into()
+}
+
+fn deepest(documents: &[DocumentState]) -> usize {
+    documents.iter().map(|state| state.types.depth).max().unwrap_or(0)
+}
+
+/// Returns the names of the fields; `None` unless all documents have the same ones in the same order, each once, and an expression can name
+/// them.
+fn same_names(documents: &[DocumentState]) -> Option<Vec<&str>> {
+    let first = names(documents.first()?)?;
+    let can_be_named = |name: &&str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');
+    let unique: HashSet<&str> = first.iter().copied().collect();
+    let usable = first.len() <= MAX_NAMES && unique.len() == first.len() && first.iter().all(can_be_named);
+    (usable && documents.iter().all(|state| names(state).as_ref() == Some(&first))).then_some(first)
+}
+
+fn names(state: &DocumentState) -> Option<Vec<&str>> {
+    state.document.iter().map(|element| Some(element.ok()?.0.as_str())).collect()
+}
+
+/// Returns an expression for the type of a value, and of the values inside it down to a depth.
+fn types_below(value: &str, level: usize, depth: usize) -> Bson {
+    let name = || doc! { "$type": value };
+    let has_text = doc! { "$or": [{ "$eq": [name(), "decimal"] }, { "$eq": [value, 0] }] };
+    let scalar = when(has_text, doc! { "$concat": [name(), " ", { "$toString": value }] }, name());
+    if level == depth {
+        return scalar;
+    }
+    let values = doc! { "$map": { "input": { "$objectToArray": value }, "in": "$$this.v" } };
+    let inner = when(doc! { "$isArray": value }, value, values);
+    let below = format!("v{}", level + 1);
+    let next = types_below(&format!("$${below}"), level + 1, depth);
+    let types_inside = doc! { "$map": { "input": inner, "as": below, "in": next } };
+    // The values inside come last, because a branch would nest the condition twice as deep.
+    let is_scalar = doc! { "$and": [{ "$ne": [name(), "object"] }, { "$ne": [name(), "array"] }] };
+    when(is_scalar, scalar, types_inside)
+}

@@ -1,0 +1,219 @@
+//! The documents that one delete command is restricted to, in addition to the whole predicate of its rule.
+
+use std::sync::Arc;
+
+use bson::{Bson, Document, RawDocumentBuf};
+
+use super::document_match::{DocumentState, IndexRange};
+use crate::base::values::raw::{self, RawValue};
+use crate::core::expiry::stretch::Stretch;
+use crate::core::plan::ParentKey;
+use crate::shell::server::wire::transport::Extent;
+
+/// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
+const COMMAND_BYTES: usize = 12 * 1024 * 1024;
+
+/// The documents that one delete command may delete, as far as they match the predicate of its rule.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Restriction {
+    /// The documents with these `_id`s.
+    Ids(Vec<RawValue>),
+    /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
+    Sharded(Vec<(RawDocumentBuf, Vec<RawValue>)>),
+    /// Children of these parents, by their own `_id`s.
+    Children { parents: Arc<Parents>, ids: Vec<RawValue> },
+    /// One document of those whose `_id` equals this one under the rule's collation.
+    One(RawValue),
+    /// A range of an index.
+    Range {
+        bounds: Document,
+        /// The index, by its name or its key.
+        hint: Bson,
+    },
+    /// A stretch of the rule's dates, which is itself the whole predicate.
+    Stretch(Stretch),
+    /// Documents in the states in which they were archived, and in no other.
+    States {
+        documents: Vec<DocumentState>,
+        /// The index on which they lie close together; `None` if they are to be found by `_id`.
+        range: Option<IndexRange>,
+    },
+}
+
+/// The parents that a page of children names.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parents {
+    /// Path in the children that holds the key of the parent.
+    pub field: String,
+    /// The key of the parents that it holds.
+    pub key: ParentKey,
+    /// The keys that the children of the page hold.
+    pub keys: Vec<RawValue>,
+}
+
+impl Parents {
+    /// Returns the condition for the field of a child that names one of them.
+    ///
+    /// Errors: the condition is too long.
+    pub(crate) fn condition(&self) -> Result<RawDocumentBuf, bson::error::Error> {
+        raw::document([("$in", &RawValue::list(&self.keys)?)])
+    }
+}
+
+impl Restriction {
+    /// Returns the parents of the children that it names; `None` if it names no children.
+    pub(crate) fn parents(&self) -> Option<Arc<Parents>> {
+        match self {
+            Restriction::Children { parents, .. } => Some(parents.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the restrictions that together name all the documents; the documents of each fit into one command, to which every document adds
+    /// the bytes that `size` returns.
+    pub(crate) fn of_states(
+        documents: Vec<DocumentState>,
+        range: Option<&IndexRange>,
+        size_of: impl Fn(&DocumentState) -> usize,
+    ) -> Vec<Self> {
+        let mut commands: Vec<Vec<DocumentState>> = Vec::new();
+        let mut size = 0;
+        for state in documents {
+            let bytes = size_of(&state);
+            size += bytes;
+            match commands.last_mut() {
+                Some(command) if size <= COMMAND_BYTES => command.push(state),
+                _ => {
+                    size = bytes;
+                    commands.push(vec![state]);
+                }
+            }
+        }
+        commands.into_iter().map(|documents| Self::States { documents, range: range.cloned() }).collect()
+    }
+
+    /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
+    pub(crate) fn max_documents(&self) -> usize {
+        match self {
+            Restriction::Ids(ids) | Restriction::Children { ids, .. } => ids.len(),
+            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.len()).sum(),
+            Restriction::One(_) => 1,
+            Restriction::States { documents, .. } => documents.len(),
+            Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
+        }
+    }
+
+    /// Returns the extent of a delete: the maximum number of documents, which is unknown for a range.
+    pub(crate) fn extent(&self) -> Extent {
+        match self {
+            Restriction::Range { .. } | Restriction::Stretch(_) => Extent::Unknown,
+            _ => u64::try_from(self.max_documents()).map_or(Extent::Unknown, Extent::Documents),
+        }
+    }
+
+    /// Returns two restrictions that together name the same documents; `None` if there is nothing to halve.
+    pub(crate) fn halves(&self) -> Option<(Self, Self)> {
+        match self {
+            Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
+            Restriction::Children { parents, ids } => {
+                let part = |ids| Self::Children { parents: parents.clone(), ids };
+                halves(ids).map(|(first, second)| (part(first), part(second)))
+            }
+            Restriction::Sharded(groups) => match groups.as_slice() {
+                [(key, ids)] => {
+                    let part = |ids| Self::Sharded(vec![(key.clone(), ids)]);
+                    halves(ids).map(|(first, second)| (part(first), part(second)))
+                }
+                groups => {
+                    let (first, second) = groups.split_at(groups.len() / 2);
+                    Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
+                }
+            },
+            Restriction::States { documents, range } => {
+                let (first, second) = documents.split_at(documents.len() / 2);
+                let part = |documents: &[DocumentState]| Self::States { documents: documents.to_vec(), range: range.clone() };
+                (!first.is_empty()).then(|| (part(first), part(second)))
+            }
+            Restriction::Stretch(stretch) => {
+                stretch.halves().map(|(first, second)| (Self::Stretch(first), Self::Stretch(second)))
+            }
+            Restriction::One(_) | Restriction::Range { .. } => None,
+        }
+    }
+}
+
+/// Returns two lists of the same `_id`s; `None` if there are fewer than two.
+fn halves(ids: &[RawValue]) -> Option<(Vec<RawValue>, Vec<RawValue>)> {
+    let (first, second) = ids.split_at(ids.len() / 2);
+    (!first.is_empty()).then(|| (first.to_vec(), second.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn ids(ids: std::ops::Range<i32>) -> Vec<RawValue> {
+        ids.map(|id| RawValue::of(id).unwrap()).collect()
+    }
+
+    fn states(ids: std::ops::Range<i32>) -> Vec<DocumentState> {
+        ids.map(|id| DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": id }).unwrap()).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_command_has_as_many_archived_documents_as_fit() {
+        let lengths = |documents, bytes| -> Vec<usize> {
+            Restriction::of_states(states(0..documents), None, |_| bytes).iter().map(Restriction::max_documents).collect()
+        };
+        let four_mib = 4 << 20;
+        assert_eq!(lengths(7, four_mib), [3, 3, 1]);
+        assert_eq!(lengths(7, four_mib + 1), [2, 2, 2, 1]);
+        // One that is too large goes by itself, and its command is refused.
+        assert_eq!(lengths(2, 4 * four_mib), [1, 1]);
+        assert_eq!(lengths(0, 1), [0; 0]);
+    }
+
+    #[test]
+    fn the_halves_of_a_restriction_name_its_documents_once() {
+        let key = |n: i32| RawDocumentBuf::try_from(&doc! { "k": n }).unwrap();
+        let parents = || Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(9..10) });
+        let children = |ids| Restriction::Children { parents: parents(), ids };
+        let of_states = |documents| Restriction::States { documents, range: None };
+        for (whole, expected) in [
+            (Restriction::Ids(ids(0..5)), Some((Restriction::Ids(ids(0..2)), Restriction::Ids(ids(2..5))))),
+            (children(ids(0..4)), Some((children(ids(0..2)), children(ids(2..4))))),
+            (
+                Restriction::Sharded(vec![(key(1), ids(0..5))]),
+                Some((Restriction::Sharded(vec![(key(1), ids(0..2))]), Restriction::Sharded(vec![(key(1), ids(2..5))]))),
+            ),
+            (
+                Restriction::Sharded((1..5).map(|n| (key(n), ids(n..n + 1))).collect()),
+                Some((
+                    Restriction::Sharded(vec![(key(1), ids(1..2)), (key(2), ids(2..3))]),
+                    Restriction::Sharded(vec![(key(3), ids(3..4)), (key(4), ids(4..5))]),
+                )),
+            ),
+            (of_states(states(0..5)), Some((of_states(states(0..2)), of_states(states(2..5))))),
+            (Restriction::Ids(ids(0..1)), None),
+            (children(ids(0..1)), None),
+            (Restriction::Sharded(vec![(key(1), ids(0..1))]), None),
+            (of_states(states(0..1)), None),
+            (Restriction::One(RawValue::of(1).unwrap()), None),
+        ] {
+            assert_eq!(whole.halves(), expected, "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn children_are_named_with_their_parents() {
+        let parents = Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(7..9) });
+        assert_eq!(Document::try_from(&*parents.condition().unwrap()).unwrap(), doc! { "$in": [7, 8] });
+        let children = Restriction::Children { parents: parents.clone(), ids: ids(0..3) };
+        assert_eq!((children.parents(), children.max_documents()), (Some(parents), 3));
+        assert_eq!(children.extent(), Extent::Documents(3));
+        let range = Restriction::Range { bounds: Document::new(), hint: Bson::Null };
+        assert_eq!((range.parents(), range.max_documents(), range.extent()), (None, usize::MAX, Extent::Unknown));
+    }
+}

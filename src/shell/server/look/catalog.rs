@@ -1,0 +1,384 @@
+//! The catalog of a deployment: its databases, its collections with their options, and their indexes. Nothing else in the program lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::spec::BinarySubtype;
+use bson::{Bson, Document, Uuid, doc};
+use futures_util::{StreamExt, stream};
+
+use super::{fields, figures, privileges};
+use crate::base::values::integer_in;
+use crate::core::facts::{
+    Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, Target, TimeSeries,
+};
+use crate::core::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
+use crate::core::policy::{Child, Rule};
+use crate::shell::server::wire::codes;
+use crate::shell::server::wire::error::Result;
+use crate::shell::server::wire::find::Query;
+use crate::shell::server::{Deployment, MAX_CONCURRENT_READS};
+
+/// Time to find a document with the field that names its parent; an index finds one at once.
+const MAX_FIELD_LOOK: Duration = Duration::from_secs(5);
+
+/// The collections of each database, or the reason why they cannot be listed.
+type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
+
+/// The names of the collections of a database, with their UUIDs.
+type Listed<'a> = BTreeMap<&'a str, Option<Uuid>>;
+
+/// Reads the collections that a pattern matches, with their indexes.
+///
+/// Errors: the databases cannot be listed although a pattern has a `*` in its database. Anything else that cannot be read is
+/// listed in the catalog as unreadable.
+pub(crate) async fn catalog(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Catalog> {
+    let mut catalog = Catalog::default();
+    let mut found = Vec::new();
+    for listing in listings(deployment, patterns).await?.into_values() {
+        match listing {
+            Ok(listed) => found
+                .extend(listed.into_iter().filter(|listed| patterns.iter().any(|pattern| pattern.matches(&listed.namespace)))),
+            Err(why) => catalog.unreadable.push(why),
+        }
+    }
+    let reads = stream::iter(found).map(|collection| async move {
+        let namespace = collection.namespace.clone();
+        with_indexes(deployment, collection).await.map_err(|cause| {
+            let refused = privileges::explain(&cause, &namespace, &["listIndexes"]);
+            format!("listing the indexes of `{namespace}`: {refused}")
+        })
+    });
+    for read in reads.buffered(MAX_CONCURRENT_READS).collect::<Vec<_>>().await {
+        match read {
+            Ok(collection) => catalog.collections.extend(collection),
+            Err(why) => catalog.unreadable.push(why),
+        }
+    }
+    Ok(catalog)
+}
+
+/// Finds the namespaces that each rule stands for and reads the selected ones; in the order of the rules, then by name.
+///
+/// A namespace that cannot be read is reported as such and does not keep the others from being read.
+///
+/// Errors: the databases cannot be listed although a rule has a `*` in its database.
+pub(crate) async fn targets(
+    deployment: &Deployment,
+    rules: &[&Rule],
+    is_selected: impl Fn(&Rule, &Namespace) -> bool,
+) -> Result<Vec<Target>> {
+    let patterns: Vec<_> = rules.iter().filter(|rule| rule.enabled).map(|rule| &rule.namespace).collect();
+    let listings = listings(deployment, &patterns).await?;
+    let found =
+        rules.iter().flat_map(|rule| namespaces(rule, &listings).into_iter().map(|(namespace, seen)| (*rule, namespace, seen)));
+    let selected = found.filter(|(rule, namespace, _)| is_selected(rule, namespace));
+    let targets = stream::iter(selected.collect::<Vec<_>>()).map(|(rule, namespace, seen)| async move {
+        let seen = match seen {
+            Seen::Collection(listed, _) => look(&deployment.charged_to(&rule.name, &namespace), *listed).await,
+            other => other,
+        };
+        let children = match (&rule.family, &seen) {
+            (Some(family), Seen::Collection(..)) => {
+                children(&deployment.charged_to(&rule.name, &namespace), &namespace, &family.children).await
+            }
+            _ => Vec::new(),
+        };
+        Target { rule: rule.clone(), namespace, seen, children }
+    });
+    Ok(targets.buffered(MAX_CONCURRENT_READS).collect().await)
+}
+
+/// Looks at the collections of children of a collection.
+async fn children(deployment: &Deployment, parents: &Namespace, children: &[Child]) -> Vec<SeenChild> {
+    let mut seen = Vec::new();
+    for child in children {
+        let looked = match collection(deployment, &child.namespace).await {
+            Ok(Some(listed)) => look(deployment, listed).await,
+            Ok(None) => Seen::Missing,
+            Err(cause) => {
+                let why = privileges::explain(&cause, &child.namespace, &["listCollections"]);
+                Seen::Unreadable { error: format!("looking for `{}`: {why}; nothing was deleted there", child.namespace) }
+            }
+        };
+        let (field, parent_field) = match &looked {
+            Seen::Collection(..) => {
+                (field(deployment, &child.namespace, &child.field).await, field(deployment, parents, &child.parent_field).await)
+            }
+            _ => Default::default(),
+        };
+        seen.push(SeenChild { child: child.clone(), seen: looked, field, parent_field });
+    }
+    seen
+}
+
+/// Looks for a field in a collection. The `_id`, which every document has, is not looked for.
+async fn field(deployment: &Deployment, namespace: &Namespace, path: &str) -> SeenField {
+    if path == "_id" {
+        return SeenField::default();
+    }
+    let with_field = Query::find(namespace, doc! { path: { "$exists": true } }).projection(doc! { "_id": 1 }).limit(1);
+    let found = with_field.max_time(Some(MAX_FIELD_LOOK)).first_batch(deployment).await;
+    let is_found = found.ok().map(|found| !found.is_empty());
+    let similar = match is_found {
+        // Without such a name the finding is the same.
+        Some(false) => fields::similar_in(deployment, namespace, path).await.unwrap_or_default(),
+        _ => None,
+    };
+    SeenField { is_found, similar }
+}
+
+/// Reads one collection, without its indexes; `None` if it is missing.
+pub(crate) async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
+    let entry = entry(deployment, namespace).await?;
+    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &Listed::new())))
+}
+
+/// Returns the entry of listCollections for one namespace; `None` if it is missing.
+pub(crate) async fn entry(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Document>> {
+    let command = doc! { "listCollections": 1, "filter": { "name": &namespace.collection } };
+    Ok(Query::listing(&namespace.database, command).all(deployment).await?.into_iter().next())
+}
+
+/// Returns the name of the collection of a database that has a UUID; `None` if none has.
+pub(crate) async fn name_of(deployment: &Deployment, database: &str, sought: Uuid) -> Result<Option<String>> {
+    let entries = Query::listing(database, doc! { "listCollections": 1 }).all(deployment).await?;
+    let found = entries.iter().find(|entry| uuid(entry) == Some(sought));
+    Ok(found.and_then(|entry| entry.get_str("name").ok()).map(str::to_owned))
+}
+
+/// Returns the entries of listIndexes; `None` if there is no such collection, because it was dropped or replaced by a view since it was listed.
+pub(crate) async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
+    // The driver's typed call loses the options of an index whenever one of them has an unusual type.
+    match Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await {
+        Ok(entries) => Ok(Some(entries)),
+        Err(cause) if matches!(cause.code(), Some(codes::NAMESPACE_NOT_FOUND | codes::COMMAND_NOT_SUPPORTED_ON_VIEW)) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Lists the collections of every database that a pattern can mean.
+async fn listings(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<Listings> {
+    let databases = databases(deployment, patterns).await?;
+    let listings = stream::iter(databases).map(|database| async move {
+        let listed = list(deployment, &database, names(patterns, &database)).await.map_err(|cause| {
+            let namespace = Namespace { database: database.clone(), collection: String::new() };
+            let refused = privileges::explain(&cause, &namespace, &["listCollections"]);
+            format!("listing the collections of `{database}`: {refused}")
+        });
+        (database, listed)
+    });
+    Ok(listings.buffered(MAX_CONCURRENT_READS).collect().await)
+}
+
+/// Returns the databases that the patterns can mean; asks the server only for patterns with a `*`.
+async fn databases(deployment: &Deployment, patterns: &[&NamespacePattern]) -> Result<BTreeSet<String>> {
+    let (globs, exact): (Vec<&str>, Vec<&str>) =
+        patterns.iter().map(|pattern| pattern.database.as_str()).partition(|name| name.contains('*'));
+    let mut databases: BTreeSet<String> = exact.into_iter().map(str::to_owned).collect();
+    if !globs.is_empty() {
+        let command = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+        let reply = deployment.read("admin", command).await?;
+        let listed = reply.get_array("databases").into_iter().flatten().filter_map(Bson::as_document);
+        let names = listed.filter_map(|database| database.get_str("name").ok());
+        let matching =
+            names.filter(|name| globs.iter().any(|pattern| glob(pattern, name)) && why_never_swept(name, "").is_none());
+        databases.extend(matching.map(str::to_owned));
+    }
+    Ok(databases)
+}
+
+/// Returns the names that the patterns give for collections of a database; `None` if one has a `*`, so that all are needed.
+fn names(patterns: &[&NamespacePattern], database: &str) -> Option<Vec<String>> {
+    let patterns = patterns.iter().filter(|pattern| glob(&pattern.database, database));
+    let names: Option<Vec<&str>> =
+        patterns.map(|pattern| (!pattern.collection.contains('*')).then_some(pattern.collection.as_str())).collect();
+    // The same listing shows whether there are buckets behind a name.
+    names.map(|names| names.iter().flat_map(|name| [(*name).to_owned(), format!("{}{name}", Namespace::BUCKETS)]).collect())
+}
+
+/// Lists the collections of a database by name, without their indexes and without those that belong to the server.
+async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>>) -> Result<Vec<Collection>> {
+    let filter = names.map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
+    let entries = Query::listing(database, doc! { "listCollections": 1, "filter": filter }).all(deployment).await?;
+    let listed: Listed = entries.iter().filter_map(|entry| Some((entry.get_str("name").ok()?, uuid(entry)))).collect();
+    let collections = entries.iter().filter_map(|entry| read(deployment, database, entry, &listed));
+    let mut collections: Vec<Collection> =
+        collections.filter(|found| why_never_swept(database, &found.namespace.collection).is_none()).collect();
+    collections.sort_unstable_by(|a, b| a.namespace.cmp(&b.namespace));
+    Ok(collections)
+}
+
+/// Returns the UUID in an entry of listCollections; `None` if there is none.
+pub(crate) fn uuid(entry: &Document) -> Option<Uuid> {
+    match entry.get_document("info").ok()?.get("uuid")? {
+        Bson::Binary(uuid) if uuid.subtype == BinarySubtype::Uuid => uuid.to_uuid().ok(),
+        _ => None,
+    }
+}
+
+/// Reads an entry of listCollections. `listed` holds the names in the same database, including those of buckets.
+fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &Listed) -> Option<Collection> {
+    let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
+    let options = entry.get_document("options").cloned().unwrap_or_default();
+    let kind = match entry.get_str("type") {
+        Ok("view") => CollectionKind::View,
+        Ok("timeseries") => {
+            let series = options.get_document("timeseries").cloned().unwrap_or_default();
+            CollectionKind::TimeSeries(TimeSeries {
+                time_field: series.get_str("timeField").unwrap_or_default().to_owned(),
+                meta_field: series.get_str("metaField").ok().map(str::to_owned),
+                bucket_max_span_seconds: integer_in(&series, "bucketMaxSpanSeconds"),
+                shows_buckets: listed.contains_key(namespace.buckets().collection.as_str()),
+                buckets: listed.get(namespace.buckets().collection.as_str()).copied().flatten(),
+                extended_times: None,
+            })
+        }
+        _ if options.get_bool("capped").unwrap_or(false) => CollectionKind::Capped,
+        // `true` on servers that show it as a flag, a document with the key on the others.
+        _ if !matches!(options.get("clusteredIndex"), None | Some(Bson::Boolean(false))) => CollectionKind::Clustered,
+        _ if deployment.facts.capabilities.ttl_by_last_change => CollectionKind::CosmosRu,
+        _ => CollectionKind::Plain,
+    };
+    Some(Collection {
+        uuid: uuid(entry),
+        collation: options.get_document("collation").ok().cloned(),
+        expire_after_seconds: options.get("expireAfterSeconds").cloned(),
+        ..Collection::new(namespace, kind)
+    })
+}
+
+/// Adds the indexes to a listed collection; `None` if it has been dropped since.
+async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result<Option<Collection>> {
+    if collection.kind == CollectionKind::View {
+        return Ok(Some(collection));
+    }
+    let Some(entries) = index_entries(deployment, &collection.namespace).await? else { return Ok(None) };
+    let mut collection = Collection { indexes: entries.iter().filter_map(index).collect(), ..collection };
+    let with_ttl = !collection.ttl().is_empty();
+    let buckets = collection.storage();
+    if let CollectionKind::TimeSeries(series) = &mut collection.kind
+        && with_ttl
+        && series.shows_buckets
+    {
+        series.extended_times = extended_times(deployment, &buckets).await;
+    }
+    Ok(Some(collection))
+}
+
+/// Tells whether a bucket has times before 1970 or after 2038; `None` if the user may not look.
+///
+/// The seconds in the `_id` of such a bucket have their first bit set. Times before 1902 and after 2106 wrap around and are not seen, and neither
+/// are those in a bucket that begins before 2038. mongod looks no closer when it opens a collection
+/// (`src/mongo/db/timeseries/timeseries_extended_range.cpp`).
+async fn extended_times(deployment: &Deployment, buckets: &Namespace) -> Option<bool> {
+    let mut first = [0; 12];
+    first[0] = 0x80;
+    let find = Query::find(buckets, doc! { "_id": { "$gte": ObjectId::from_bytes(first) } });
+    let found = find.projection(doc! { "_id": 1 }).limit(1).all(deployment).await;
+    found.ok().map(|found| !found.is_empty())
+}
+
+/// Reads an entry of listIndexes.
+fn index(entry: &Document) -> Option<IndexFacts> {
+    Some(IndexFacts {
+        name: entry.get_str("name").ok()?.to_owned(),
+        key: entry.get_document("key").ok()?.iter().map(|(name, direction)| (name.clone(), direction.clone())).collect(),
+        partial: entry.get_document("partialFilterExpression").ok().cloned(),
+        hidden: entry.get_bool("hidden").unwrap_or(false),
+        sparse: entry.get_bool("sparse").unwrap_or(false),
+        unique: entry.get_bool("unique").unwrap_or(false),
+        collation: entry.get_document("collation").ok().cloned(),
+        // From 7.0 on mongod repeats the collection's own value on its clustered index.
+        expire_after_seconds: entry.get("expireAfterSeconds").filter(|_| !entry.get_bool("clustered").unwrap_or(false)).cloned(),
+    })
+}
+
+/// Returns the namespaces of a rule, with the results of the listing.
+fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
+    let pattern = &rule.namespace;
+    let as_written = Namespace { database: pattern.database.clone(), collection: pattern.collection.clone() };
+    if !rule.enabled {
+        return vec![(as_written, Seen::NotLookedFor)];
+    }
+    let mut found = Vec::new();
+    for (database, listing) in listings.iter().filter(|(database, _)| glob(&pattern.database, database)) {
+        match listing {
+            Err(why) => {
+                let namespace = Namespace { database: database.clone(), collection: pattern.collection.clone() };
+                found.push((namespace, Seen::Unreadable { error: why.clone() }));
+            }
+            Ok(listed) => {
+                let meant = listed.iter().filter(|listed| rule.stands_for(&listed.namespace)).cloned();
+                found.extend(
+                    meant.map(|listed| (listed.namespace.clone(), Seen::Collection(Box::new(listed), Figures::default()))),
+                );
+            }
+        }
+    }
+    if found.is_empty() {
+        found.push((as_written, Seen::Missing));
+    }
+    found
+}
+
+/// Reads everything that a sweep needs to know about a listed collection.
+async fn look(deployment: &Deployment, listed: Collection) -> Seen {
+    // Buckets are found along their `_id`, regardless of the indexes.
+    let is_series = matches!(listed.kind, CollectionKind::TimeSeries(_));
+    let needed = if is_series { ["find", "remove"] } else { ["find", "listIndexes"] };
+    let storage = listed.storage();
+    match look_closer(deployment, listed, is_series).await {
+        Ok(Some((collection, figures))) => Seen::Collection(Box::new(collection), figures),
+        Ok(None) => Seen::Missing,
+        Err(cause) => {
+            let why = privileges::explain(&cause, &storage, &needed);
+            Seen::Unreadable { error: format!("looking at `{storage}`: {why}") }
+        }
+    }
+}
+
+/// Does the same as [`look`]; `None` if the collection was dropped since it was listed.
+async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
+    let collection = match with_indexes(deployment, listed.clone()).await {
+        // A sweep finds buckets by their `_id`; the indexes only show what the server's own TTL does.
+        Err(cause) if is_series && cause.is_unauthorized() => Some(listed),
+        read => read?,
+    };
+    let Some(collection) = collection else { return Ok(None) };
+    match figures::of(deployment, &collection).await {
+        Ok(figures) => Ok(Some((collection, figures))),
+        Err(cause) if cause.has_code(codes::NAMESPACE_NOT_FOUND) => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::server::wire::error::ServerError;
+    use crate::testing::scripted::{Script, ScriptedReply};
+
+    #[tokio::test]
+    async fn a_collection_that_is_gone_since_it_was_listed_has_no_indexes_to_read() {
+        let namespace = Namespace { database: "app".into(), collection: "c".into() };
+        for (code, is_gone) in
+            [(codes::NAMESPACE_NOT_FOUND, true), (codes::COMMAND_NOT_SUPPORTED_ON_VIEW, true), (codes::UNAUTHORIZED, false)]
+        {
+            let script = Script::new([ScriptedReply::Error(ServerError::reported(code, "no", ""))]);
+            let read = index_entries(&script.deployment(), &namespace).await;
+            assert_eq!(matches!(read, Ok(None)), is_gone, "{code}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn a_clustered_index_has_no_value_of_its_own() {
+        // Replies of mongod 7.0.28.
+        let clustered =
+            doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true, "expireAfterSeconds": 3600, "clustered": true };
+        let secondary = doc! { "v": 2, "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 3600 };
+        let values = [clustered, secondary].map(|entry| index(&entry).unwrap().expire_after_seconds);
+        assert_eq!(values, [None, Some(Bson::Int32(3600))]);
+    }
+}

@@ -1,0 +1,86 @@
+//! Figures of one collection: the number and the mean size of its documents, and its shard key.
+
+use bson::{Document, doc};
+
+use super::count::up_to;
+use super::sharding::{self, Sharding};
+use crate::base::values::{count_in, integer_in};
+use crate::core::facts::{Collection, CollectionKind, Figures, FileSize};
+use crate::core::plan::guard::SCAN_GUARD_DOCUMENTS;
+use crate::core::policy::namespace::Namespace;
+use crate::shell::server::Deployment;
+use crate::shell::server::wire::error::Result;
+
+/// Reads the figures of a collection, or of the buckets of a time-series collection. Views and capped collections, which are
+/// never swept, and time-series collections whose buckets the deployment does not show have none.
+pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
+    match &collection.kind {
+        CollectionKind::View | CollectionKind::Capped => Ok(Figures::default()),
+        CollectionKind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
+        CollectionKind::TimeSeries(_) => {
+            let document_count = count(deployment, &collection.storage()).await?;
+            let stats = stats(deployment, &collection.namespace, document_count).await?;
+            let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
+            let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
+            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), ..Figures::default() })
+        }
+        CollectionKind::CosmosRu => {
+            // One command less: there the reply has both.
+            let stats = stats(deployment, &collection.namespace, 1).await?;
+            let document_count = match stats.as_ref().and_then(|stats| count_in(stats, "count")) {
+                Some(document_count) => document_count,
+                None => count(deployment, &collection.namespace).await?,
+            };
+            let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
+            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), file: None, shard_key, throughput })
+        }
+        CollectionKind::Plain | CollectionKind::Clustered => {
+            let document_count = count(deployment, &collection.namespace).await?;
+            let stats = stats(deployment, &collection.namespace, document_count).await?;
+            let average_bytes = stats.as_ref().and_then(|stats| integer_in(stats, "avgObjSize")).map(|n| n as f64);
+            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), shard_key, throughput })
+        }
+    }
+}
+
+/// Counts the documents of a collection, by its own count if that is one.
+pub(crate) async fn count(deployment: &Deployment, namespace: &Namespace) -> Result<u64> {
+    let mut count = doc! { "count": &namespace.collection };
+    if !deployment.facts.capabilities.own_counts {
+        // With a query the documents are counted.
+        count.insert("query", doc! {});
+    }
+    let reply = deployment.read(&namespace.database, count).await?;
+    match count_in(&reply, "n").unwrap_or(0) {
+        // After an unclean shutdown the own count may leave out documents; none is not believed without a look.
+        0 if deployment.facts.capabilities.own_counts => up_to(deployment, namespace, None, SCAN_GUARD_DOCUMENTS + 1).await,
+        documents => Ok(documents),
+    }
+}
+
+/// Returns the reply to collStats; `None` if there is no document, or the user may not ask.
+async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u64) -> Result<Option<Document>> {
+    if document_count == 0 {
+        return Ok(None);
+    }
+    match deployment.read(&namespace.database, doc! { "collStats": &namespace.collection }).await {
+        Ok(stats) => Ok(Some(stats)),
+        Err(cause) if cause.is_unavailable() => Ok(None),
+        Err(cause) => Err(cause),
+    }
+}
+
+/// Returns the size of the file with the documents, as collStats shows it from MongoDB 4.4 on.
+fn file(stats: &Document) -> Option<FileSize> {
+    Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? })
+}
+
+/// Returns the shard key of a collection, which is empty if the user may not read it: deletes then go to every shard, which is correct as well.
+async fn sharding(deployment: &Deployment, namespace: &Namespace) -> Result<Sharding> {
+    match sharding::of(deployment, namespace).await {
+        Err(cause) if cause.is_unavailable() => Ok(Sharding::default()),
+        sharding => sharding,
+    }
+}

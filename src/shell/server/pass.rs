@@ -1,0 +1,4 @@
+//! Passes over a whole collection, in pieces.
+
+pub(crate) mod id_pages;
+pub(crate) mod stretches;

@@ -1,0 +1,472 @@
+//! The load of a server, by the figures of `serverStatus`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::base::machine;
+use crate::base::values::{at, count_in, integer};
+use crate::core::facts::Topology;
+use crate::core::pace::pressure::{Load, Looks};
+use crate::shell::server::Deployment;
+use crate::shell::server::wire::error::ServerError;
+use crate::shell::server::wire::timeout::reply_within;
+use crate::shell::server::wire::transport::{Patience, ServerCommand};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Time between the first two looks; each later one takes as much longer, up to [`INTERVAL`], so that others are soon noticed.
+const FIRST_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time until the next look after one that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Time limit of one look: older figures say little about the moment.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
+
+/// Least time between two looks, however often one is asked for.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Time in which others have to do more than [`FEW_OPERATIONS`] to count.
+const TIME_FOR_OTHERS: Duration = Duration::from_secs(1);
+
+/// The replies to some operations of the run itself are on their way when the server counts them, and every server is watched by somebody.
+const FEW_OPERATIONS: u64 = 10;
+
+/// Returns the command without the sections that are large and not needed; what a server does not know it leaves out as well.
+fn command() -> Document {
+    doc! {
+        "serverStatus": 1, "metrics": 0, "tcmalloc": 0, "locks": 0, "repl": 0, "network": 0, "transactions": 0, "indexStats": 0,
+        "security": 0, "shardingStatistics": 0, "readConcernCounters": 0, "electionMetrics": 0,
+    }
+}
+
+/// Asks for the figures; `None` if the user may not ask (`clusterMonitor` may).
+pub(crate) async fn figures(deployment: &Deployment) -> Option<Load> {
+    deployment.read("admin", command()).await.ok().map(|status| read(&status))
+}
+
+/// The load of the server of a run.
+pub(crate) enum LoadSource {
+    /// No figure is known. Holds the reason; `None` where nothing is to be watched.
+    Unknown(Option<String>),
+    Watched(LoadWatch),
+}
+
+/// A task that looks at the server until it is dropped.
+pub(crate) struct LoadWatch {
+    view: LoadView,
+    task: JoinHandle<()>,
+}
+
+/// The latest figures.
+#[derive(Clone)]
+pub(crate) struct LoadView {
+    pub seen: watch::Receiver<Seen>,
+    asks: Arc<Notify>,
+}
+
+impl LoadView {
+    /// Creates the view of the figures that are sent to a channel.
+    pub(crate) fn new(seen: watch::Receiver<Seen>) -> Self {
+        Self { seen, asks: Arc::new(Notify::new()) }
+    }
+
+    /// Asks for a look before the next one is due.
+    pub(crate) fn ask(&self) {
+        self.asks.notify_one();
+    }
+}
+
+/// The findings of the watch so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// `None` if the last look failed.
+    pub looks: Option<Looks>,
+    pub succeeded: u64,
+    failed: u64,
+    /// The error of the last look that failed.
+    error: Option<String>,
+    /// The time since the first look.
+    clock: Duration,
+    /// Operations of others since the server began, at the looks of the last second.
+    others: VecDeque<(Duration, u64)>,
+    /// Names for the figures that the server did not tell in the last look that succeeded.
+    unknown: Vec<&'static str>,
+}
+
+impl LoadWatch {
+    /// Returns a view of the latest figures.
+    pub(crate) fn view(&self) -> LoadView {
+        self.view.clone()
+    }
+}
+
+impl Drop for LoadWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl LoadSource {
+    /// Begins to watch the server, if it tells anything to the connected user.
+    pub(crate) async fn open(deployment: &Deployment) -> Self {
+        if !deployment.facts.capabilities.server_load {
+            return Self::Unknown(None);
+        }
+        if deployment.facts.topology == Topology::Sharded {
+            return Self::Unknown(Some("all: mongos does not show the load of the shards".into()));
+        }
+        let mut seen = Seen::default();
+        match look(deployment).await {
+            Err(cause) if cause.is_unauthorized() => {
+                return Self::Unknown(Some("all: the user may not read `serverStatus` (role `clusterMonitor`)".into()));
+            }
+            Err(cause) if cause.is_unsupported() => return Self::Unknown(Some("all: the server has no `serverStatus`".into())),
+            Ok(load) if load.is_unknown() => return Self::Unknown(Some("all: `serverStatus` does not tell them".into())),
+            first => seen.note(first, None, deployment.answered()),
+        }
+        let mut last = Instant::now();
+        let (sender, receiver) = watch::channel(seen);
+        let view = LoadView::new(receiver);
+        let asks = view.asks.clone();
+        let deployment = deployment.clone();
+        let task = tokio::spawn(machine::here(async move {
+            loop {
+                let (wait, is_known) = (sender.borrow().wait(), sender.borrow().looks.is_some());
+                let due = Instant::now() + wait;
+                tokio::time::sleep(MIN_INTERVAL).await;
+                tokio::select! {
+                    () = tokio::time::sleep_until(due) => {}
+                    () = asks.notified(), if is_known => {}
+                }
+                let looked = look(&deployment).await;
+                let elapsed = last.elapsed();
+                last = Instant::now();
+                let own = deployment.answered();
+                sender.send_modify(|seen| seen.note(looked, Some(elapsed), own));
+            }
+        }));
+        Self::Watched(LoadWatch { view, task })
+    }
+
+    /// Returns what was unknown, and why; `None` if nothing was.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        match self {
+            Self::Unknown(why) => why.clone(),
+            Self::Watched(watch) => watch.view.seen.borrow().words(),
+        }
+    }
+}
+
+impl Seen {
+    /// Returns the state after so many looks that succeeded.
+    #[cfg(test)]
+    pub(crate) fn made_up(succeeded: u64, looks: Option<Looks>) -> Self {
+        Self { looks, succeeded, ..Self::default() }
+    }
+
+    /// Takes in the result of a look, this long after the one before. `own` is the number of operations of the run itself.
+    fn note(&mut self, looked: Result<Load, ServerError>, elapsed: Option<Duration>, own: u64) {
+        self.clock += elapsed.unwrap_or_default();
+        match looked {
+            Ok(load) => {
+                self.succeeded += 1;
+                self.unknown = load.unknown();
+                let before = self.looks.map(|looks| looks.last).zip(elapsed);
+                self.looks = Some(Looks { last: load, before, is_unshared: self.is_unshared(&load, own) });
+            }
+            Err(cause) => {
+                debug!("the look at the load of the server failed: {cause}");
+                self.failed += 1;
+                self.error = Some(if cause.is_timeout() { "the server did not answer".to_owned() } else { cause.to_string() });
+                self.looks = None;
+            }
+        }
+    }
+
+    /// Returns the time until the next look.
+    fn wait(&self) -> Duration {
+        match (self.looks, u32::try_from(self.succeeded)) {
+            (None, _) => AFTER_FAILURE,
+            (Some(_), Ok(looks)) if looks < 5 => FIRST_INTERVAL * looks,
+            _ => INTERVAL,
+        }
+    }
+
+    /// Whether other clients have done little in the last second.
+    fn is_unshared(&mut self, load: &Load, own: u64) -> bool {
+        let Some(operations) = load.operations else { return false };
+        let others = operations.saturating_sub(own);
+        self.others.push_back((self.clock, others));
+        // The first one that stays is at least as old as the time.
+        while self.others.get(1).is_some_and(|(at, _)| *at + TIME_FOR_OTHERS <= self.clock) {
+            self.others.pop_front();
+        }
+        self.others.front().is_some_and(|(_, first)| others.saturating_sub(*first) <= FEW_OPERATIONS)
+    }
+
+    fn words(&self) -> Option<String> {
+        let failed = self.error.as_ref().map(|cause| {
+            let looks = self.succeeded + self.failed;
+            let all = if self.succeeded == 0 { "all: " } else { "" };
+            format!("{all}{} of {looks} looks failed: {cause}", self.failed)
+        });
+        let unknown = (!self.unknown.is_empty()).then(|| format!("the server does not tell {}", self.unknown.join(", ")));
+        let words: Vec<_> = failed.into_iter().chain(unknown).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+async fn look(deployment: &Deployment) -> Result<Load, ServerError> {
+    let command = ServerCommand::of("admin", &deployment.marked(command()), Patience::Limit(MAX_LOOK_TIME))?;
+    let deployment = deployment.clone();
+    let status = reply_within(MAX_LOOK_TIME, async move { deployment.send_once(command).await }).await?;
+    Ok(read(&status))
+}
+
+/// Reads the reply to `serverStatus`.
+///
+/// Versions differ (MongoDB manual, `serverStatus`): up to 6.0 the number of tickets is fixed; from 7.0 on it adapts, and the length of the queue is
+/// told, in 8.0 in a section of its own. From 8.0 on attempts to evict are counted instead of pages, and checkpoints have a section of their own.
+fn read(status: &Document) -> Load {
+    let number = |path: &str| at(status, path).and_then(integer).and_then(|value| u64::try_from(value).ok());
+    let truth = |path: &str| at(status, path).and_then(|value| value.as_bool());
+    let cache = status.get_document("wiredTiger").and_then(|engine| engine.get_document("cache")).ok();
+    let of_cache = |key: &str| count_in(cache?, key);
+    let millis = |path: &str| number(path).map(Duration::from_millis);
+    let queues = [
+        "wiredTiger.concurrentTransactions.write",
+        "wiredTiger.concurrentTransactions.read",
+        "queues.execution.write",
+        "queues.execution.read",
+    ];
+    let queue = |path: &str| {
+        let parts = ["queueLength", "normalPriority.queueLength", "lowPriority.queueLength"];
+        parts.iter().filter_map(|part| number(&format!("{path}.{part}"))).max()
+    };
+    let for_tickets = queues.iter().filter_map(|path| queue(path)).max();
+    let used = |path: &&str| {
+        let (out, total) = (number(&format!("{path}.out"))?, number(&format!("{path}.totalTickets"))?);
+        (total > 0).then(|| out as f64 / total as f64)
+    };
+    let tickets_used = queues.iter().filter_map(used).reduce(f64::max);
+    let is_flow_controlled = match truth("flowControl.enabled") {
+        Some(false) => Some(false),
+        _ => truth("flowControl.isLagged"),
+    };
+    let reads_and_writes = number("opLatencies.reads.ops").zip(number("opLatencies.writes.ops"));
+    let operations = reads_and_writes.zip(number("opcounters.getmore"));
+    let progress = number("wiredTiger.checkpoint.progress state");
+    let running = number("wiredTiger.transaction.transaction checkpoint currently running");
+    Load {
+        cache_size: of_cache("maximum bytes configured"),
+        cached: of_cache("bytes currently in the cache"),
+        dirty: of_cache("tracked dirty bytes in the cache"),
+        updates: of_cache("bytes allocated for updates"),
+        written: of_cache("bytes written from cache"),
+        evicted_by_clients: of_cache("pages evicted by application threads")
+            .or_else(|| of_cache("page evict attempts by application threads")),
+        tickets_used: tickets_used.filter(|_| for_tickets.is_none()),
+        queued: for_tickets.into_iter().chain(number("globalLock.currentQueue.total")).max(),
+        is_flow_controlled,
+        flow_waited: number("flowControl.timeAcquiringMicros").map(Duration::from_micros),
+        // Members that follow, and change streams, continue cursors.
+        operations: operations.map(|((reads, writes), continued)| (reads + writes).saturating_sub(continued)),
+        is_checkpoint_running: running.or(progress).map(|state| state > 0),
+        last_checkpoint: millis("wiredTiger.transaction.transaction checkpoint most recent time (msecs)")
+            .or_else(|| millis("wiredTiger.checkpoint.most recent time (msecs)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::server::wire::codes;
+    use crate::testing::scripted::Script;
+    use crate::testing::scripted::ScriptedReply::{Error, Reply, Silence};
+
+    /// Returns the parts of a reply of mongod 6.0.5 that are read.
+    fn status(more: Document) -> Document {
+        let tickets = |out: i32| doc! { "out": out, "available": 128 - out, "totalTickets": 128 };
+        let cache = doc! {
+            "maximum bytes configured": 268_435_456_i64,
+            "bytes currently in the cache": 183_419,
+            "tracked dirty bytes in the cache": 156_864,
+            "bytes allocated for updates": 167_614,
+            "bytes written from cache": 161_591,
+            "pages evicted by application threads": 7,
+        };
+        let transaction =
+            doc! { "transaction checkpoint currently running": 1, "transaction checkpoint most recent time (msecs)": 2500 };
+        let tickets = doc! { "write": tickets(32), "read": tickets(64) };
+        let mut status = doc! {
+            "wiredTiger": { "cache": cache, "transaction": transaction, "concurrentTransactions": tickets },
+            "globalLock": { "currentQueue": { "total": 3, "readers": 2, "writers": 1 } },
+            "flowControl": { "enabled": true, "isLagged": true, "timeAcquiringMicros": 2700 },
+            "opLatencies": { "reads": { "latency": 1_i64, "ops": 50_i64 }, "writes": { "latency": 1_i64, "ops": 30_i64 } },
+            "opcounters": { "getmore": 20 },
+        };
+        status.extend(more);
+        status
+    }
+
+    fn known() -> Load {
+        Load {
+            cache_size: Some(268_435_456),
+            cached: Some(183_419),
+            dirty: Some(156_864),
+            updates: Some(167_614),
+            written: Some(161_591),
+            evicted_by_clients: Some(7),
+            tickets_used: Some(0.5),
+            queued: Some(3),
+            is_flow_controlled: Some(true),
+            flow_waited: Some(Duration::from_micros(2700)),
+            operations: Some(60),
+            is_checkpoint_running: Some(true),
+            last_checkpoint: Some(Duration::from_millis(2500)),
+        }
+    }
+
+    #[test]
+    fn the_figures_are_found_where_each_version_has_them() {
+        assert_eq!(read(&status(doc! {})), known());
+        assert_eq!(read(&doc! { "ok": 1 }), Load::default());
+        let off = read(&status(doc! { "flowControl": { "enabled": false, "isLagged": true } }));
+        assert_eq!((off.is_flow_controlled, off.flow_waited), (Some(false), None));
+
+        // From 7.0 on the number of tickets adapts, and all of them may be in use.
+        let mut newer = status(doc! {});
+        let engine = newer.get_document_mut("wiredTiger").unwrap();
+        let tickets = |queue: i64| doc! { "out": 13, "available": 0, "totalTickets": 13, "queueLength": queue };
+        engine.insert("concurrentTransactions", doc! { "write": tickets(0), "read": tickets(9) });
+        assert_eq!(read(&newer), Load { tickets_used: None, queued: Some(9), ..known() });
+
+        let engine = newer.get_document_mut("wiredTiger").unwrap();
+        engine.remove("concurrentTransactions");
+        engine.remove("transaction");
+        engine.insert("checkpoint", doc! { "progress state": 0, "most recent time (msecs)": 70 });
+        let cache = engine.get_document_mut("cache").unwrap();
+        cache.remove("pages evicted by application threads");
+        cache.insert("page evict attempts by application threads", 8_i64);
+        let tickets = |queue: i64| doc! { "out": 13, "totalTickets": 13, "normalPriority": { "queueLength": queue } };
+        newer.insert("queues", doc! { "execution": { "write": tickets(11), "read": tickets(2) } });
+        let expected = Load {
+            evicted_by_clients: Some(8),
+            tickets_used: None,
+            queued: Some(11),
+            is_checkpoint_running: Some(false),
+            last_checkpoint: Some(Duration::from_millis(70)),
+            ..known()
+        };
+        assert_eq!(read(&newer), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_tells_nothing_is_asked_once() {
+        let refused = |code, why: &str| Error(ServerError::reported(code, why, ""));
+        for (answer, why) in [
+            (
+                refused(codes::UNAUTHORIZED, "not authorized on admin"),
+                "all: the user may not read `serverStatus` (role `clusterMonitor`)",
+            ),
+            (refused(codes::COMMAND_NOT_FOUND, "no such command"), "all: the server has no `serverStatus`"),
+            (Reply(doc! { "version": "5.0.0", "ok": 1 }), "all: `serverStatus` does not tell them"),
+        ] {
+            let script = Script::new([answer]);
+            let source = LoadSource::open(&script.deployment()).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert_eq!((script.sent().len(), source.unknown().as_deref()), (1, Some(why)));
+        }
+        let script = Script::new([]);
+        let mut deployment = script.deployment();
+        deployment.facts.topology = Topology::Sharded;
+        assert!(LoadSource::open(&deployment).await.unknown().unwrap().starts_with("all: mongos"));
+        deployment.facts.capabilities.server_load = false;
+        assert_eq!(LoadSource::open(&deployment).await.unknown(), None);
+        assert_eq!(script.sent().len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_fails_leaves_nothing_known_until_the_next_one() {
+        let script = Script::new([
+            Error(ServerError::reported(codes::INTERNAL_ERROR, "trouble", "")),
+            Reply(status(doc! {})),
+            Silence,
+            Reply(status(doc! {})),
+            Reply(status(doc! {})),
+        ]);
+        let source = LoadSource::open(&script.deployment()).await;
+        let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
+        let mut seen = watch.view().seen;
+        assert_eq!((seen.borrow().looks, source.unknown().unwrap().starts_with("all: 1 of 1 looks failed")), (None, true));
+        let mut begun = Instant::now();
+        for (looks, millis) in [
+            (Some(Looks { last: known(), before: None, is_unshared: true }), 1000),
+            (None, 2050),
+            (Some(Looks { last: known(), before: None, is_unshared: true }), 1000),
+            (Some(Looks { last: known(), before: Some((known(), FIRST_INTERVAL * 2)), is_unshared: true }), 100),
+        ] {
+            seen.changed().await.unwrap();
+            assert_eq!((seen.borrow_and_update().looks, begun.elapsed().as_millis()), (looks, millis));
+            begun = Instant::now();
+        }
+        assert_eq!(source.unknown().as_deref(), Some("2 of 5 looks failed: the server did not answer"));
+        drop(source);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(script.sent().len(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_is_asked_for_comes_at_once_but_not_too_often() {
+        let busy = || Reply(status(doc! {}));
+        let script =
+            Script::new([busy(), busy(), busy(), busy(), Error(ServerError::reported(codes::INTERNAL_ERROR, "trouble", ""))]);
+        let source = LoadSource::open(&script.deployment()).await;
+        let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
+        let mut view = watch.view();
+        for (asked_after, millis) in [(Some(5), 10), (Some(30), 30), (None, 150), (Some(40), 40)] {
+            let begun = Instant::now();
+            if let Some(millis) = asked_after {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                view.ask();
+            }
+            view.seen.changed().await.unwrap();
+            assert_eq!(begun.elapsed().as_millis(), millis);
+        }
+        // A server in trouble is left alone.
+        let begun = Instant::now();
+        view.ask();
+        view.seen.changed().await.unwrap();
+        assert_eq!(begun.elapsed(), AFTER_FAILURE);
+    }
+
+    #[test]
+    fn others_are_those_whose_operations_are_not_the_own_ones() {
+        let mut seen = Seen::default();
+        let mut look = |operations: u64, own| {
+            let load = Load { operations: Some(operations), ..known() };
+            seen.note(Ok(load), Some(INTERVAL), own);
+            seen.looks.unwrap().is_unshared
+        };
+        // 1000 operations before the run; the replies to some of its own are on their way.
+        let own = [(1000, 0), (1104, 100), (1202, 200), (1304, 300), (1404, 400)].map(|(operations, own)| look(operations, own));
+        assert_eq!(own, [true; 5]);
+        // Others come, and go again.
+        let others = [(1407, 400), (1412, 400)].map(|(operations, own)| look(operations, own));
+        assert_eq!(others, [true, true]);
+        assert!(!look(1520, 500));
+        assert_eq!([1520, 1520, 1520, 1520].map(|operations| look(operations, 500)), [false, false, true, true]);
+        let unknown = Load { operations: None, ..known() };
+        seen.note(Ok(unknown), Some(INTERVAL), 500);
+        assert!(!seen.looks.unwrap().is_unshared);
+    }
+}

@@ -1,0 +1,152 @@
+//! Converts the driver's errors into errors of this program.
+
+use std::io;
+
+use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
+
+use crate::shell::server::connect::obstacle::{ConnectObstacle, known};
+use crate::shell::server::wire::error::{FailureStage, NO_SERVER, ServerError, brief};
+
+impl From<Error> for ServerError {
+    fn from(error: Error) -> Self {
+        let is_labelled = error.contains_label(RETRYABLE_WRITE_ERROR);
+        converted(&error).labelled_retryable(is_labelled)
+    }
+}
+
+fn converted(error: &Error) -> ServerError {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => ServerError::reported(command.code, &command.message, &command.code_name),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => {
+            ServerError::reported(write.code, &write.message, write.code_name.as_deref().unwrap_or_default())
+        }
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => {
+            ServerError::reported(concern.code, &concern.message, &concern.code_name)
+        }
+        ErrorKind::Authentication { message, .. } => {
+            let message = format!("authentication failed: {}", brief(message));
+            ServerError::new(FailureStage::Other, message).with_obstacle(Some(ConnectObstacle::Authentication))
+        }
+        ErrorKind::Io(io) => {
+            let stage = if io.kind() == io::ErrorKind::TimedOut { FailureStage::Timeout } else { FailureStage::Network };
+            let (obstacle, why) = explained(&io.to_string());
+            ServerError::new(stage, format!("network error: {why}")).with_obstacle(obstacle)
+        }
+        ErrorKind::ConnectionPoolCleared { message, .. } => pool_cleared(message),
+        ErrorKind::ServerSelection { message, .. } => selection(message),
+        ErrorKind::DnsResolve { message, .. } => ServerError::new(FailureStage::Dns, format!("DNS: {}", unresolved(message)))
+            .with_obstacle(Some(ConnectObstacle::Unresolved)),
+        ErrorKind::InvalidTlsConfig { message, .. } => ServerError::other(format!("TLS: {}", brief(message))),
+        // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
+        ErrorKind::InvalidArgument { message, .. } => ServerError::other(message.trim_end_matches('.')),
+        ErrorKind::IncompatibleServer { message, .. } => {
+            let (obstacle, why) = explained(&brief(message));
+            ServerError::other(why).with_obstacle(obstacle)
+        }
+        ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
+        ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
+        _ => ServerError::other("an unexpected error of the driver"),
+    }
+}
+
+/// Converts the error of a command whose connection was given up. The driver has one kind for two cases and tells them apart only
+/// by its words (mongo-rust-driver 3.8 `cmap/conn.rs`, `error.rs`).
+fn pool_cleared(message: &str) -> ServerError {
+    if message.contains("interrupted") {
+        let message = "the connection was given up: the server did not answer its heartbeat";
+        ServerError::new(FailureStage::Network, message.into())
+    } else {
+        let message = "no connection: all of them were given up after an error of another command";
+        ServerError::new(FailureStage::NotSent, message.into())
+    }
+}
+
+/// Returns the words of an error of the network, without debug text and without the number of the operating system, and the obstacle that they name.
+fn explained(words: &str) -> (Option<ConnectObstacle>, String) {
+    match known(words) {
+        Some((obstacle, said)) => (Some(obstacle), said),
+        None => (None, brief(words.split(" (os error").next().unwrap_or(words)).trim_start_matches("I/O error: ").to_owned()),
+    }
+}
+
+/// Returns the words of an error of the DNS. The resolver's own end in debug text where there is no record (hickory-resolver 0.26).
+fn unresolved(message: &str) -> String {
+    let why = brief(message);
+    match why.trim_start_matches("DNS error: ") {
+        why if why.starts_with("no record") => "the name of the seed list has no such record".to_owned(),
+        why => why.to_owned(),
+    }
+}
+
+/// Finds the causes in the driver's description of the topology: `... Error: Kind: I/O error: Connection refused (os error 111),
+/// labels: ...`.
+fn selection(message: &str) -> ServerError {
+    let unreachable = |message| ServerError::new(FailureStage::Unreachable, message);
+    let causes = message.split("Kind: ").skip(1).map(|rest| explained(rest.split(", labels:").next().unwrap_or(rest).trim()));
+    let (obstacles, mut causes): (Vec<_>, Vec<String>) = causes.unzip();
+    causes.sort_unstable();
+    causes.dedup();
+    let obstacle = obstacles.into_iter().flatten().min();
+    match causes.as_slice() {
+        // The server is too old or too new for the driver.
+        [] if message.contains("wire version") => {
+            let (obstacle, why) = explained(message);
+            unreachable(why).with_obstacle(obstacle)
+        }
+        [] => unreachable(NO_SERVER.into()),
+        causes => unreachable(format!("{NO_SERVER}: {}", causes.join("; "))).with_obstacle(obstacle),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_causes_of_an_unreachable_server_are_shown_once() {
+        let refused =
+            |host| format!("{{ Address: {host}, Error: Kind: I/O error: Connection refused (os error 111), labels: {{}} }}");
+        let topology =
+            format!("Server selection timeout: No available servers. Topology: {}, {}", refused("h:1"), refused("h:2"));
+        let error = selection(&topology);
+        let shown = "no suitable server answered in time: connection refused: nothing listens there";
+        assert_eq!((error.to_string().as_str(), error.obstacle()), (shown, Some(ConnectObstacle::Refused)));
+        assert!(error.is_unreachable());
+        let too_old = selection("Server at h:1 reports wire version 7, but this version of the driver requires at least 8.");
+        assert_eq!(too_old.obstacle(), Some(ConnectObstacle::WireVersion));
+        // The most telling cause decides on the hint.
+        let certificate = ", Error: Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {}";
+        assert_eq!(selection(&(topology + certificate)).obstacle(), Some(ConnectObstacle::Authority));
+        let unknown = selection("Topology: {{ Error: Kind: I/O error: No route to host (os error 113), labels: {{}} }}");
+        assert_eq!(
+            (unknown.to_string().as_str(), unknown.obstacle()),
+            ("no suitable server answered in time: No route to host", None)
+        );
+    }
+
+    #[test]
+    fn a_seed_list_without_a_record_is_said_without_debug_text() {
+        assert_eq!(
+            unresolved("DNS error: no records found for Query { name: Name(..) }"),
+            "the name of the seed list has no such record"
+        );
+        assert_eq!(unresolved("DNS error: request timed out"), "request timed out");
+    }
+
+    #[test]
+    fn a_command_that_got_no_connection_was_not_sent() {
+        let not_sent = pool_cleared("Connection pool for h:1 cleared because another operation failed with: Kind: I/O error");
+        assert!(!not_sent.is_reply_lost() && not_sent.is_retryable());
+        let interrupted = pool_cleared("Connection to h:1 interrupted due to server monitor timeout");
+        assert!(interrupted.is_reply_lost() && interrupted.is_retryable());
+    }
+
+    #[test]
+    fn a_broken_connection_is_a_lost_reply() {
+        let broken = |kind| ServerError::from(Error::from(io::Error::from(kind)));
+        let reset = broken(io::ErrorKind::ConnectionReset);
+        assert!(reset.is_reply_lost() && reset.is_retryable() && !reset.is_timeout());
+        let silent = broken(io::ErrorKind::TimedOut);
+        assert!(silent.is_reply_lost() && silent.is_retryable() && silent.is_timeout());
+    }
+}

@@ -1,0 +1,485 @@
+//! Reads: one builder for `find`, `aggregate` and the listings of collections and indexes.
+
+use std::borrow::Cow;
+use std::time::Duration;
+use std::vec::IntoIter;
+
+use bson::{Bson, Document, RawArrayBuf, RawDocument, RawDocumentBuf, doc};
+use tracing::warn;
+
+use super::error::ServerError;
+use super::overload::Overload;
+use super::retry::{Retries, retry};
+use super::transport::{Batches, Extent, Patience, ReadPreference, ServerCommand};
+use crate::base::values::raw::{self, RawValue};
+use crate::core::plan::holds::KeyCondition;
+use crate::core::policy::namespace::Namespace;
+use crate::shell::server::Deployment;
+
+/// Bytes that a find may take around its filter. One that takes more is moved while it is written.
+const AROUND_FILTER: usize = 1024;
+
+/// Time after the end of `maxTimeMS` within which the server must have answered: it looks at the clock now and then only.
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// A read that is yet to be sent: by default to the primary, with [`Deployment::patience`], and retried as [`Retries::several`] says.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    database: String,
+    kind: QueryKind,
+    /// Further options of the command, by their names.
+    options: Document,
+    batch_size: Option<u32>,
+    hint: Option<Bson>,
+    max_time: Option<Duration>,
+    read_preference: ReadPreference,
+    /// Time after which a reply counts as lost in any case.
+    time_limit: Option<Duration>,
+    attempts: RetryMode,
+    /// Whether a query for which the service had no time is an error at once.
+    shrinks: bool,
+    /// Request units that the query will cost, by the caller's estimate.
+    units: Option<f64>,
+    /// `None` for that of the connection string.
+    read_concern: Option<Document>,
+    /// A condition of an aggregation that comes before its stages.
+    only: Option<KeyCondition>,
+}
+
+#[derive(Debug, Clone)]
+enum QueryKind {
+    Find {
+        collection: String,
+        filter: QueryFilter,
+    },
+    Aggregate {
+        collection: String,
+        stages: Vec<Document>,
+    },
+    /// A whole command, such as `listIndexes`.
+    Listing(Document),
+}
+
+/// A filter, decoded or not.
+#[derive(Debug, Clone)]
+pub(crate) enum QueryFilter {
+    Document(Document),
+    Raw(RawDocumentBuf),
+}
+
+#[derive(Debug, Clone)]
+enum RetryMode {
+    Several,
+    /// Each retry is logged, under this name.
+    Patient(Namespace),
+}
+
+impl Query {
+    pub(crate) fn find(namespace: &Namespace, filter: impl Into<QueryFilter>) -> Self {
+        Self::new(&namespace.database, QueryKind::Find { collection: namespace.collection.clone(), filter: filter.into() })
+    }
+
+    pub(crate) fn aggregate(namespace: &Namespace, stages: Vec<Document>) -> Self {
+        Self::new(&namespace.database, QueryKind::Aggregate { collection: namespace.collection.clone(), stages })
+    }
+
+    /// Creates a query from a command that opens a cursor and takes no options of a query: `listCollections` or `listIndexes`.
+    pub(crate) fn listing(database: &str, command: Document) -> Self {
+        Self::new(database, QueryKind::Listing(command))
+    }
+
+    fn new(database: &str, kind: QueryKind) -> Self {
+        Self {
+            database: database.to_owned(),
+            kind,
+            options: Document::new(),
+            batch_size: None,
+            hint: None,
+            max_time: None,
+            read_preference: ReadPreference::Primary,
+            time_limit: None,
+            attempts: RetryMode::Several,
+            shrinks: false,
+            units: None,
+            read_concern: None,
+            only: None,
+        }
+    }
+
+    pub(crate) fn projection(self, projection: Document) -> Self {
+        self.option("projection", projection)
+    }
+
+    /// Asks for one path only, so that an index on it is all that the server reads: the `_id` is left out unless the path is in it.
+    pub(crate) fn covered(self, path: &str) -> Self {
+        self.projection(match path.split('.').next() {
+            Some("_id") => doc! { "_id": 1 },
+            _ => doc! { "_id": 0, path: 1 },
+        })
+    }
+
+    pub(crate) fn sort(self, sort: Document) -> Self {
+        self.option("sort", sort)
+    }
+
+    pub(crate) fn skip(self, documents: u64) -> Self {
+        self.option("skip", whole(documents))
+    }
+
+    pub(crate) fn limit(self, documents: u64) -> Self {
+        self.option("limit", whole(documents))
+    }
+
+    pub(crate) fn collation(self, collation: Option<&Document>) -> Self {
+        match collation {
+            Some(collation) => self.option("collation", collation.clone()),
+            None => self,
+        }
+    }
+
+    /// Adds the RecordId of each document, its place in the storage, as `$recordId`.
+    pub(crate) fn record_ids(self) -> Self {
+        self.option("showRecordId", true)
+    }
+
+    /// Lets an aggregation use the server's disk.
+    pub(crate) fn allow_disk_use(self) -> Self {
+        self.option("allowDiskUse", true)
+    }
+
+    fn option(mut self, name: &str, value: impl Into<Bson>) -> Self {
+        self.options.insert(name, value);
+        self
+    }
+
+    /// Sets the number of documents per batch.
+    pub(crate) fn batch_size(self, documents: u32) -> Self {
+        Self { batch_size: Some(documents), ..self }
+    }
+
+    /// Sets the hint, an index by its name or its key. It is followed if the flavor supports hints.
+    pub(crate) fn hint(self, index: Option<impl Into<Bson>>) -> Self {
+        Self { hint: index.map(Into::into), ..self }
+    }
+
+    /// Sets the time that the server may work on the query; `None` for no limit.
+    pub(crate) fn max_time(self, max_time: Option<Duration>) -> Self {
+        Self { max_time, ..self }
+    }
+
+    /// Sets the read preference, which is otherwise the primary.
+    pub(crate) fn read_preference(self, read_preference: ReadPreference) -> Self {
+        Self { read_preference, ..self }
+    }
+
+    /// Sets the read concern; `None` for that of the connection string.
+    pub(crate) fn read_concern(self, read_concern: Option<Document>) -> Self {
+        Self { read_concern, ..self }
+    }
+
+    /// Sets a condition that comes before the stages of an aggregation; `None` for none.
+    pub(crate) fn only(self, only: Option<KeyCondition>) -> Self {
+        Self { only, ..self }
+    }
+
+    /// Sets the time after which a reply counts as lost in any case.
+    pub(crate) fn time_limit(self, limit: Duration) -> Self {
+        Self { time_limit: Some(limit), ..self }
+    }
+
+    /// Retries as [`Retries::patient`] says, and logs each retry under this name.
+    pub(crate) fn retried_patiently(self, reported_as: &Namespace) -> Self {
+        Self { attempts: RetryMode::Patient(reported_as.clone()), ..self }
+    }
+
+    /// Leaves it to the caller to ask for less after the service had no time for the query, which would cost as much again.
+    pub(crate) fn shrunk_by_caller(self) -> Self {
+        Self { shrinks: true, ..self }
+    }
+
+    /// Sets the request units that the query will cost, by the caller's estimate.
+    pub(crate) fn costing(self, units: f64) -> Self {
+        Self { units: Some(units), ..self }
+    }
+
+    /// Returns the first batch, undecoded, and leaves no cursor open. The length of the batch is the limit or the batch size.
+    pub(crate) async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<RawDocumentBuf>, ServerError> {
+        let mut single = self.clone().option("singleBatch", true);
+        // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit.
+        if let (None, Some(limit)) = (self.batch_size, self.options.get("limit")) {
+            single = single.option("batchSize", limit.clone());
+        }
+        let command = single.command(deployment)?;
+        let batch = self.retrying(|| async { deployment.open_once(command.clone()).await?.next().await }).await?;
+        Ok(batch.unwrap_or_default())
+    }
+
+    /// Returns all documents; a retry starts from the first one again. What is not valid is replaced, as [`raw::shown`] says.
+    pub(crate) async fn all(&self, deployment: &Deployment) -> Result<Vec<Document>, ServerError> {
+        Ok(self.all_raw(deployment).await?.iter().map(|document| raw::shown(document)).collect())
+    }
+
+    /// Returns the same as [`Self::all`], undecoded.
+    pub(crate) async fn all_raw(&self, deployment: &Deployment) -> Result<Vec<RawDocumentBuf>, ServerError> {
+        self.retrying(|| async {
+            let mut cursor = self.cursor(deployment).await?;
+            let mut documents = Vec::new();
+            while let Some(document) = cursor.next().await? {
+                documents.push(document);
+            }
+            Ok(documents)
+        })
+        .await
+    }
+
+    /// Opens a cursor. Neither the opening nor the batches are retried.
+    pub(crate) async fn cursor(&self, deployment: &Deployment) -> Result<Cursor, ServerError> {
+        let batches = deployment.open_once(self.command(deployment)?).await?;
+        Ok(Cursor { batches, buffered: Vec::new().into_iter() })
+    }
+
+    /// Returns the plan of the query as `explain` shows it.
+    pub(crate) async fn explain(&self, deployment: &Deployment, verbosity: &str) -> Result<Document, ServerError> {
+        let mut explained = Self { max_time: None, ..self.clone() }.body(deployment)?;
+        if let Some(Bson::String(comment)) = deployment.comment() {
+            explained.append(bson::raw::cstr!("comment"), comment);
+        }
+        let mut body = RawDocumentBuf::new();
+        body.append(bson::raw::cstr!("explain"), explained);
+        body.append(bson::raw::cstr!("verbosity"), verbosity);
+        if let Some(max_time) = self.max_time {
+            body.append(bson::raw::cstr!("maxTimeMS"), millis(max_time));
+        }
+        let command = self.addressed(deployment, body);
+        self.retrying(|| deployment.send_once(command.clone())).await
+    }
+
+    async fn retrying<T, F>(&self, attempt: impl FnMut() -> F) -> Result<T, ServerError>
+    where
+        F: Future<Output = Result<T, ServerError>>,
+    {
+        let mut retries = match &self.attempts {
+            RetryMode::Several => Retries::several(),
+            RetryMode::Patient(_) => Retries::patient(),
+        };
+        let next_wait = |cause: &ServerError| {
+            let wait = retries.wait(cause).filter(|_| !self.shrinks || cause.overload() != Some(Overload::TimedOut))?;
+            if let RetryMode::Patient(namespace) = &self.attempts {
+                warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
+            }
+            Some(wait)
+        };
+        retry(next_wait, attempt).await
+    }
+
+    /// Creates the command with everything that the deployment adds to it.
+    fn command(&self, deployment: &Deployment) -> Result<ServerCommand, ServerError> {
+        let mut body = self.body(deployment)?;
+        let concern = self.read_concern.as_ref().or(deployment.read_concern.as_ref());
+        if let (QueryKind::Find { .. } | QueryKind::Aggregate { .. }, Some(concern)) = (&self.kind, concern) {
+            body.append(bson::raw::cstr!("readConcern"), RawDocumentBuf::try_from(concern)?);
+        }
+        if let Some(Bson::String(comment)) = deployment.comment() {
+            body.append(bson::raw::cstr!("comment"), comment);
+        }
+        Ok(self.addressed(deployment, body))
+    }
+
+    fn addressed(&self, deployment: &Deployment, body: RawDocumentBuf) -> ServerCommand {
+        let command = ServerCommand::new(&self.database, body, self.patience(deployment)).read_preference(self.read_preference);
+        let first = match &self.kind {
+            QueryKind::Aggregate { stages, .. } => stages.first().and_then(|stage| stage.get_i64("$limit").ok()),
+            QueryKind::Find { .. } | QueryKind::Listing(_) => self.options.get_i64("limit").ok(),
+        };
+        let limit = first.and_then(|limit| u64::try_from(limit).ok());
+        let extent = match (self.units, limit) {
+            (Some(units), _) => Extent::Units(units),
+            (None, Some(documents)) => Extent::Documents(documents),
+            (None, None) => Extent::Unknown,
+        };
+        command.extent(extent)
+    }
+
+    fn patience(&self, deployment: &Deployment) -> Patience {
+        match (self.time_limit, self.max_time) {
+            (Some(limit), _) => Patience::Limit(limit),
+            // The server ends the query by itself.
+            (None, Some(max_time)) => Patience::WhileRunning(deployment.command_timeout.min(max_time + MAX_DELAY)),
+            (None, None) => deployment.patience(),
+        }
+    }
+
+    fn body(&self, deployment: &Deployment) -> Result<RawDocumentBuf, ServerError> {
+        let mut options = self.options.clone();
+        let mut body = match &self.kind {
+            QueryKind::Find { collection, filter } => {
+                if let Some(size) = self.batch_size {
+                    // A batch as long as the limit would leave the cursor open.
+                    let is_limit = options.get_i64("limit").is_ok_and(|limit| limit == i64::from(size));
+                    options.insert("batchSize", i64::from(size) + i64::from(is_limit));
+                }
+                let (collection, filter) = (RawValue::of(collection.as_str())?, filter.raw()?);
+                raw::written(filter.as_bytes().len() + AROUND_FILTER, |body| {
+                    body.value(bson::raw::cstr!("find"), &collection);
+                    body.document(bson::raw::cstr!("filter"), |written| written.all_of(&filter));
+                })?
+            }
+            QueryKind::Aggregate { collection, stages } => {
+                let cursor = self.batch_size.map(|size| doc! { "batchSize": i64::from(size) }).unwrap_or_default();
+                let mut pipeline = RawArrayBuf::new();
+                if let Some(only) = &self.only {
+                    pipeline.push(raw::written(only.bytes(), |stage| {
+                        stage.document(bson::raw::cstr!("$match"), |condition| only.write(condition));
+                    })?);
+                }
+                stages.iter().try_for_each(|stage| RawDocumentBuf::try_from(stage).map(|stage| pipeline.push(stage)))?;
+                let mut body = RawDocumentBuf::try_from(&doc! { "aggregate": collection })?;
+                body.append(bson::raw::cstr!("pipeline"), pipeline);
+                body.append(bson::raw::cstr!("cursor"), RawDocumentBuf::try_from(&cursor)?);
+                body
+            }
+            QueryKind::Listing(command) => RawDocumentBuf::try_from(command)?,
+        };
+        if let Some(hint) = self.hint.as_ref().filter(|_| deployment.facts.capabilities.read_hints) {
+            options.insert("hint", hint);
+        }
+        if let Some(max_time) = self.max_time {
+            options.insert("maxTimeMS", millis(max_time));
+        }
+        if let QueryKind::Find { collection, .. } | QueryKind::Aggregate { collection, .. } = &self.kind
+            && let Some(uuid) = deployment.bound.uuid(&self.database, collection)
+        {
+            options.insert("collectionUUID", uuid);
+        }
+        for element in &RawDocumentBuf::try_from(&options)? {
+            let (name, value) = element?;
+            body.append(name, value);
+        }
+        Ok(body)
+    }
+}
+
+impl QueryFilter {
+    fn raw(&self) -> Result<Cow<'_, RawDocument>, ServerError> {
+        match self {
+            Self::Document(filter) => Ok(Cow::Owned(RawDocumentBuf::try_from(filter)?)),
+            Self::Raw(filter) => Ok(Cow::Borrowed(filter)),
+        }
+    }
+}
+
+impl From<Document> for QueryFilter {
+    fn from(filter: Document) -> Self {
+        Self::Document(filter)
+    }
+}
+
+impl From<RawDocumentBuf> for QueryFilter {
+    fn from(filter: RawDocumentBuf) -> Self {
+        Self::Raw(filter)
+    }
+}
+
+/// The documents of a query, one after another.
+pub(crate) struct Cursor {
+    batches: Box<dyn Batches>,
+    buffered: IntoIter<RawDocumentBuf>,
+}
+
+impl Cursor {
+    /// Returns the next document, which may require fetching a batch; `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
+        loop {
+            if let Some(document) = self.buffered.next() {
+                return Ok(Some(document));
+            }
+            match self.batches.next().await? {
+                Some(batch) => self.buffered = batch.into_iter(),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn whole(documents: u64) -> i64 {
+    i64::try_from(documents).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::server::wire::codes;
+    use crate::testing::scripted::{Script, ScriptedReply};
+
+    fn namespace() -> Namespace {
+        Namespace { database: "app".into(), collection: "c".into() }
+    }
+
+    #[test]
+    fn an_index_on_a_path_covers_a_query_without_the_id_unless_the_path_is_in_it() {
+        let covered = |path: &str| {
+            Query::find(&namespace(), Document::new()).covered(path).options.get_document("projection").unwrap().clone()
+        };
+        assert_eq!(covered("a.at"), doc! { "_id": 0, "a.at": 1 });
+        // A projection that leaves the `_id` out and has a part of it is refused by the server.
+        assert_eq!([covered("_id"), covered("_id.at")], [doc! { "_id": 1 }, doc! { "_id": 1 }]);
+    }
+
+    fn stepped_down() -> ScriptedReply {
+        ScriptedReply::Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "stepped down", ""))
+    }
+
+    #[tokio::test]
+    async fn a_find_carries_what_the_deployment_adds() {
+        let script = Script::new([ScriptedReply::Batch(vec![doc! { "_id": 1 }])]);
+        let mut deployment = script.deployment();
+        deployment.read_concern = Some(doc! { "level": "majority" });
+        let find = Query::find(&namespace(), doc! { "a": 1 }).sort(doc! { "a": 1 }).limit(5).hint(Some("a_1"));
+        let found = find.max_time(Some(Duration::from_secs(2))).first_batch(&deployment).await;
+        assert_eq!(found, Ok(vec![RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap()]));
+        let expected = doc! {
+            "find": "c", "filter": { "a": 1 }, "sort": { "a": 1 }, "limit": 5_i64, "singleBatch": true, "batchSize": 5_i64,
+            "hint": "a_1", "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",
+        };
+        assert_eq!(script.sent(), [expected]);
+    }
+
+    #[tokio::test]
+    async fn a_service_without_hints_and_comments_gets_none() {
+        let script = Script::new([ScriptedReply::End]);
+        let mut deployment = script.deployment();
+        deployment.facts.capabilities = crate::core::flavor::Flavor::CosmosRu.capabilities(8);
+        let aggregate = Query::aggregate(&namespace(), vec![doc! { "$limit": 1 }]).hint(Some("a_1"));
+        assert_eq!(aggregate.all(&deployment).await, Ok(Vec::new()));
+        assert_eq!(script.sent(), [doc! { "aggregate": "c", "pipeline": [{ "$limit": 1 }], "cursor": {} }]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn batches_follow_each_other_and_a_retry_begins_anew() {
+        let batch = |ids: &[i32]| ScriptedReply::Batch(ids.iter().map(|id| doc! { "_id": *id }).collect());
+        let script = Script::new([batch(&[1, 2]), stepped_down(), batch(&[1, 2]), batch(&[]), batch(&[3]), ScriptedReply::End]);
+        let found = Query::find(&namespace(), doc! {}).limit(3).batch_size(3).all(&script.deployment()).await.unwrap();
+        assert_eq!(found, [doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }]);
+        let sent = script.sent();
+        assert_eq!((sent.len(), sent[0].get("batchSize")), (2, Some(&Bson::Int64(4))));
+
+        let script = Script::new((0..4).map(|_| stepped_down()));
+        let failed = Query::find(&namespace(), doc! {}).all(&script.deployment()).await.unwrap_err();
+        assert!(failed.has_code(codes::PRIMARY_STEPPED_DOWN) && script.sent().len() == 4);
+    }
+
+    #[tokio::test]
+    async fn the_plan_of_a_query_is_asked_for_without_the_read_concern() {
+        let script = Script::new([ScriptedReply::Reply(doc! { "ok": 1.0 })]);
+        let mut deployment = script.deployment();
+        deployment.read_concern = Some(doc! { "level": "majority" });
+        let find = Query::find(&namespace(), doc! { "a": 1 }).max_time(Some(Duration::from_secs(1)));
+        find.explain(&deployment, "queryPlanner").await.unwrap();
+        let explained = doc! { "find": "c", "filter": { "a": 1 }, "comment": "sweeper test" };
+        assert_eq!(script.sent(), [doc! { "explain": explained, "verbosity": "queryPlanner", "maxTimeMS": 1000_i64 }]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Sweeps one rule in one namespace: finds its expired documents and deletes them in batches, the oldest dates first if an index has that order.
+//!
+//! ```text
+//! open a source, which finds the documents                                           source
+//! until the source is exhausted, or a limit or a person ends the sweep:
+//!     wait for the pause file, lag, oplog, oldest document, pressure, latency, rate and request units, and for a permit of the run     throttle
+//!     reserve n documents: the least of pace, rates and limits                       pace, budget
+//!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
+//!     give back what the batch does not need of the n
+//!     start the batch, up to `concurrency` of them at a time:                        batch
+//!         if the rule archives: read the documents, write them to the disk,
+//!             and restrict the delete to the states that were written                archived
+//!         send `delete {batch} AND {whole predicate of the rule}`                    send, server::delete
+//!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
+//!         return the permit
+//!     record each batch that has finished: counts, pace, refunds                     engine
+//!     if the rule has children: delete those of the batch, in batches of their own   engine::family, child_pages
+//! wait for the batches in flight, but not longer than a server that still answers takes, and return the outcome
+//! ```
+//!
+//! Invariants of every step:
+//!
+//! - A document is deleted only by a statement with the whole predicate of its rule. A document that has changed since it was
+//!   found survives, and sending the same batch twice is harmless.
+//! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
+//!   lost reply.
+//! - A delete of a rule with holds carries all keys that are held, as they were read at most seconds before ([`crate::shell::server::watch::holds`]).
+//! - Nothing takes effect under a lease that is over ([`crate::shell::lock::lease`]), and nothing is sent again once the sweep has ended.
+//! - The counts come from the server's replies. After a lost reply they are a lower bound, and the outcome says so.
+
+mod batch;
+mod budget;
+mod engine;
+mod gates;
+mod sources;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use batch::binding::Binding;
+use bson::Document;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub(crate) use batch::archived::RuleArchive;
+pub(crate) use budget::{Limits, Permit, RunBudget};
+use engine::{Engine, Family, confirm_by_majority};
+use gates::head::HeadGate;
+use gates::lag::LagGate;
+use gates::oplog::OplogGate;
+pub(crate) use gates::oplog::oplog_in_flight;
+use gates::pressure::PressureGate;
+
+use crate::base::machine::wall_clock;
+use crate::base::pause_file::PauseFile;
+use crate::base::progress::RuleProgress;
+use crate::base::stop::Stop;
+use crate::base::values::raw::RawValue;
+use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule};
+use crate::core::policy::Order;
+use crate::core::report::counts::Counts;
+use crate::core::report::outcome::Outcome;
+use crate::shell::lock::lease::{Lease, Leases};
+use crate::shell::server::Deployment;
+use crate::shell::server::delete::grant::DeleteGrant;
+use crate::shell::server::delete::restriction::Restriction;
+use crate::shell::server::watch::Watches;
+use crate::shell::server::watch::holds::HoldsView;
+
+/// The sweep of one rule: all that its batches share.
+pub(crate) struct RuleSweep {
+    deployment: Deployment,
+    rule: SweepRule,
+    /// The collections that it is bound to, those of the children and of their parents included.
+    binding: Arc<Binding>,
+    /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
+    ids_follow: Option<bool>,
+    grant: Arc<DeleteGrant>,
+    write_concern: Document,
+    /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
+    lag: Option<LagGate>,
+    /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
+    oplog: Option<OplogGate>,
+    /// `None` if the rule has no `maxHeadMs`, or no index serves it.
+    head: Option<HeadGate>,
+    /// `None` if the load of the server is not watched.
+    pressure: Option<PressureGate>,
+    pause: PauseFile,
+    /// `None` if the run takes no leases.
+    lease: Option<Lease>,
+    /// `None` if the rule has no holds.
+    holds: Option<HoldsView>,
+    /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
+    archive: Option<Arc<RuleArchive>>,
+    /// Parents whose children stay in the pass that is under way, because they were found to be there; used by the sweeps of children.
+    living: Mutex<Vec<RawValue>>,
+    /// Documents that the last batch deleted.
+    last_deleted: AtomicU64,
+    /// True once the sweep has ended, after which nothing is sent again.
+    ended: watch::Sender<bool>,
+    /// The sweeps of the children, in the order of the rule's family.
+    children: Vec<Arc<RuleSweep>>,
+}
+
+impl RuleSweep {
+    pub(crate) fn new(
+        deployment: &Deployment,
+        rule: &SweepRule,
+        counts: &Counts,
+        grant: &Arc<DeleteGrant>,
+        watches: &Watches,
+        leases: &Leases,
+        archive: Option<Arc<RuleArchive>>,
+    ) -> Self {
+        let lease = leases.of(&rule.namespace).cloned();
+        let deployment = &deployment.of_rule(rule);
+        let binding = Arc::new(Binding::new(deployment, rule));
+        let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
+        let mut rule = rule.clone();
+        let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
+        if let Some(choice) = storage {
+            // Without an index the documents are found as they are stored.
+            rule.selection.index = None;
+            // Parents are listed by their `_id`s, and so is what the `_id` does not find in this order.
+            let goes_along_ids = rule.family.is_none() && choice.ids_follow != Some(false);
+            if goes_along_ids && rule.selection.storage == Storage::Plain {
+                rule.limits.batch_size = rule.limits.range_size;
+            }
+        }
+        let of_child = |child: &ChildRule| {
+            let sweep = Self::new(deployment, &child.rule, &Counts::default(), grant, watches, leases, archive.clone());
+            Arc::new(Self { binding: binding.clone(), ..sweep })
+        };
+        let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
+        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &counts.held_keys) {
+            // Documents are found without these; each delete has those of its moment.
+            *holds = holds.with(keys);
+        }
+        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
+        let bytes_per_document = counts.oplog_bytes_per_document;
+        let mut write_concern = gates::lag::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
+        if rule.family.is_some() || is_of_children(&rule) {
+            confirm_by_majority(&mut write_concern);
+        }
+        Self {
+            write_concern,
+            lag,
+            oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(deployment, &rule, bytes_per_document, watch)),
+            head: rule.limits.max_head.clone().map(HeadGate::new),
+            pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
+            pause: watches.pause.clone(),
+            deployment: deployment.clone(),
+            binding,
+            ids_follow: storage.and_then(|choice| choice.ids_follow),
+            rule,
+            grant: grant.clone(),
+            lease,
+            holds,
+            archive,
+            living: Mutex::default(),
+            last_deleted: AtomicU64::new(0),
+            ended: watch::Sender::new(false),
+            children,
+        }
+    }
+
+    /// Whether this is the sweep of children.
+    fn is_of_children(&self) -> bool {
+        is_of_children(&self.rule)
+    }
+
+    /// Keeps the batches in flight from sending anything again.
+    fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Resolves when the sweep has ended.
+    async fn ended(&self) {
+        // The sender lives as long as this sweep.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// Returns the result of a read; `None` if the sweep ends meanwhile.
+    async fn unless_ended<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            read = read => Some(read),
+            () = self.ended() => None,
+        }
+    }
+}
+
+/// Whether a rule is that of children, whose collection is not that of the rule in the policy.
+fn is_of_children(SweepRule { namespace, selection, .. }: &SweepRule) -> bool {
+    selection.namespace != *namespace && !selection.is_buckets()
+}
+
+/// The parts of the run that its rules share.
+#[derive(Clone, Copy)]
+pub(crate) struct RunContext<'a> {
+    pub run_id: &'a str,
+    pub budget: &'a RunBudget,
+    pub progress: &'a RuleProgress<'a>,
+    pub stop: &'a Stop,
+}
+
+/// The next batch of a source.
+enum NextBatch {
+    Batch {
+        restriction: Box<Restriction>,
+        /// Maximum number of its documents at the time it was made.
+        documents: u64,
+    },
+    /// No document is left.
+    Exhausted,
+    /// There is at least one more document, but none was asked for.
+    More,
+    /// The next batch is to be taken once those in flight have finished, because it would find their documents again.
+    AfterOthers,
+}
+
+/// Returns the reason of a run that was asked to stop: a signal, its stop file, or its maximum duration.
+pub(crate) fn asked_reason(stop: &Stop) -> StopReason {
+    if stop.exit_code().is_some() {
+        StopReason::Interrupted
+    } else if stop.is_file_seen() {
+        StopReason::StopFile
+    } else {
+        StopReason::MaxDuration
+    }
+}
+
+/// Sweeps a rule in one pass. `permit` is for opening the source; each batch acquires one of its own, so that rules take turns.
+///
+/// Never fails as a whole: the outcome also counts what was deleted before an error.
+pub(crate) async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
+    let budget = run.budget.of_children();
+    let family = Family::of(&sweep, RunContext { budget: &budget, ..run });
+    Engine::new(sweep, run, family).run(permit).await
+}
+
+/// Returns the reason why a rule may not begin or go on now; `None` if it may.
+pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> Option<StopReason> {
+    if budget.leases().is_over(&rule.namespace) {
+        Some(StopReason::LockLost)
+    } else if stop.is_asked() {
+        Some(asked_reason(stop))
+    } else if is_window_closed(rule) {
+        Some(StopReason::Window)
+    } else {
+        None
+    }
+}
+
+/// Resolves with the reason once the rule may not go on.
+pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
+    let window_closes = async {
+        // The clock may be set, and the machine may sleep, so one long sleep would not end at the right time.
+        while !is_window_closed(rule) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        // The strongest reason first.
+        biased;
+        () = budget.leases().over(&rule.namespace) => StopReason::LockLost,
+        () = stop.asked() => asked_reason(stop),
+        () = window_closes => StopReason::Window,
+    }
+}
+
+fn is_window_closed(rule: &SweepRule) -> bool {
+    rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::plan::order::OrderChoice;
+    use crate::shell::server::delete::grant::Consent;
+    use crate::testing::made_up::{planned, with_children};
+    use crate::testing::scripted::Script;
+
+    #[test]
+    fn only_ranges_along_the_storage_hold_more_documents() {
+        let size = |mut rule: SweepRule, storage: Storage, choice: OrderChoice| {
+            rule.selection.storage = storage;
+            let counts = Counts { order: Some(choice), ..Counts::default() };
+            let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+            let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
+            RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.limits.batch_size
+        };
+        let plain = || planned("", 4).decision.countable().unwrap().clone();
+        for (rule, storage, order, ids_follow, expected) in [
+            (plain(), Storage::Plain, Order::Storage, Some(true), 8000),
+            (plain(), Storage::Plain, Order::Storage, None, 8000),
+            // The `_id`s of a batch are listed, and each of its documents goes.
+            (plain(), Storage::Plain, Order::Storage, Some(false), 2000),
+            (with_children(), Storage::Plain, Order::Storage, Some(true), 2000),
+            (plain(), Storage::Plain, Order::OldestFirst, Some(true), 2000),
+            (plain(), Storage::Clustered, Order::Storage, None, 2000),
+        ] {
+            let choice = OrderChoice { ids_follow, ..OrderChoice::new(order, "") };
+            assert_eq!(size(rule, storage, choice), expected, "{order:?} {ids_follow:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_may_not_go_on_after_a_signal_or_outside_of_its_hours() {
+        let (signals, receiver) = watch::channel(None);
+        let stop = Stop::by(receiver);
+        let budget = RunBudget::new(tokio::time::Instant::now(), &Limits::default());
+        let rule = |keys: &str| planned(keys, 4).decision.countable().unwrap().clone();
+        // A minute that is half a day away.
+        let now = chrono::Utc::now() + chrono::Duration::hours(12);
+        let far = format!(
+            "    window: {{start: '{}', end: '{}'}}\n",
+            now.format("%H:%M"),
+            (now + chrono::Duration::minutes(1)).format("%H:%M")
+        );
+        assert_eq!(stop_reason(&rule(""), &budget, &stop), None);
+        assert_eq!(stop_reason(&rule(&far), &budget, &stop), Some(StopReason::Window));
+        signals.send_replace(Some(15));
+        assert_eq!(stop_reason(&rule(&far), &budget, &stop), Some(StopReason::Interrupted));
+    }
+}

@@ -1,0 +1,208 @@
+//! Batches that are archived and deleted in parts, by a server that answers from a list.
+
+use std::path::Path;
+
+use bson::{Bson, DateTime, doc};
+
+use super::*;
+use crate::base::values::raw::RawValue;
+use crate::core::policy::Compression;
+use crate::shell::lock::lease::Leases;
+use crate::testing::disk::SimulatedDisk;
+use crate::testing::made_up::sweep;
+use crate::testing::scripted::Script;
+use crate::testing::scripted::ScriptedReply::{self, Batch, End, Reply, Silence};
+
+/// A size of which two documents make a part.
+const HALF: usize = PART_BYTES / 2;
+
+struct Case {
+    script: Arc<Script>,
+    sweep: RuleSweep,
+}
+
+impl Case {
+    /// Creates a sweep of documents that are said to have this average size; `answers` follow those for the metadata.
+    fn new(average_bytes: usize, answers: Vec<ScriptedReply>) -> Self {
+        let info = doc! { "uuid": bson::Uuid::from_bytes([7; 16]) };
+        let options = Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]);
+        let indexes = Batch(vec![doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" }]);
+        let script = Script::new([options, End, indexes, End].into_iter().chain(answers));
+        let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
+        let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
+        let to = ArchiveTo { directory: "/".into(), compression: Compression::Zstd };
+        let archive = RuleArchive { archive, to, rule: "rule".into() };
+        let sweep = sweep::sweep(&script, average_bytes, &Leases::default(), Some(archive));
+        Self { script, sweep }
+    }
+
+    async fn run(&self, restriction: Restriction) -> (Archived, Sent) {
+        run(&self.sweep, self.sweep.archive.as_ref().unwrap(), restriction, 4).await
+    }
+
+    /// Returns the commands that were sent after those for the metadata: their names, or what they delete.
+    fn sent(&self) -> Vec<String> {
+        let told = |command: &Document| match command.get("deletes").and_then(ids) {
+            Some(ids) => format!("delete {ids}"),
+            None => command.keys().next().unwrap().clone(),
+        };
+        self.script.sent().iter().skip(2).map(told).collect()
+    }
+}
+
+/// Returns the list of `_id`s in a part of a filter.
+fn ids(part: &Bson) -> Option<&Bson> {
+    match part {
+        Bson::Array(parts) => parts.iter().find_map(ids),
+        Bson::Document(parts) => match parts.get_document("_id").ok().and_then(|condition| condition.get("$in")) {
+            None => parts.values().find_map(ids),
+            list => list,
+        },
+        _ => None,
+    }
+}
+
+fn documents(ids: impl IntoIterator<Item = i32>, bytes: usize) -> ScriptedReply {
+    let document = |id: i32| doc! { "_id": id, "at": DateTime::from_millis(id.into()), "p": "x".repeat(bytes) };
+    Batch(ids.into_iter().map(document).collect())
+}
+
+fn named(ids: std::ops::RangeInclusive<i32>) -> Restriction {
+    Restriction::Ids(ids.map(|id| RawValue::of(id).unwrap()).collect())
+}
+
+fn deleted(n: i32) -> ScriptedReply {
+    Reply(doc! { "n": n, "ok": 1.0 })
+}
+
+#[tokio::test]
+async fn a_batch_of_large_documents_goes_in_parts_and_none_is_left_out() {
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, deleted(2), documents(3..=4, 9), End, deleted(1)]);
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find", "delete [1, 2]", "find", "delete [3, 4]"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (4, 3, None));
+    assert!(sent.is_sent && !sent.is_cut_short && sent.latency.is_some());
+}
+
+#[tokio::test]
+async fn what_an_earlier_part_deleted_counts_where_the_sweep_ends_before_the_next() {
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, deleted(2), Silence]);
+    let ends = async {
+        while case.sent().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        case.sweep.end();
+    };
+    let ((archived, sent), ()) = tokio::join!(case.run(named(1..=4)), ends);
+    assert_eq!(case.sent(), ["find", "delete [1, 2]", "find"]);
+    assert_eq!((archived.documents, sent.result.deleted), (2, 2));
+    assert!(sent.is_sent && sent.is_cut_short);
+    // Before the first part, nothing was sent.
+    let case = Case::new(HALF, vec![Silence]);
+    case.sweep.end();
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!((archived.documents, sent.is_sent, sent.is_cut_short), (0, false, true));
+}
+
+#[tokio::test]
+async fn a_part_that_fails_ends_the_batch_with_its_reason() {
+    let refused = Reply(doc! { "n": 1, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 2, "errmsg": "bad value" }] });
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, refused]);
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find", "delete [1, 2]"]);
+    assert_eq!((archived.documents, sent.result.deleted), (2, 1));
+    assert!(sent.is_sent && sent.result.error.unwrap().message.contains("bad value"));
+}
+
+#[tokio::test]
+async fn a_range_with_more_than_was_expected_goes_by_its_ids_one_by_one() {
+    let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2 }]);
+    let (whole, again) = (documents(1..=2, MAX_PART_BYTES / 2), documents(1..=2, MAX_PART_BYTES / 2));
+    let (first, second) = (documents([1], MAX_PART_BYTES + 1), documents([2], 9));
+    let case = Case::new(9, vec![whole, found, End, again, first, End, deleted(1), second, End, deleted(1)]);
+    let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
+    let (archived, sent) = case.run(range).await;
+    assert_eq!(case.sent(), ["find", "find", "find", "find", "delete [1]", "find", "delete [2]"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (2, 2, None));
+}
+
+#[test]
+fn a_batch_is_as_large_as_a_part_by_the_average_size() {
+    let mut selection = crate::testing::made_up::planned("", 4).decision.countable().unwrap().selection.clone();
+    let part = 4 << 20;
+    for (average, most) in
+        [(None, None), (Some(0.0), Some(part)), (Some(1.0), Some(part)), (Some(1_398_101.0), Some(3)), (Some(1e12), Some(1))]
+    {
+        selection.average_bytes = average;
+        assert_eq!(batch_limit(&selection), most, "{average:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_range_of_which_half_goes_is_deleted_along_its_index_and_others_by_id() {
+    // Four were asked for.
+    for (ids, hint) in [(1..=2, Bson::from("at_1")), (1..=1, doc! { "_id": 1 }.into())] {
+        let n = ids.clone().count();
+        let case = Case::new(9, vec![documents(ids, 9), End, deleted(n.try_into().unwrap())]);
+        let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
+        let (archived, sent) = case.run(range).await;
+        assert_eq!((archived.documents, sent.result.deleted), (n as u64, n as u64));
+        let delete = case.script.sent().pop().unwrap();
+        let delete = delete.get_array("deletes").unwrap()[0].as_document().unwrap().clone();
+        assert_eq!(delete.get("hint"), Some(&hint), "{delete}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_was_archived_goes_once_the_lease_is_over() {
+    use std::collections::BTreeMap;
+
+    use crate::shell::lock::lease::Renewals;
+    use crate::shell::lock::moment::{Moment, ServerTime};
+
+    let mut case = Case::new(HALF, vec![documents(1..=2, 9), End]);
+    let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
+    let leases = Leases::new(BTreeMap::from([(case.sweep.rule.namespace.clone(), renewals.lease())]));
+    let archive = case.sweep.archive.take().map(|archive| Arc::try_unwrap(archive).ok().unwrap());
+    case.sweep = sweep::sweep(&case.script, HALF, &leases, archive);
+    renewals.lost();
+    let (archived, sent) = case.run(named(1..=4)).await;
+    assert_eq!(case.sent(), ["find"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.is_sent, sent.out_of_lease), (2, 0, false, true));
+}
+
+#[tokio::test]
+async fn a_range_is_read_at_once_unless_it_takes_more_than_two_parts() {
+    for (bytes, finds) in [(3 << 20, 1), (5 << 20, 4)] {
+        let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2 }]);
+        let mut answers = vec![documents(1..=2, bytes)];
+        if finds == 1 {
+            answers.extend([End, deleted(2)]);
+        } else {
+            answers.extend([found, End, documents([1], bytes), End, deleted(1), documents([2], bytes), End, deleted(1)]);
+        }
+        let case = Case::new(bytes, answers);
+        let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
+        let (archived, sent) = case.run(range).await;
+        assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (2, 2, None), "{bytes}");
+        assert_eq!(case.sent().iter().filter(|command| *command == "find").count(), finds, "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_comes_later() {
+    let case = Case::new(HALF, vec![documents([1], 9), End, deleted(1), documents([2], 9), End, deleted(1)]);
+    case.run(named(1..=1)).await;
+    let archive = &case.sweep.archive.as_ref().unwrap().archive;
+    let file = archive.file(&case.sweep.rule.selection.namespace).unwrap();
+    let of_another_batch = file.lock_owned().await;
+    let unlocks = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(case.sent(), ["find", "delete [1]"]);
+        drop(of_another_batch);
+    };
+    tokio::join!(case.run(named(2..=2)), unlocks);
+    assert_eq!(case.sent(), ["find", "delete [1]", "find", "delete [2]"]);
+}

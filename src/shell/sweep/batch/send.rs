@@ -1,0 +1,436 @@
+//! Sends the delete commands of a batch, as its attempts decide.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::attempts::{Attempts, BatchResult, Step};
+use super::fresh::fresh;
+use crate::base::instant::millis;
+use crate::shell::lock::fence::Fence;
+use crate::shell::lock::lease::{LAST_REPLY, Lease};
+use crate::shell::server::delete::restriction::{Parents, Restriction};
+use crate::shell::server::delete::{self, DeleteError, Reply};
+use crate::shell::sweep::RuleSweep;
+
+/// Maximum time to wait for the reply to a delete after the sweep has ended.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// The delete commands that were sent for a restriction.
+pub(crate) struct Sent {
+    /// False if the lease was over, or the sweep had ended, before the first of them.
+    pub is_sent: bool,
+    /// Whether a part was not sent, because the sweep had ended.
+    pub is_cut_short: bool,
+    /// Whether the lease ended before all of them were sent and answered. It may have been renewed since.
+    pub out_of_lease: bool,
+    /// The time that the server took; `None` if the batch was tried again after an error.
+    pub latency: Option<Duration>,
+    pub result: BatchResult,
+}
+
+/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
+/// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is outstanding when the lease ends
+/// counts as lost soon after. `parents` are those of the children that the restriction names.
+pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
+    let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
+    let namespace = &rule.namespace;
+    let begun = Instant::now();
+    let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
+    let mut unconfirmed = None;
+    let (mut is_sent, mut is_cut_short, mut out_of_lease) = (false, false, false);
+    let (mut held_back, mut paused) = (Duration::ZERO, Duration::ZERO);
+    loop {
+        // Once the sweep has ended, nothing is sent, even if it could be.
+        tokio::select! {
+            biased;
+            () = sweep.ended() => {
+                is_cut_short = true;
+                break;
+            }
+            waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
+        }
+        let bound = tokio::select! {
+            biased;
+            () = sweep.ended() => {
+                is_cut_short = true;
+                break;
+            }
+            bound = sweep.binding.fresh() => bound,
+        };
+        if let Err(why) = bound {
+            attempts.next_step(Reply::not_sent(why), 0.0);
+            break;
+        }
+        // Last of all waits, so that what the delete relies on is of this moment.
+        let fresh = tokio::select! {
+            biased;
+            () = sweep.ended() => {
+                is_cut_short = true;
+                break;
+            }
+            fresh = fresh(sweep, parents) => match fresh {
+                Ok(fresh) => fresh,
+                Err(why) => {
+                    attempts.next_step(Reply::not_sent(why), 0.0);
+                    break;
+                }
+            },
+        };
+        // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
+        // lease ends with it on the server as well.
+        if let Some(gone) = sweep.pause.gone() {
+            // All that was waited for, and read, is asked again after it.
+            let begun = Instant::now();
+            tokio::select! {
+                biased;
+                () = sweep.ended() => is_cut_short = true,
+                () = gone => {}
+            }
+            paused += begun.elapsed();
+            if is_cut_short {
+                break;
+            }
+            continue;
+        }
+        let fence = match &sweep.lease {
+            Some(lease) => match lease.fence() {
+                Some(fence) => Some(fence),
+                None => {
+                    out_of_lease = true;
+                    break;
+                }
+            },
+            None => None,
+        };
+        let fence = match &fresh {
+            Some(fresh) => Some(Fence::before(fence, fresh.too_late)),
+            None => fence,
+        };
+        let selection = fresh.as_ref().map_or(&rule.selection, |fresh| &fresh.selection);
+        is_sent = true;
+        // A reply that has come is counted, however late.
+        let reply = tokio::select! {
+            biased;
+            reply = delete::delete(deployment, selection, attempts.target(), write_concern, fence.as_ref(), grant) => reply,
+            () = lease_over(sweep) => {
+                out_of_lease = true;
+                Reply::out_of_lease()
+            }
+            () = ended_for(sweep, MAX_LAST_WAIT) => Reply::given_up(MAX_LAST_WAIT),
+        };
+        if let (Some(lease), Some(DeleteError { unanswered: true, .. })) = (&sweep.lease, &reply.error) {
+            lease.note_unanswered();
+        }
+        let is_too_late = reply.error.as_ref().is_some_and(|error| error.too_late);
+        let step = attempts.next_step(reply, fastrand::f64());
+        let why = attempts.message();
+        let wait = match step {
+            Step::Next => continue,
+            Step::Confirm(wait) => {
+                unconfirmed = unconfirmed.or_else(|| sweep.lag.as_ref().map(|lag| lag.unconfirmed()));
+                wait
+            }
+            Step::Yield(wait) => {
+                info!(%namespace, waitMs = millis(wait), "{namespace}: {why}; going on in {} ms", millis(wait));
+                wait
+            }
+            Step::Retry(wait) => {
+                warn!(%namespace, waitMs = millis(wait), "{namespace}: {why}; trying again in {} ms", millis(wait));
+                wait
+            }
+            Step::End => {
+                if attempts.gave_up() {
+                    warn!(%namespace, "{namespace}: {why}; it is not waited for any longer, and may have deleted more than is counted");
+                }
+                break;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = sweep.ended() => break,
+            () = async {
+                if is_too_late {
+                    read_again(sweep).await;
+                }
+                tokio::time::sleep(wait).await;
+            } => {}
+        }
+    }
+    let mut result = attempts.end();
+    // A sweep that ends with its lease ends its batches too, before they see the lease themselves.
+    out_of_lease |= result.error.is_some() && sweep.lease.as_ref().is_some_and(Lease::is_over);
+    result.throttled += held_back;
+    sweep.last_deleted.store(result.deleted, Ordering::Relaxed);
+    result.paused = paused;
+    let latency = (!result.retried).then(|| begun.elapsed().saturating_sub(result.throttled + paused));
+    Sent { is_sent, is_cut_short, out_of_lease, latency, result }
+}
+
+/// Has the lease renewed and the holds read at once, after the server found a delete late: its clock may have been set forward, and then it finds all of
+/// them late that rely on an earlier reading. A look at parents is repeated before each command in any case.
+async fn read_again(sweep: &RuleSweep) {
+    let lease = async {
+        if let Some(lease) = &sweep.lease {
+            lease.renew().await;
+        }
+    };
+    let holds = async {
+        if let Some(holds) = &sweep.holds {
+            holds.read_again().await;
+        }
+    };
+    tokio::join!(lease, holds);
+}
+
+/// Resolves this long after the sweep has ended.
+async fn ended_for(sweep: &RuleSweep, time: Duration) {
+    sweep.ended().await;
+    tokio::time::sleep(time).await;
+}
+
+/// Resolves when the lease is over, and so is the time for a last reply; never without one.
+async fn lease_over(sweep: &RuleSweep) {
+    match &sweep.lease {
+        Some(lease) => {
+            lease.over().await;
+            tokio::time::sleep(*LAST_REPLY).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use bson::{Bson, DateTime, doc};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::base::pause_file::PauseFile;
+    use crate::base::values::raw::RawValue;
+    use crate::core::policy::namespace::Namespace;
+    use crate::shell::lock::lease::{Leases, Renewals};
+    use crate::shell::lock::moment::{Moment, ServerTime};
+    use crate::shell::server::wire::codes;
+    use crate::shell::server::wire::error::ServerError;
+    use crate::testing::made_up::sweep;
+    use crate::testing::scripted::ScriptedReply::{Error, Reply, Silence};
+    use crate::testing::scripted::{Script, ScriptedReply};
+
+    /// A sweep under a lease that was taken just now.
+    struct Case {
+        script: Arc<Script>,
+        renewals: Renewals,
+        sweep: RuleSweep,
+    }
+
+    impl Case {
+        fn new(answers: Vec<ScriptedReply>) -> Self {
+            let script = Script::new(answers);
+            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
+            let namespace = Namespace { database: "app".into(), collection: "c".into() };
+            let leases = Leases::new(BTreeMap::from([(namespace, renewals.lease())]));
+            let sweep = sweep::sweep(&script, 100, &leases, None);
+            Self { script, renewals, sweep }
+        }
+
+        async fn send(&self) -> Sent {
+            send(&self.sweep, Box::new(Restriction::Ids(vec![RawValue::of(1).unwrap()])), None).await
+        }
+
+        /// Sends a batch, and calls a function once the first delete is on its way.
+        async fn send_and(&self, meanwhile: impl FnOnce(&Self)) -> Sent {
+            let meanwhile = async {
+                while self.deletes() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                meanwhile(self);
+            };
+            tokio::join!(self.send(), meanwhile).0
+        }
+
+        fn deletes(&self) -> usize {
+            self.script.sent().iter().filter(|command| command.contains_key("delete")).count()
+        }
+    }
+
+    fn deleted() -> ScriptedReply {
+        Reply(doc! { "n": 1, "ok": 1.0 })
+    }
+
+    fn lost() -> ScriptedReply {
+        Error(ServerError::timeout(Duration::from_secs(5)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_known_to_have_had_a_delete_without_an_answer() {
+        let case = Case::new(vec![deleted()]);
+        let sent = case.send().await;
+        assert_eq!((sent.result.deleted, sent.result.uncertain, sent.out_of_lease), (1, false, false));
+        assert!(case.script.sent()[0].contains_key("maxTimeMS") && !case.renewals.is_unanswered());
+
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.result.deleted, sent.result.uncertain, sent.out_of_lease), (2, 1, true, false));
+        assert!(case.renewals.is_unanswered());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_without_the_lease_and_no_answer_is_waited_for_long() {
+        let case = Case::new(vec![deleted()]);
+        case.renewals.lost();
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (0, false, false, true));
+        assert!(!case.renewals.is_unanswered());
+
+        let case = Case::new(vec![Silence]);
+        let begun = Instant::now();
+        let sent = case.send_and(|case| case.renewals.lost()).await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (1, true, false, true));
+        assert!(sent.result.uncertain && sent.result.error.unwrap().given_up && case.renewals.is_unanswered());
+        assert_eq!(begun.elapsed().as_secs(), LAST_REPLY.as_secs());
+
+        // An error that would be tried again, were there still a lease.
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send_and(|case| case.renewals.lost()).await;
+        assert_eq!((case.deletes(), sent.out_of_lease), (1, true));
+    }
+
+    fn late() -> ScriptedReply {
+        let message = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
+        let error = doc! { "index": 0, "code": codes::CONVERSION_FAILURE, "errmsg": message };
+        Reply(doc! { "n": 0, "ok": 1.0, "writeErrors": [error] })
+    }
+
+    /// Returns the instant of the server's clock at which it is too late for a part of a delete.
+    fn too_late_at(part: &Bson) -> Option<i64> {
+        match part {
+            Bson::Array(parts) => match &parts[..] {
+                [Bson::String(now), Bson::DateTime(at)] if now == "$$NOW" => Some(at.timestamp_millis()),
+                parts => parts.iter().find_map(too_late_at),
+            },
+            Bson::Document(parts) => parts.values().find_map(too_late_at),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delete_that_came_too_late_is_sent_again_once_the_lease_was_renewed_by_a_new_reading_of_the_clock() {
+        let case = Case::new(vec![late(), deleted()]);
+        let stepped = ServerTime { now: DateTime::from_millis(600_000), asked: Moment::now() };
+        let renews = async {
+            case.renewals.asked_for().await;
+            assert_eq!(case.deletes(), 1);
+            // However long that takes.
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            assert_eq!(case.deletes(), 1);
+            case.renewals.renewed(stepped);
+        };
+        let both = async { tokio::join!(case.send(), renews).0 };
+        let sent = tokio::time::timeout(Duration::from_secs(60), both).await.expect("a renewal is asked for");
+        assert_eq!((case.deletes(), sent.result.deleted, sent.result.error), (2, 1, None));
+        let limits: Vec<i64> = case.script.sent().iter().filter_map(|command| too_late_at(&command["deletes"])).collect();
+        assert!(limits[0] < 60_000 && limits[1] > 600_000, "{limits:?}");
+
+        let case = Case::new(vec![late(), deleted()]);
+        let loses = async {
+            case.renewals.asked_for().await;
+            case.renewals.lost();
+        };
+        let both = async { tokio::join!(case.send(), loses).0 };
+        let sent = tokio::time::timeout(Duration::from_secs(60), both).await.expect("a renewal is asked for");
+        assert_eq!((case.deletes(), sent.result.deleted, sent.out_of_lease), (1, 0, true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_finds_every_delete_late_is_asked_four_times_and_the_rule_fails_with_the_cause() {
+        let case = Case::new(vec![late(), late(), late(), late(), deleted()]);
+        let mut renewed = 0;
+        let renews = async {
+            loop {
+                case.renewals.asked_for().await;
+                renewed += 1;
+                case.renewals.renewed(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() });
+            }
+        };
+        let sent = tokio::select! {
+            sent = case.send() => sent,
+            () = renews => unreachable!(),
+        };
+        assert_eq!((case.deletes(), renewed, sent.result.deleted), (4, 3, 0));
+        let error = sent.result.error.unwrap();
+        assert!(error.too_late && error.message.contains("the clock of the server was set"), "{}", error.message);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_command_of_a_batch_goes_while_the_pause_file_is_there() {
+        for ends in [false, true] {
+            let (file, seen) = watch::channel(None);
+            let mut case = Case::new(vec![lost(), deleted()]);
+            case.sweep.pause = PauseFile::by(seen);
+            let meanwhile = async {
+                while case.deletes() == 0 {
+                    tokio::task::yield_now().await;
+                }
+                file.send_replace(Some("the pause file exists".to_owned()));
+                // Longer than the wait before the retry, and shorter than the lease.
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                assert_eq!(case.deletes(), 1);
+                if ends {
+                    case.sweep.end();
+                } else {
+                    file.send_replace(None);
+                }
+            };
+            let (sent, ()) = tokio::join!(case.send(), meanwhile);
+            let BatchResult { deleted, paused, .. } = sent.result;
+            assert_eq!((case.deletes(), deleted, sent.is_cut_short), if ends { (1, 0, true) } else { (2, 1, false) });
+            assert!((18..=20).contains(&paused.as_secs()), "{paused:?}");
+        }
+        let (_file, seen) = watch::channel(None);
+        let mut case = Case::new(vec![deleted()]);
+        case.sweep.pause = PauseFile::by(seen);
+        assert_eq!(case.send().await.result, BatchResult { deleted: 1, ..BatchResult::default() });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_again_once_the_sweep_has_ended() {
+        let case = Case::new(vec![deleted()]);
+        case.sweep.end();
+        let sent = case.send().await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.out_of_lease), (0, false, true, false));
+
+        let case = Case::new(vec![lost(), deleted()]);
+        let sent = case.send_and(|case| case.sweep.end()).await;
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short), (1, true, false));
+        assert!(sent.result.uncertain && sent.result.error.is_some());
+
+        let case = Case::new(vec![Silence]);
+        let begun = Instant::now();
+        let sent = case.send_and(|case| case.sweep.end()).await;
+        assert!(sent.result.uncertain && sent.result.error.unwrap().given_up && case.renewals.is_unanswered());
+        assert_eq!((case.deletes(), begun.elapsed().as_secs()), (1, MAX_LAST_WAIT.as_secs()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_whose_second_half_is_not_sent_is_cut_short() {
+        let too_long = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+        let late = ScriptedReply::Late(Duration::from_secs(5), doc! { "n": 1, "ok": 1.0 });
+        let case = Case::new(vec![Error(too_long), late, deleted()]);
+        let batch = Restriction::Ids(vec![RawValue::of(1).unwrap(), RawValue::of(2).unwrap()]);
+        let ends = async {
+            while case.deletes() < 2 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            case.sweep.end();
+        };
+        let (sent, ()) = tokio::join!(send(&case.sweep, Box::new(batch), None), ends);
+        assert_eq!((case.deletes(), sent.is_sent, sent.is_cut_short, sent.result.deleted), (2, true, true, 1));
+        assert_eq!(sent.result.error, None);
+    }
+}

@@ -1,0 +1,217 @@
+//! The budget of a whole run, shared by its rules: delete commands in flight, deletes, documents per second, and leases.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::core::pace::rate::RateLimit;
+use crate::shell::lock::lease::Leases;
+
+/// The right to have one delete command in flight, or to read for one.
+pub(crate) type Permit = OwnedSemaphorePermit;
+
+/// The limits of a run, and the part of them that is left.
+#[derive(Debug)]
+pub(crate) struct RunBudget {
+    begun: Instant,
+    deletes: Option<Deletes>,
+    rate: Option<(u32, Rc<RefCell<RateLimit>>)>,
+    /// First come, first served: rules that ask again after each batch take turns.
+    permits: Arc<Semaphore>,
+    leases: Leases,
+}
+
+/// Limits of a run; `None` means no limit.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    pub max_deletes: Option<u64>,
+    /// Documents per second.
+    pub rate: Option<u32>,
+    /// Delete commands in flight.
+    pub concurrency: Option<u32>,
+    /// Leases without which nothing may be deleted.
+    pub leases: Leases,
+}
+
+/// The deletes of a limited run.
+#[derive(Debug)]
+struct Deletes {
+    left: Cell<u64>,
+    /// Reserved or asked for, and not yet reported as deleted.
+    outstanding: Cell<u64>,
+    returned: Notify,
+}
+
+impl RunBudget {
+    pub(crate) fn new(begun: Instant, limits: &Limits) -> Self {
+        let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
+        let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            begun,
+            deletes: limits.max_deletes.map(deletes),
+            rate: limits.rate.map(|rate| (rate, Rc::new(RefCell::new(RateLimit::new(rate))))),
+            permits: Arc::new(Semaphore::new(permits)),
+            leases: limits.leases.clone(),
+        }
+    }
+
+    /// Returns the same budget without the limit of deletes, which counts parents and orphans, and not the children that go with their parents.
+    pub(super) fn of_children(&self) -> Self {
+        let (permits, leases) = (self.permits.clone(), self.leases.clone());
+        Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases }
+    }
+
+    /// Returns the leases without which nothing may be deleted.
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// Returns the time since the beginning of the run.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Waits until a delete command may be in flight.
+    pub(crate) async fn acquire(&self) -> Permit {
+        // The semaphore is never closed.
+        self.permits.clone().acquire_owned().await.expect("an open semaphore")
+    }
+
+    /// Returns the lower of the run's and the rule's rate.
+    pub(crate) fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
+        [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
+    }
+
+    /// Returns the number of documents that one batch may take at most under the run's rate ([`RateLimit::batch_limit`]).
+    pub(crate) fn rate_limit(&self, enough: u32, gentle: u32) -> Option<u64> {
+        self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit(enough, gentle)))
+    }
+
+    /// Returns the time that the next batch has to wait for the run's rate.
+    pub(crate) fn rate_wait(&self) -> Duration {
+        self.rate.as_ref().map_or(Duration::ZERO, |(_, limit)| limit.borrow().wait(self.elapsed()))
+    }
+
+    /// Charges documents that are about to be asked for to the run's rate.
+    pub(crate) fn take_rate(&self, documents: u64) {
+        if let Some((_, limit)) = &self.rate {
+            limit.borrow_mut().take(documents, self.elapsed());
+        }
+    }
+
+    /// Whether the run's deletes are limited at all.
+    pub(crate) fn has_delete_limit(&self) -> bool {
+        self.deletes.is_some()
+    }
+
+    /// Reserves up to this many of the deletes that are left; returns the number reserved.
+    pub(crate) fn reserve(&self, documents: u64) -> u64 {
+        let Some(deletes) = &self.deletes else { return documents };
+        let granted = documents.min(deletes.left.get());
+        deletes.left.set(deletes.left.get() - granted);
+        deletes.outstanding.set(deletes.outstanding.get() + granted);
+        granted
+    }
+
+    /// Gives back deletes that were reserved and not asked for.
+    pub(crate) fn give_back(&self, documents: u64) {
+        self.settle(documents, 0);
+    }
+
+    /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have returned part
+    /// of it.
+    pub(crate) fn returned(&self) -> Option<Notified<'_>> {
+        let deletes = self.deletes.as_ref()?;
+        (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())
+    }
+
+    /// Settles a batch that was asked for: refunds documents that were not deleted, and charges those that others inserted into
+    /// its range meanwhile.
+    pub(crate) fn settle(&self, asked: u64, deleted: u64) {
+        if let Some(deletes) = &self.deletes {
+            deletes.outstanding.set(deletes.outstanding.get().saturating_sub(asked));
+            deletes.left.set((deletes.left.get() + asked).saturating_sub(deleted));
+            deletes.returned.notify_waiters();
+        }
+    }
+
+    /// Corrects an earlier [`Self::take_rate`] by the number of documents that were deleted.
+    pub(crate) fn settle_rate(&self, taken: u64, deleted: u64) {
+        if let Some((_, limit)) = &self.rate {
+            limit.borrow_mut().settle(taken, deleted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn budget(limits: Limits) -> RunBudget {
+        RunBudget::new(Instant::now(), &limits)
+    }
+
+    #[test]
+    fn no_more_is_reserved_than_is_left_and_what_was_not_deleted_is_left_again() {
+        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        assert!(budget.has_delete_limit() && budget.returned().is_none());
+        assert_eq!([6, 6, 6].map(|documents| budget.reserve(documents)), [6, 4, 0]);
+        let mut returned = Box::pin(budget.returned().unwrap());
+        assert_eq!(returned.as_mut().now_or_never(), None);
+        // The first batch needs only 5 of its 6; of these it deletes 3, and all 4 of the second are deleted.
+        budget.give_back(1);
+        assert_eq!(returned.now_or_never(), Some(()));
+        budget.settle(5, 3);
+        budget.settle(4, 4);
+        assert!(budget.returned().is_none(), "some are left");
+        assert_eq!([1, 6].map(|documents| budget.reserve(documents)), [1, 2]);
+        budget.settle(1, 1);
+        assert!(budget.returned().is_some());
+        budget.settle(2, 2);
+        assert!(budget.returned().is_none(), "none is left, and none can come back");
+        assert_eq!(budget.reserve(1), 0);
+    }
+
+    #[test]
+    fn documents_that_others_insert_into_a_range_are_charged() {
+        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        assert_eq!(budget.reserve(5), 5);
+        budget.settle(5, 8);
+        assert_eq!(budget.reserve(10), 2);
+        budget.settle(2, 3);
+        assert_eq!(budget.reserve(10), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_rules_share_the_rate_of_the_run() {
+        const MS: fn(u64) -> Duration = Duration::from_millis;
+        let budget = budget(Limits { rate: Some(1000), ..Limits::default() });
+        assert_eq!(
+            [None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)),
+            [Some(1000), Some(999), Some(1000)]
+        );
+        assert_eq!((budget.rate_limit(100, u32::MAX), budget.rate_wait()), (Some(100), MS(0)));
+        budget.take_rate(400);
+        budget.settle_rate(400, 300);
+        assert_eq!(budget.rate_wait(), MS(300));
+        tokio::time::advance(MS(100)).await;
+        assert_eq!((budget.elapsed(), budget.rate_wait()), (MS(100), MS(200)));
+    }
+
+    #[test]
+    fn without_limits_everything_is_granted() {
+        let budget = budget(Limits::default());
+        assert!(!budget.has_delete_limit() && budget.returned().is_none());
+        assert_eq!(
+            (budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit(100, u32::MAX)),
+            (u64::MAX, Some(5), None)
+        );
+    }
+}

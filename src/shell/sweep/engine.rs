@@ -1,0 +1,428 @@
+//! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
+
+mod family;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::batch::archived;
+use super::batch::attempts::BatchResult;
+use super::batch::send::Sent;
+use super::batch::{self, FinishedBatch};
+use super::budget::Permit;
+use super::sources::Source;
+use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
+use crate::base::machine;
+use crate::core::pace::rate::RateLimit;
+use crate::core::pace::{BatchTiming, ENOUGH, ENOUGH_WITH_HOLDS, Pace};
+use crate::core::plan::StopReason;
+use crate::core::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
+use crate::shell::server::delete::DeleteError;
+use crate::shell::server::delete::restriction::Restriction;
+use crate::shell::server::wire::meter::Account;
+pub(super) use family::{Family, confirm_by_majority};
+use throttle::LAG_CHECK_INTERVAL;
+
+/// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
+const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
+
+/// The state of one rule's loop.
+pub(super) struct Engine<'a> {
+    sweep: Arc<RuleSweep>,
+    run: RunContext<'a>,
+    concurrency: usize,
+    pace: Pace,
+    /// The earliest start of the next batch, for the latency of the one before.
+    rests_until: Instant,
+    /// The end of the last batch that was timed, and its latency.
+    last_timed: Option<(Instant, Duration)>,
+    /// Whether one batch may go under whatever pressure.
+    passes: bool,
+    rate: Option<RateLimit>,
+    /// Documents that the rule may still ask for.
+    allowance: Option<u64>,
+    in_flight: JoinSet<FinishedBatch>,
+    /// Whether a batch was not sent as a whole, or the reply to a delete was no longer waited for.
+    gave_up: bool,
+    /// Whether the last batch was done, and every reply to it came.
+    is_settled: bool,
+    /// The children of the rule's documents; `None` if it has none.
+    family: Option<Box<Family<'a>>>,
+    outcome: Outcome,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>, family: Option<Box<Family<'a>>>) -> Self {
+        let limits = &sweep.rule.limits;
+        let capabilities = &sweep.deployment.facts.capabilities;
+        Self {
+            run,
+            concurrency: match limits.concurrency {
+                // Requests go one after another, and the next stretch follows from the cost of the last one.
+                _ if capabilities.request_charge => 1,
+                concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+            },
+            pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
+            rests_until: Instant::now(),
+            last_timed: None,
+            passes: false,
+            rate: limits.rate.map(RateLimit::new),
+            allowance: limits.max_deletes,
+            in_flight: JoinSet::new(),
+            gave_up: false,
+            is_settled: false,
+            family,
+            outcome: Outcome {
+                deleted: 0,
+                batches: 0,
+                uncertain: false,
+                unconfirmed: 0,
+                is_collection_gone: false,
+                weak_write_concern: sweep.deployment.facts.weakness_of(&sweep.write_concern),
+                paused: Paused::default(),
+                fixed_latency: None,
+                archived: Archived::default(),
+                children: None,
+                end: End::Complete,
+            },
+            sweep,
+        }
+    }
+
+    pub(super) async fn run(mut self, permit: Permit) -> Outcome {
+        let mut stopped = None;
+        self.outcome.end = match self.start_batches(permit).await {
+            Ok(()) => match self.finish_batches().await {
+                Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
+                // Everything is in flight, so a request to stop makes the sweep partial only if a batch is given up.
+                finished => {
+                    stopped = finished.err();
+                    End::Complete
+                }
+            },
+            Err(end) => end,
+        };
+        self.wait_for_last().await;
+        if let Some(family) = self.family.take() {
+            family.end(&mut self.outcome).await;
+        }
+        if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
+            self.outcome.end = end;
+        }
+        self.look_at_collections().await;
+        self.outcome.fixed_latency = self.decisive_fixed_latency();
+        self.outcome
+    }
+
+    /// Ends the sweep. Batches in flight are waited for, because their deletes belong in the counts, but they are not sent again.
+    async fn wait_for_last(&mut self) {
+        self.sweep.end();
+        while let Some(finished) = self.in_flight.join_next().await {
+            if let Err(end) = self.record(finished)
+                && !matches!(self.outcome.end, End::Failed(_))
+            {
+                self.outcome.end = end;
+            }
+        }
+    }
+
+    /// Fails the sweep if a collection that it is bound to is gone or another one by now. Where the server looks itself, that is only asked to say
+    /// why the sweep has failed.
+    async fn look_at_collections(&mut self) {
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
+        let failed = match &self.outcome.end {
+            End::Failed(why) => Some(why.clone()),
+            End::Complete | End::Partial(StopReason::MaxDeletes) if !sweep.binding.is_by_server() => None,
+            End::Complete | End::Partial(_) => return,
+        };
+        // A run that has to end waits a little, and then says that it was not looked.
+        let given_up = async {
+            let reason = match &failed {
+                Some(_) => None,
+                None => Some(stopped(&sweep.rule, budget, stop).await),
+            };
+            tokio::time::sleep(MAX_LAST_LOOK).await;
+            reason
+        };
+        let changed = tokio::select! {
+            biased;
+            changed = sweep.binding.changed() => changed,
+            reason = given_up => {
+                self.outcome.end = reason.map_or_else(|| self.outcome.end.clone(), End::Partial);
+                return;
+            }
+        };
+        self.outcome.is_collection_gone = matches!(changed, Ok(Some(_)));
+        self.outcome.end = match (changed, failed) {
+            (Ok(Some(changed)), Some(why)) if !why.starts_with(&changed) => End::Failed(format!("{changed}: {why}")),
+            (Ok(Some(changed)), None) => End::Failed(changed),
+            (Err(why), None) => End::Failed(why),
+            (Ok(_) | Err(_), Some(why)) => End::Failed(why),
+            (Ok(None), None) => return,
+        };
+    }
+
+    /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
+    fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
+        let Paused { lag, oplog, head, pressure, rate, pause_file, throttle, latency: _ } = self.outcome.paused;
+        let others = lag + oplog + head + pressure + rate + pause_file + throttle;
+        let latency = self.pace.decisive_fixed_latency().filter(|_| others.is_zero())?;
+        Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
+    }
+
+    /// Starts batches until nothing is left.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
+        self.check_stop()?;
+        let permit = if self.family.is_some() { self.finish_family(permit).await? } else { permit };
+        let sweep = self.sweep.clone();
+        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
+        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard. Children are found by the
+        // `_id`s of their parents.
+        let by_ids = self.has_delete_limit()
+            || self.family.is_some()
+            || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
+        if let Some(holds) = &sweep.holds {
+            self.wait(holds.fresh()).await?.map_err(End::Failed)?;
+        }
+        let mut source = self.wait(Source::open(&sweep, rate, by_ids)).await?.map_err(End::Failed)?;
+        drop(permit);
+        self.start_batches_of(&mut source).await?;
+        if self.family.is_some() {
+            self.finish_batches().await?;
+            self.delete_orphans().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the batches of a source until nothing is left.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    async fn start_batches_of(&mut self, source: &mut Source<'_>) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
+        loop {
+            // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
+            // Otherwise find it just before sending, so that no writer can add to it and its size is current.
+            let reads_ahead = self.may_read_ahead(rate) && !self.in_flight.is_empty();
+            let permit = if reads_ahead { None } else { Some(self.acquire().await?) };
+            self.wait_for_rate_of_run().await?;
+            self.check_stop()?;
+            let reserved = self.run.budget.reserve(self.max_documents());
+            if reserved == 0 {
+                drop(permit);
+                if self.wait_for_refund().await? {
+                    continue;
+                }
+                return self.end_at_limit(source).await;
+            }
+            let Some((restriction, asked)) = self.take(source, reserved).await? else { return Ok(()) };
+            let permit = match permit {
+                Some(permit) => permit,
+                None => self.acquire().await?,
+            };
+            self.passes = false;
+            let (restriction, entries) = match &self.family {
+                Some(_) => self.enter(restriction, asked).await?,
+                None => (restriction, Vec::new()),
+            };
+            if let Some(gate) = &sweep.pressure {
+                gate.sent(asked);
+            }
+            self.in_flight.spawn(machine::here(batch::run(
+                sweep.clone(),
+                restriction,
+                asked,
+                permit,
+                self.outcome.paused.pause_file,
+            )));
+            if self.family.is_some() {
+                self.finish_batches().await?;
+            }
+            for entry in entries {
+                self.delete_children(entry).await?;
+            }
+        }
+    }
+
+    /// Whether a delete limit applies. A batch must then not include documents that others insert into its range during the
+    /// delete.
+    fn has_delete_limit(&self) -> bool {
+        self.allowance.is_some() || self.run.budget.has_delete_limit()
+    }
+
+    fn may_read_ahead(&self, rate: Option<u32>) -> bool {
+        // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
+        let has_cursors = self.sweep.deployment.facts.capabilities.cursors;
+        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero() && self.pressure().is_none();
+        !self.has_delete_limit() && rate.is_none() && has_cursors && is_fast
+    }
+
+    /// Returns the maximum number of documents of the next batch.
+    fn max_documents(&self) -> u64 {
+        let size = self.pace.batch_size();
+        let size = self.sweep.pressure.as_ref().map_or(size, |gate| gate.batch_limit(size));
+        let enough = if self.sweep.rule.selection.holds.is_some() { ENOUGH_WITH_HOLDS } else { ENOUGH };
+        let gentle = self.pace.gentle_size();
+        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit(enough, gentle)));
+        let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
+        let of_units = self.sweep.deployment.account().and_then(Account::batch_limit);
+        let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(enough, gentle), self.allowance];
+        limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(size))
+    }
+
+    /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
+    /// the reservation that the batch does not need.
+    async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
+        let taken = loop {
+            match self.wait(source.take(reserved)).await {
+                Ok(Ok(NextBatch::AfterOthers)) => match self.finish_batches().await {
+                    Ok(()) => {}
+                    Err(end) => break Err(end),
+                },
+                taken => break taken,
+            }
+        };
+        let asked = if let Ok(Ok(NextBatch::Batch { documents, .. })) = &taken { *documents } else { 0 };
+        self.run.budget.give_back(reserved.saturating_sub(asked));
+        let NextBatch::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(None) };
+        if let Some(rate) = &mut self.rate {
+            rate.take(asked, self.run.budget.elapsed());
+        }
+        self.run.budget.take_rate(asked);
+        self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
+        Ok(Some((restriction, asked)))
+    }
+
+    /// Waits, once the delete limit is used up, until a batch may have returned part of it. Returns false if no batch can.
+    async fn wait_for_refund(&mut self) -> Result<bool, End> {
+        if !self.in_flight.is_empty() {
+            self.join_next().await?;
+            return Ok(true);
+        }
+        let budget = self.run.budget;
+        match budget.returned() {
+            Some(returned) => self.wait(returned).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Ends the sweep once the delete limit is used up. If no document is left, the end is not a partial one.
+    async fn end_at_limit(&mut self, source: &mut Source<'_>) -> Result<(), End> {
+        match self.wait(source.take(0)).await?.map_err(End::Failed)? {
+            NextBatch::Exhausted => Ok(()),
+            NextBatch::More | NextBatch::AfterOthers | NextBatch::Batch { .. } => Err(End::Partial(StopReason::MaxDeletes)),
+        }
+    }
+
+    fn check_stop(&self) -> Result<(), End> {
+        match stop_reason(&self.sweep.rule, self.run.budget, self.run.stop) {
+            Some(reason) => Err(End::Partial(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Awaits a future that only waits or reads, and records the batches that finish meanwhile.
+    ///
+    /// Errors: the end of the sweep, if the rule may not go on.
+    async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
+        let stopped = stopped(&sweep.rule, budget, stop);
+        tokio::pin!(future, stopped);
+        loop {
+            // What has happened is recorded before anything new begins. No branch starves another: batches in flight are few, and none is added
+            // meanwhile.
+            tokio::select! {
+                biased;
+                Some(finished) = self.in_flight.join_next() => self.record(finished)?,
+                reason = &mut stopped => return Err(End::Partial(reason)),
+                output = &mut future => return Ok(output),
+            }
+        }
+    }
+
+    async fn finish_batches(&mut self) -> Result<(), End> {
+        while !self.in_flight.is_empty() {
+            self.join_next().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a batch to finish; under `maxLag`, no longer than until the next look at the lag.
+    async fn join_next(&mut self) -> Result<(), End> {
+        let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
+        tokio::select! {
+            biased;
+            Some(finished) = self.in_flight.join_next() => self.record(finished),
+            reason = stopped(&sweep.rule, budget, stop) => Err(End::Partial(reason)),
+            () = tokio::time::sleep(LAG_CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),
+        }
+    }
+
+    /// Records a batch that has finished.
+    ///
+    /// Errors: the end of the sweep, if the batch has failed for good.
+    fn record(&mut self, finished: Result<FinishedBatch, JoinError>) -> Result<(), End> {
+        let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
+        let FinishedBatch { asked, paused_before, archived, sent } = finished;
+        let Sent { is_sent, is_cut_short, out_of_lease, latency, result } = sent;
+        let budget = self.run.budget;
+        self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
+        self.outcome.archived.add(&archived);
+        // What the rule itself has waited meanwhile is counted already.
+        let pause_file = &mut self.outcome.paused.pause_file;
+        *pause_file = (*pause_file).max(paused_before + result.paused);
+        self.gave_up |= is_cut_short;
+        if let Some(gate) = &self.sweep.pressure {
+            gate.ended(asked);
+        }
+        if !is_sent {
+            budget.settle(asked, 0);
+            return match result.error {
+                _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
+                Some(error) => Err(End::Failed(error.message)),
+                None => Ok(()),
+            };
+        }
+        let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
+        self.outcome.deleted += deleted;
+        self.outcome.unconfirmed += if self.outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
+        self.outcome.batches += 1;
+        self.outcome.uncertain |= uncertain;
+        if !self.sweep.is_of_children() {
+            self.run.progress.deleted(deleted);
+        }
+        self.pace.set_gentle(self.is_cramped());
+        self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
+        self.outcome.paused.throttle += throttled;
+        self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
+        self.last_timed = latency.map(|latency| (Instant::now(), latency)).or(self.last_timed);
+        // After a lost reply the number of deletes is unknown, so nothing is refunded.
+        let gone = if uncertain { asked.max(deleted) } else { deleted };
+        self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
+        budget.settle(asked, gone);
+        if let Some(oplog) = &self.sweep.oplog {
+            oplog.deleted(gone);
+        }
+        if let Some(rate) = &mut self.rate {
+            rate.settle(asked, gone);
+        }
+        budget.settle_rate(asked, gone);
+        self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
+        match error {
+            _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
+            Some(DeleteError { given_up: true, .. } | DeleteError { confirmation_cut: true, .. }) => Ok(()),
+            Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
+            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
+            // that is given up, because the end of the sweep has a reason of its own.
+            _ => Ok(()),
+        }
+    }
+}

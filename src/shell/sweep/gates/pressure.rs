@@ -1,0 +1,155 @@
+//! Holds a rule back while the server is under pressure.
+
+use parking_lot::Mutex;
+
+use crate::core::pace::ENOUGH;
+use crate::core::pace::pressure::{Growth, Load, Pressure, UNWATCHED};
+use crate::shell::server::watch::load::{LoadSource, LoadView, Seen};
+
+/// A gate that narrows with the pressure on the server, and closes at its limit. It is open while nothing is known.
+pub(crate) struct PressureGate {
+    /// `None` if the policy does not set it.
+    max_dirty: Option<f64>,
+    view: LoadView,
+    deletes: Mutex<Deletes>,
+}
+
+/// The deletes of the rule beside the looks at the server.
+struct Deletes {
+    growth: Growth,
+    /// Documents of the batches in flight.
+    in_flight: u64,
+    /// Documents of the batches that have ended since the last look.
+    since: u64,
+    /// The last look and its number.
+    look: Option<(u64, Load)>,
+}
+
+impl Deletes {
+    /// Returns the documents whose deletes the last look cannot have seen.
+    fn unseen(&self) -> u64 {
+        self.in_flight + self.since
+    }
+
+    /// Takes in the last look, if it is a new one.
+    fn take_in(&mut self, seen: &Seen) {
+        let Some(looks) = seen.looks else { return };
+        match &self.look {
+            Some((number, _)) if *number == seen.succeeded => return,
+            // Others changed what has changed while nothing was deleted.
+            Some((_, before)) if self.unseen() > 0 => self.growth.observe(before, &looks.last, self.since),
+            _ => {}
+        }
+        (self.since, self.look) = (0, Some((seen.succeeded, looks.last)));
+    }
+}
+
+impl PressureGate {
+    /// Creates a gate; `None` if the server tells nothing, or the policy wants no gate.
+    pub(crate) fn new(max_dirty: Option<f64>, source: &LoadSource) -> Option<Self> {
+        let LoadSource::Watched(watch) = source else { return None };
+        (max_dirty != Some(UNWATCHED)).then(|| Self::on(max_dirty, watch.view()))
+    }
+
+    fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
+        let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
+        Self { max_dirty, view, deletes: Mutex::new(deletes) }
+    }
+
+    /// Returns the pressure at the last look; `None` if there was none, or nothing is known.
+    pub(crate) fn pressure(&self) -> Option<Pressure> {
+        let seen = self.view.seen.borrow();
+        Pressure::of(seen.looks.as_ref()?, self.max_dirty)
+    }
+
+    /// Whether others use a cache that is full.
+    pub(crate) fn is_cramped(&self) -> bool {
+        self.view.seen.borrow().looks.as_ref().is_some_and(|looks| looks.is_cramped(self.max_dirty))
+    }
+
+    /// Returns the number of documents that a batch may have where the pace allows `size`.
+    pub(crate) fn batch_limit(&self, size: u32) -> u32 {
+        let size = self.pressure().map_or(size, |pressure| pressure.batch_limit(size));
+        let Some(most) = self.documents_per_look() else { return size };
+        let left = most.saturating_sub(self.deletes.lock().unseen());
+        size.min(u32::try_from(left).unwrap_or(u32::MAX).max(ENOUGH))
+    }
+
+    /// Whether the documents that were sent since the last look may have used up the room.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.documents_per_look().is_some_and(|most| self.deletes.lock().unseen() >= most)
+    }
+
+    /// Asks for a look at the server before the next one is due.
+    pub(crate) fn ask_for_look(&self) {
+        self.view.ask();
+    }
+
+    /// Returns the number of documents that may be deleted from one look to the next; `None` if any number may.
+    fn documents_per_look(&self) -> Option<u64> {
+        let seen = self.view.seen.borrow();
+        let looks = seen.looks.as_ref()?;
+        let mut deletes = self.deletes.lock();
+        deletes.take_in(&seen);
+        deletes.growth.documents_per_look(looks, self.max_dirty)
+    }
+
+    /// Records a batch that is sent.
+    pub(crate) fn sent(&self, documents: u64) {
+        self.deletes.lock().in_flight += documents;
+    }
+
+    /// Records the end of a batch that was sent.
+    pub(crate) fn ended(&self, documents: u64) {
+        let seen = self.view.seen.borrow();
+        let mut deletes = self.deletes.lock();
+        deletes.take_in(&seen);
+        deletes.in_flight -= documents;
+        deletes.since += documents;
+    }
+
+    /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: the policy does not ask for a gate, and a
+    /// server that is always under pressure would never be swept.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.max_dirty.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::core::pace::pressure::Looks;
+
+    const MIB: u64 = 1024 * 1024;
+
+    /// Returns what is seen of a server that others use, with a cache of 1000 MiB.
+    fn seen(number: u64, dirty: u64) -> Seen {
+        let last = Load { cache_size: Some(1000 * MIB), dirty: Some(dirty * MIB), ..Load::default() };
+        Seen::made_up(number, Some(Looks { last, before: None, is_unshared: false }))
+    }
+
+    #[test]
+    fn what_a_look_cannot_have_seen_counts_until_the_next_one() {
+        let (sender, receiver) = watch::channel(seen(1, 100));
+        let gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (800, false));
+        gate.sent(500);
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (300, false));
+        gate.sent(300);
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (100, true));
+        gate.ended(500);
+        assert!(gate.is_used_up());
+
+        // The second batch is still in flight; the first one took half as much as was assumed, which counts for more than what was assumed.
+        sender.send_replace(seen(2, 116));
+        let (bytes, documents) = (65_536.0 * 80.0 + 16.0 * MIB as f64, 80.0 + 500.0);
+        let most = (84.0 * MIB as f64 / 2.0 / (bytes / documents)) as u32;
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (most - 300, false));
+        gate.ended(300);
+        sender.send_replace(Seen::made_up(2, None));
+        gate.sent(9000);
+        assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (2000, false));
+    }
+}

@@ -1,0 +1,375 @@
+//! The `_id`s of expired documents, found in one pass: along the index, or through the whole collection if there is none.
+
+use bson::raw::CString;
+use bson::spec::ElementType;
+use bson::{Bson, Document, Regex, doc};
+
+use crate::base::values::raw::RawValue;
+use crate::core::plan::holds::HeldBack;
+use crate::core::plan::index::IndexChoice;
+use crate::shell::server::delete::restriction::Restriction;
+use crate::shell::server::delete::shard_key::{self, KeyValues};
+use crate::shell::server::delete::statement::AROUND_QUERY;
+use crate::shell::server::wire::error::ServerError;
+use crate::shell::server::wire::find::{Cursor, Query};
+use crate::shell::server::wire::retry::Retries;
+use crate::shell::sweep::batch::reading::plan_has;
+use crate::shell::sweep::{NextBatch, RuleSweep};
+
+/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
+/// that are documents can be large.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Bytes of an `_id` in a list besides its value: the type, and the number of the place.
+const AROUND_ID: usize = 8;
+
+/// Maximum bytes of a string that becomes a regular expression: the server takes 32 764 bytes, and escaping can double a string.
+const MAX_REGEX_BYTES: usize = 16_000;
+
+/// Seconds of work to fetch at a time under a rate. The server closes a cursor that is idle for ten minutes.
+const FETCH_SECONDS: u32 = 60;
+
+/// An `_id`, and the values of its document at the paths of the shard key.
+struct Candidate {
+    id: RawValue,
+    shard_key: KeyValues,
+}
+
+/// One pass over the expired documents of a rule.
+pub(crate) struct Candidates<'a> {
+    sweep: &'a RuleSweep,
+    /// A further predicate that every candidate must match.
+    only: Option<Document>,
+    cursor: Option<Cursor>,
+    fetch: u32,
+    /// A candidate that was read but did not go into a batch.
+    next: Option<Candidate>,
+    exhausted: bool,
+    /// Bytes that each document of a batch adds to the command besides its `_id`.
+    bytes_per_document: usize,
+    /// The retries that are left for reading the next candidate.
+    retries: Retries,
+}
+
+impl<'a> Candidates<'a> {
+    /// Creates a pass. `rate` is the lowest limit, in documents per second, that applies to the rule.
+    pub(crate) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
+        let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
+        let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
+        let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
+        let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
+            true => 0,
+            // The predicate is that of the plan, which BSON can hold.
+            false => {
+                AROUND_QUERY
+                    + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
+                    + held
+            }
+        };
+        Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, bytes_per_document, retries: Retries::patient() }
+    }
+
+    /// Returns the next `_id`s, at most `max` of them.
+    ///
+    /// Errors: the reason why the pass cannot go on.
+    pub(crate) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
+        let folds = self.sweep.rule.selection.folds_ids;
+        let paths = &self.sweep.rule.selection.shard_key;
+        let (mut ids, mut keys) = (Vec::new(), Vec::new());
+        let (mut count, mut bytes) = (0, 0);
+        while count < max {
+            let Some(candidate) = self.next(count > 0).await? else { break };
+            let id = &candidate.id;
+            let condition = if folds { exactly(id) } else { Some(id.clone()) };
+            match condition {
+                None if count == 0 => {
+                    let restriction = Box::new(Restriction::One(candidate.id));
+                    return Ok(NextBatch::Batch { restriction, documents: 1 });
+                }
+                Some(condition) if count == 0 || bytes + size(&condition) <= MAX_BYTES => {
+                    bytes += size(&condition);
+                    ids.push(condition);
+                }
+                _ => {
+                    self.next = Some(candidate);
+                    break;
+                }
+            }
+            keys.push(candidate.shard_key);
+            bytes += self.bytes_per_document;
+            count += 1;
+        }
+        if count > 0 {
+            let restriction = match paths.as_slice() {
+                [] => Restriction::Ids(ids),
+                paths => {
+                    let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
+                    Restriction::Sharded(vec![(key, ids)])
+                }
+            };
+            return Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: count });
+        }
+        if max == 0 {
+            self.next = self.next(false).await?;
+        }
+        Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted })
+    }
+
+    /// Returns the next candidate; `None` after the last one. If a pass has to begin again while a batch is being put together (`has_batch`), also
+    /// returns `None`: the new pass finds the documents of that batch as well until they are deleted.
+    async fn next(&mut self, has_batch: bool) -> Result<Option<Candidate>, String> {
+        if let Some(candidate) = self.next.take() {
+            return Ok(Some(candidate));
+        }
+        while !self.exhausted {
+            match self.advance().await {
+                Ok(Some(candidate)) => {
+                    self.retries = Retries::patient();
+                    return Ok(Some(candidate));
+                }
+                Ok(None) => self.exhausted = true,
+                Err(cause) => {
+                    // Deleted documents no longer match, so the new pass continues where the old one ended.
+                    self.cursor = None;
+                    self.sweep.wait_to_begin_again(&self.sweep.rule.namespace, &mut self.retries, &cause).await?;
+                    if has_batch {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn advance(&mut self) -> Result<Option<Candidate>, ServerError> {
+        if self.cursor.is_none() {
+            self.cursor = Some(self.open().await?);
+        }
+        let Some(cursor) = &mut self.cursor else { return Ok(None) };
+        let Some(current) = cursor.next().await? else { return Ok(None) };
+        let id = RawValue::at(&current, "_id").ok_or_else(|| ServerError::invalid_reply("a document without an `_id`"))?;
+        Ok(Some(Candidate { id, shard_key: shard_key::of(&current, &self.sweep.rule.selection.shard_key) }))
+    }
+
+    async fn open(&self) -> Result<Cursor, ServerError> {
+        let RuleSweep { deployment, rule, .. } = self.sweep;
+        let selection = &rule.selection;
+        let filter = match &self.only {
+            Some(only) => doc! { "$and": [only, &selection.predicate] },
+            None => selection.predicate.clone(),
+        };
+        let filter = selection.without_held(&filter)?;
+        let mut projection = doc! { "_id": 1 };
+        projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
+        let hint = match &selection.index {
+            Some(index) => Bson::from(index.name.as_str()),
+            None => doc! { "$natural": 1 }.into(),
+        };
+        // On the primary: a secondary may be behind, and the deletes go to the primary anyway.
+        let mut find = Query::find(&selection.namespace, filter)
+            .projection(projection)
+            .batch_size(self.fetch)
+            .hint(Some(hint))
+            .collation(selection.collation.as_ref());
+        if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
+            && deployment.facts.capabilities.sorts
+            && self.sorts_along(index).await?
+        {
+            find = find.sort(doc! { &rule.expiry.field: 1 });
+        }
+        find.cursor(deployment).await
+    }
+
+    /// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can
+    /// one that begins with another field: the server would sort everything in memory before the first reply.
+    async fn sorts_along(&self, index: &IndexChoice) -> Result<bool, ServerError> {
+        let RuleSweep { deployment, rule, .. } = self.sweep;
+        let query = self.sweep.query(rule.selection.predicate.clone());
+        let query = query.sort(doc! { &rule.expiry.field: 1 }).hint(Some(index.name.as_str()));
+        let plan = query.explain(deployment, "queryPlanner").await?;
+        Ok(!plan_has(&plan, "stage", &"SORT".into()))
+    }
+}
+
+/// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by
+/// byte, and the index on `_id` serves it. Under the rule's own collation, plain strings would match other `_id`s too, and every
+/// batch would walk the whole index.
+fn exactly(id: &RawValue) -> Option<RawValue> {
+    let text = match id.kind() {
+        ElementType::String if id.as_bytes().len() <= MAX_REGEX_BYTES => id.decoded()?,
+        ElementType::String | ElementType::EmbeddedDocument | ElementType::Symbol | ElementType::JavaScriptCode => return None,
+        ElementType::JavaScriptCodeWithScope | ElementType::DbPointer => return None,
+        _ => return Some(id.clone()),
+    };
+    let mut pattern = String::from("\\A");
+    for c in text.as_str()?.chars() {
+        if c.is_ascii() && !c.is_ascii_alphanumeric() {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push_str("\\z");
+    // No regular expression can hold NUL.
+    let pattern = CString::try_from(pattern).ok()?;
+    RawValue::of(Bson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() })).ok()
+}
+
+/// Returns the bytes of an `_id` in a list.
+fn size(id: &RawValue) -> usize {
+    id.as_bytes().len() + AROUND_ID
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+    use crate::shell::lock::lease::Leases;
+    use crate::shell::server::wire::codes;
+    use crate::testing::made_up::sweep;
+    use crate::testing::scripted::Script;
+    use crate::testing::scripted::ScriptedReply::{self, Batch, End, Error, Reply};
+
+    fn sweep(replies: Vec<ScriptedReply>) -> (std::sync::Arc<Script>, RuleSweep) {
+        let script = Script::new(replies);
+        let sweep = sweep::sweep(&script, 100, &Leases::default(), None);
+        (script, sweep)
+    }
+
+    fn found(ids: Vec<Bson>) -> ScriptedReply {
+        Batch(ids.into_iter().map(|id| doc! { "_id": id }).collect())
+    }
+
+    /// Returns a word for each of the batches of these sizes.
+    async fn taken(candidates: &mut Candidates<'_>, sizes: &[u64]) -> Vec<String> {
+        let mut taken = Vec::new();
+        for max in sizes {
+            taken.push(match candidates.take(*max).await.unwrap() {
+                NextBatch::Batch { restriction, documents } => match *restriction {
+                    Restriction::Ids(ids) => {
+                        assert_eq!(ids.len() as u64, documents);
+                        format!("{documents} ids")
+                    }
+                    Restriction::Sharded(_) => format!("{documents} with their key"),
+                    Restriction::One(_) => "one".into(),
+                    other => panic!("{other:?}"),
+                },
+                NextBatch::More => "more".into(),
+                NextBatch::Exhausted => "exhausted".into(),
+                NextBatch::AfterOthers => "after others".into(),
+            });
+        }
+        taken
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_as_many_ids_as_were_asked_for_and_as_fit_into_a_command() {
+        // Two of 2 MiB, with what a list adds to each, take all the bytes. A string has a length and an end.
+        let text = |more: usize| Bson::from("x".repeat((2 << 20) - AROUND_ID - 5 + more));
+        for (more, sizes, expected) in [
+            (0, &[9, 9, 9][..], &["2 ids", "1 ids", "exhausted"][..]),
+            (1, &[9, 9, 9, 9], &["1 ids", "1 ids", "1 ids", "exhausted"]),
+            (0, &[0, 1, 0, 1, 1, 0], &["more", "1 ids", "more", "1 ids", "1 ids", "exhausted"]),
+        ] {
+            let (_, sweep) = sweep(vec![found((0..3).map(|_| text(more)).collect()), End]);
+            assert_eq!(taken(&mut Candidates::new(&sweep, None, None), sizes).await, expected, "{more} {sizes:?}");
+        }
+        // One that is too large by itself is sent alone.
+        let (_, sweep) = sweep(vec![found(vec!["x".repeat(2 * MAX_BYTES).into(), 1.into()]), End]);
+        assert_eq!(taken(&mut Candidates::new(&sweep, None, None), &[9, 9]).await, ["1 ids", "1 ids"]);
+    }
+
+    #[tokio::test]
+    async fn each_id_counts_with_its_statement_where_it_has_one_of_its_own() {
+        let (_, mut sweep) = sweep(vec![]);
+        sweep.deployment.facts.capabilities.deletes_by_id_list = false;
+        let predicate = bson::serialize_to_vec(&sweep.rule.selection.predicate).unwrap().len();
+        let each = Candidates::new(&sweep, None, None).bytes_per_document;
+        assert_eq!(each, AROUND_QUERY + predicate);
+        for (more, expected) in [(0, ["2 ids", "1 ids"]), (1, ["1 ids", "2 ids"])] {
+            let length = MAX_BYTES - each - 2 * (AROUND_ID + 5) + more;
+            let texts = [length / 2, length - length / 2, 1].map(|length| Bson::from("x".repeat(length)));
+            let script = Script::new([found(texts.into()), End]);
+            sweep.deployment = script.deployment();
+            sweep.deployment.facts.capabilities.deletes_by_id_list = false;
+            let mut candidates = Candidates::new(&sweep, None, None);
+            assert_eq!(taken(&mut candidates, &[9, 9]).await, expected, "{more}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_id_that_a_collation_may_take_for_another_goes_alone_and_in_its_turn() {
+        let (_, mut sweep) =
+            sweep(vec![found(vec!["a".into(), 1.into(), doc! { "k": 1 }.into(), "b".into(), doc! { "k": 2 }.into()]), End]);
+        sweep.rule.selection.folds_ids = true;
+        let mut candidates = Candidates::new(&sweep, None, None);
+        assert_eq!(taken(&mut candidates, &[9, 9, 9, 9, 9]).await, ["2 ids", "one", "1 ids", "one", "exhausted"]);
+    }
+
+    #[tokio::test]
+    async fn the_values_of_the_shard_key_go_with_the_ids() {
+        let (script, mut sweep) = sweep(vec![Batch(vec![doc! { "_id": 1, "k": 5 }, doc! { "_id": 2, "k": 6 }]), End]);
+        sweep.rule.selection.shard_key = vec!["k".into()];
+        assert_eq!(taken(&mut Candidates::new(&sweep, None, None), &[9, 9]).await, ["2 with their key", "exhausted"]);
+        assert_eq!(script.sent()[0].get_document("projection").unwrap(), &doc! { "_id": 1, "k": 1 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_goes_before_a_pass_begins_again_and_nothing_is_left_out() {
+        let lost = || Error(ServerError::reported(codes::CURSOR_NOT_FOUND, "cursor id not found", ""));
+        let (script, sweep) = sweep(vec![lost(), found(vec![1.into(), 2.into()]), lost(), found(vec![3.into()]), End]);
+        let mut candidates = Candidates::new(&sweep, None, None);
+        assert_eq!(taken(&mut candidates, &[9, 9, 9]).await, ["2 ids", "1 ids", "exhausted"]);
+        assert_eq!(script.sent().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn an_index_in_descending_order_is_sorted_by_where_it_can_be_walked_so() {
+        let (sorts, walks) = (doc! { "plan": { "stage": "SORT" } }, doc! { "plan": { "stage": "IXSCAN" } });
+        let only = || Some(doc! { "at": 5 });
+        for (oldest_first, only, can_sort, plan, is_sorted) in [
+            (false, None, true, Some(walks), true),
+            (false, None, true, Some(sorts), false),
+            (true, None, true, None, false),
+            (false, only(), true, None, false),
+            (false, None, false, None, false),
+        ] {
+            let is_explained = plan.is_some();
+            let (script, mut sweep) = sweep(plan.map(Reply).into_iter().chain([found(vec![1.into()]), End]).collect());
+            sweep.deployment.facts.capabilities.sorts = can_sort;
+            sweep.rule.selection.index = Some(IndexChoice { name: "at_-1".into(), oldest_first, bounded: true });
+            assert_eq!(taken(&mut Candidates::new(&sweep, None, only), &[9]).await, ["1 ids"]);
+            let sent = script.sent();
+            let find = sent.last().unwrap();
+            assert_eq!((sent.len(), find.get_str("hint").unwrap()), (1 + usize::from(is_explained), "at_-1"));
+            assert_eq!(find.get_document("sort").ok(), is_sorted.then(|| doc! { "at": 1 }).as_ref(), "{find}");
+        }
+    }
+
+    #[test]
+    fn a_string_is_matched_byte_by_byte_from_its_first_to_its_last_and_other_types_as_they_are() {
+        let exactly = |id: Bson| exactly(&RawValue::of(id).unwrap()).map(|condition| condition.decoded().unwrap());
+        for (id, expected) in
+            [("aZ09", "\\AaZ09\\z"), ("a.b*\n_\\", "\\Aa\\.b\\*\\\n\\_\\\\\\z"), ("é ß", "\\Aé\\ ß\\z"), ("", "\\A\\z")]
+        {
+            let pattern = CString::try_from(expected.to_owned()).unwrap();
+            let options = bson::raw::cstr!("").to_owned();
+            assert_eq!(exactly(id.into()), Some(Bson::RegularExpression(Regex { pattern, options })), "{id:?}");
+        }
+        for id in [Bson::Int32(5), Bson::Double(0.5), ObjectId::from_bytes([7; 12]).into(), Bson::Null] {
+            assert_eq!(exactly(id.clone()), Some(id));
+        }
+        let long = "x".repeat(MAX_REGEX_BYTES + 1);
+        let scoped = bson::JavaScriptCodeWithScope { code: "a".into(), scope: doc! {} };
+        for id in [
+            "a\0b".into(),
+            long.into(),
+            doc! { "k": "a" }.into(),
+            Bson::Symbol("a".into()),
+            Bson::JavaScriptCode("a".into()),
+            scoped.into(),
+        ] {
+            assert_eq!(exactly(id), None);
+        }
+    }
+}

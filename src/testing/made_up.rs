@@ -1,0 +1,200 @@
+//! Made-up rules and reports for the unit tests of reports, guards and approvals.
+
+#[cfg(test)]
+pub(crate) mod sweep;
+
+use bson::{DateTime, doc};
+use serde_json::json;
+
+use crate::base::instant::Instant;
+use crate::core::expiry::Expiry;
+use crate::core::plan::estimate::{Estimate, SpeedSource};
+use crate::core::plan::holds::HeldBack;
+use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
+use crate::core::policy::DateFormat;
+use crate::core::policy::namespace::Namespace;
+use crate::core::policy::parse::parse;
+use crate::core::report::counts::{Counts, Expired};
+use crate::core::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
+use crate::core::report::rule::RuleReport;
+use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
+
+/// The instant that made-up runs take for now.
+pub const NOW: i64 = 1_800_000_000_000;
+
+/// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further lines of the
+/// policy.
+pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
+    let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
+    let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
+    let namespace = Namespace { database: "app".into(), collection: "c".into() };
+    let limits = RuleLimits {
+        batch_size: 2000,
+        range_size: 8000,
+        target_batch: rule.target_batch,
+        concurrency: None,
+        rate: None,
+        max_request_units: None,
+        max_lag: None,
+        min_oplog_window: rule.min_oplog_window,
+        max_dirty: None,
+        max_head: None,
+        max_deletes: rule.max_deletes,
+        max_delete_percent: rule.max_delete_percent,
+        window: rule.window.clone(),
+    };
+    let expiry = Expiry {
+        field: "at".into(),
+        format: DateFormat::Date,
+        expire_after_seconds: Some(3600),
+        ttl_field: None,
+        not_before_1970: false,
+        checks_path: false,
+        filter: None,
+        as_of: DateTime::from_millis(NOW),
+    };
+    let selection = Selection {
+        predicate: doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } },
+        filter: None,
+        collation: None,
+        variables: Vec::new(),
+        folds_ids: false,
+        index: None,
+        namespace: namespace.clone(),
+        uuid: Some(bson::Uuid::from_bytes([7; 16])),
+        storage: Storage::Plain,
+        shard_key: Vec::new(),
+        document_count,
+        average_bytes: Some(100.0),
+        file: None,
+        throughput: None,
+        indexes: 0,
+        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.of.clone())),
+    };
+    let archive = rule.archive.clone();
+    let sweep = SweepRule {
+        name: rule.name.clone(),
+        namespace: namespace.clone(),
+        selection,
+        expiry,
+        limits,
+        archive,
+        approved: None,
+        family: None,
+    };
+    PlannedRule {
+        field: rule.field.clone(),
+        rule,
+        namespace,
+        collection: None,
+        threshold: Some(DateTime::from_millis(NOW - 3_600_000)),
+        decision: Decision::Sweep(sweep),
+        warnings: Vec::new(),
+    }
+}
+
+/// Returns a rule for `app.c` with children in `app.d`, whose field `p` names their parent.
+pub fn with_children() -> SweepRule {
+    let Decision::Sweep(rule) = planned("", 3).decision else { unreachable!("a rule that may be swept") };
+    let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
+    let mut of_children = rule.clone();
+    of_children.selection.namespace = namespace("d");
+    let parent_key = ParentKey::id();
+    let children = vec![ChildRule { field: "p".into(), parent_key, rule: of_children }];
+    let family = Family { journal: namespace("j"), children, orphans: None, filter: None };
+    SweepRule { family: Some(family), ..rule }
+}
+
+/// Returns counts of this many expired documents, the oldest of which is dated 1970.
+pub fn counted(expired: u64) -> Counts {
+    let oldest = (expired > 0).then(|| DateTime::from_millis(0));
+    Counts {
+        expired: Some(Expired { count: expired, is_complete: true, oldest, measurements: None }),
+        duration_ms: 10,
+        ..Counts::default()
+    }
+}
+
+/// Returns the outcome of a sweep that deleted this many documents.
+pub fn swept(deleted: u64, end: End) -> Swept {
+    Swept {
+        outcome: Outcome {
+            deleted,
+            batches: 1,
+            uncertain: false,
+            unconfirmed: 0,
+            is_collection_gone: false,
+            weak_write_concern: None,
+            paused: Paused::default(),
+            fixed_latency: None,
+            archived: Archived::default(),
+            children: None,
+            end,
+        },
+        lease_lost: None,
+        archive: None,
+        never_expires: None,
+        held: None,
+        pressure_unknown: None,
+        written_bytes: None,
+        warnings: Vec::new(),
+        duration_ms: 5,
+    }
+}
+
+/// Returns the outcome of a rule that was not to be swept.
+pub fn not_swept() -> RuleOutcome {
+    RuleOutcome::NotSwept { window_closed: false }
+}
+
+/// Returns the report of a dry run at [`NOW`] on a replica set.
+pub fn dry_run(rules: Vec<RuleReport>) -> Report {
+    let server = json!({
+        "flavor": "mongodb", "recognisedBy": "an example", "version": "6.0.5", "topology": "replicaSet", "name": "rs0", "hosts": ["a:1", "b:1"],
+    });
+    Report {
+        schema_version: SCHEMA_VERSION,
+        command: ReportCommand::Sweep,
+        dry_run: true,
+        run_id: "r".into(),
+        as_of: Some(Instant(DateTime::from_millis(NOW))),
+        started_at: Instant(DateTime::from_millis(NOW)),
+        duration_ms: 1,
+        exit_code: 0,
+        status: rules.iter().map(|rule| rule.status).max().unwrap_or(Status::Complete),
+        policy: PolicyReport { path: "sweeper.yaml".into(), sha256: "0".repeat(64) },
+        server: Some(serde_json::from_value(server).expect("a server")),
+        plan: None,
+        limits: None,
+        totals: Totals::of(&rules, true, None),
+        rules,
+    }
+}
+
+/// Returns the report of a complete rule that has names but no counts.
+pub fn report(name: &str, namespace: &str) -> RuleReport {
+    let json = json!({
+        "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,
+        "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
+    });
+    serde_json::from_value(json).expect("the fields of a rule that are never null")
+}
+
+/// Returns an estimate of a sweep that adds 150,000 bytes to the oplog.
+pub fn estimate() -> Estimate {
+    Estimate {
+        documents: 1200,
+        bytes: None,
+        seconds: None,
+        documents_per_second: 100.0,
+        speed_source: SpeedSource::Assumption,
+        oplog_bytes_per_document: Some(125.0),
+        oplog_bytes: Some(150_000),
+        oplog_window_seconds: None,
+        oplog_window_after_seconds: None,
+        oplog_unknown: None,
+        reusable_bytes: None,
+        compact_bytes: None,
+        compact_members: None,
+    }
+}

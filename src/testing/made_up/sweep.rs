@@ -1,0 +1,19 @@
+//! Sweeps of servers that answer from a list, for unit tests.
+
+use std::sync::Arc;
+
+use crate::core::report::counts::Counts;
+use crate::shell::lock::lease::Leases;
+use crate::shell::server::delete::grant::{Consent, DeleteGrant};
+use crate::shell::server::watch::Watches;
+use crate::shell::sweep::{RuleArchive, RuleSweep};
+use crate::testing::made_up::planned;
+use crate::testing::scripted::Script;
+
+/// Returns the sweep of a rule for `app.c`, whose documents have this average size.
+pub(crate) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases, archive: Option<RuleArchive>) -> RuleSweep {
+    let mut rule = planned("", 4).decision.countable().unwrap().clone();
+    rule.selection.average_bytes = Some(average_bytes as f64);
+    let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+    RuleSweep::new(&script.deployment(), &rule, &Counts::default(), &grant, &Watches::none(), leases, archive.map(Arc::new))
+}

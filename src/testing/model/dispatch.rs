@@ -1,0 +1,34 @@
+//! The way from the name of a command to the code that carries it out.
+
+use bson::Document;
+use tokio::time::Instant;
+
+use super::call::Call;
+use super::failure::Failure;
+use super::{catalog, reading, updates, writes};
+use crate::shell::server::wire::codes;
+
+/// Carries out a command that has arrived.
+pub(super) async fn carry_out(call: &Call) -> Result<Document, Failure> {
+    let name = call.body.keys().next().expect("a command").clone();
+    {
+        let state = call.model.state.lock();
+        call.check(&state)?;
+        let writes = ["delete", "update", "insert", "create", "createIndexes", "drop"];
+        if writes.contains(&name.as_str()) && state.primary_from > Instant::now() {
+            return Err(Failure::new(codes::NOT_WRITABLE_PRIMARY, "not primary"));
+        }
+    }
+    match name.as_str() {
+        "find" => reading::find(call).await,
+        "aggregate" => reading::aggregate(call).await,
+        "count" => reading::count(call),
+        "explain" => reading::explain(call),
+        "getMore" => reading::get_more(call),
+        "killCursors" => reading::kill_cursors(call),
+        "delete" => writes::delete(call).await,
+        "insert" => writes::insert(call).await,
+        "update" => updates::update(call).await,
+        name => catalog::carry_out(call, name),
+    }
+}
