@@ -8,25 +8,32 @@
 //! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
 //! ```
 //!
-//! A [`policy`] is read and validated as a whole before anything is contacted. The server is asked for [`facts`]: its version and clock, and each
-//! collection with its indexes and native TTL settings. From both, [`plan`] decides for each rule in each namespace: sweep, skip, refuse or fail.
-//! A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole predicate of the rule. The counts
-//! before, the outcome of the sweep and the count after become one [`report`], which every format renders.
+//! A [`policy`](core::policy) is read and validated as a whole before anything is contacted. The server is asked for [`facts`](core::facts): its
+//! version and clock, and each collection with its indexes and native TTL settings. From both, [`plan`](core::plan) decides for each rule in each
+//! namespace: sweep, skip, refuse or fail. A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole
+//! predicate of the rule. The counts before, the outcome of the sweep and the count after become one [`report`](core::report), which every format
+//! renders.
 //!
 //! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides which dates
 //! have expired.
 //!
 //! # The floors
 //!
-//! | floor | modules | never |
-//! |---|---|---|
-//! | commands | [`cli`], [`commands`] | |
-//! | shell | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::transport`); only `server::driver` and `server::connect` name a type of the driver. |
-//! | core | [`policy`], [`facts`], [`flavor`], `expiry`, `pace`, `schedule`, [`plan`], `approval`, [`native`], `audit`, `init`, [`report`] | Values in, values out: no driver, no clock, no files, no tasks. |
-//! | ground | [`text`], `values`, [`instant`], [`exit`], [`failure`], [`log`], `machine`, `output`, `pause_file`, `progress`, `secrets`, `stop`, `terminal` | |
+//! The folders of `src` are floors; a path tells what a file may import.
 //!
-//! No import points up, and no two files import each other; a module and the files of its own folder count as one. The tests in `floors.rs` read
-//! the source and fail on an import that breaks this.
+//! | floor | rooms | never |
+//! |---|---|---|
+//! | `testing` | `model` of a server, `simulation` of whole runs, simulated disks and machines, made-up reports | Part of the program: it is compiled for tests only. |
+//! | [`commands`] | one file for each command, and what they share: `cli`, `session`, `survey`, `run` | |
+//! | [`shell`] | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::wire::transport`); only `server::wire::driver` and `server::connect` name a type of the driver. |
+//! | [`core`] | `policy`, `facts`, `flavor`, `expiry`, `plan`, `pace`, `native`, `draft`, `audit`, `report` | Values in, values out: no driver, no clock, no files, no tasks. |
+//! | [`base`] | texts, values, instants, exit codes, log, terminal, signals, stop and pause file | |
+//!
+//! `server` has seven rooms: `wire` (commands and their replies), `connect`, `delete`, `look` (all that is only read), `watch` (what is looked at
+//! again and again during a run), `own` (what the program keeps there, or puts back), and `pass` (whole collections in pieces).
+//!
+//! No import points up, and no two files import each other; a module and the files of its own folder count as one. What is for tests lies under
+//! `testing` or `tests`, or is named `tests.rs`. The tests in `testing/floors.rs` read the source and fail on what breaks this.
 //!
 //! # Safety
 //!
@@ -54,13 +61,13 @@
 //!
 //! # Recipes
 //!
-//! - **A policy key**: an entry in `policy/keys.rs` (name, kind, bounds, sentence), a field in [`policy::Rule`], and a line in `policy/rule.rs`
-//!   that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page with it.
-//! - **A report field**: a field with a doc comment in [`report::RuleReport`], filled in `RuleReport::of` and `of_policy`. JSON, its schema and
+//! - **A policy key**: an entry in `core/policy/keys.rs` (name, kind, bounds, sentence), a field in [`core::policy::Rule`], and a line in
+//!   `core/policy/rule.rs` that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page.
+//! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of` and `of_policy`. JSON, its schema and
 //!   the history follow from the type; CSV, differences and the page name every field of it, so that the compiler finds what was forgotten.
-//! - **A command**: a variant of [`cli::Command`], its options in `cli/args.rs`, a file in `commands/`, and a line in the dispatcher of
-//!   [`commands`]. The README has a table of the commands; a test compares it.
-//! - **A flavor**: a variant of [`flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
+//! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a line in the
+//!   dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
+//! - **A flavor**: a variant of [`core::flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
 //!   `tests/it/support/proxy` plays what its vendor documents; a server of the flavor runs the suites of `tests/it/support/server.rs`.
 //!
 //! # In code
@@ -168,7 +175,7 @@ mod testing {
     pub(crate) mod disk;
     pub(crate) mod floors;
     pub(crate) mod machines;
-    pub mod made_up;
+    pub(crate) mod made_up;
     pub(crate) mod model;
     pub(crate) mod scripted;
     pub(crate) mod simulation;

@@ -35,7 +35,7 @@ pub(crate) fn is(number: u32) -> bool {
 """
 
 # Of the tests in the library, those that are no unit tests: the simulation, and what reads the source or asks a mongod.
-NO_UNITS = ["simulation::", "floors::", "server::model::conformance::"]
+NO_UNITS = ["simulation::", "floors::", "testing::model::conformance::"]
 
 
 def edits():
@@ -104,7 +104,7 @@ class Runner:
 
     def simulation(self, number, seeds):
         """Returns what the simulation of the seeds came to: "found", "NOT FOUND", "hangs" or "fails", and its first words on that."""
-        test = ["simulation::seeds::of_the_environment", "--exact", "--include-ignored"]
+        test = ["testing::simulation::seeds::of_the_environment", "--exact", "--include-ignored"]
         code, output = self.run(number, test, SIMULATION_SEEDS=f"0..{seeds}", SIMULATION_ENOUGH="1")
         if code is None:
             return "hangs", f"the simulation: no end within {self.limit} s"

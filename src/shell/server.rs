@@ -1,4 +1,4 @@
-//! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`grant::DeleteGrant`].
+//! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`delete::grant::DeleteGrant`].
 
 pub(crate) mod connect;
 pub(crate) mod delete;
@@ -73,6 +73,23 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
+    /// Creates a deployment whose commands go to this transport.
+    #[cfg(test)]
+    pub(crate) fn over(transport: Arc<dyn Transport>, facts: ServerFacts, comment: String) -> Self {
+        Self {
+            transport,
+            facts,
+            comment,
+            write_concern: bson::doc! { "w": "majority" },
+            read_concern: None,
+            command_timeout: wire::timeout::MAX_COMMAND_TIME,
+            read_options: ReadOptions::default(),
+            bound: Bound::default(),
+            answered: Arc::default(),
+            billing: None,
+        }
+    }
+
     /// Returns the transport, past which nothing is asked: for the comparison of the model with a server.
     #[cfg(test)]
     pub(crate) fn transport(&self) -> &dyn Transport {

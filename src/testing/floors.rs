@@ -4,41 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The floors from the ground up, each with its modules at the root of the crate. A module may use its own floor and those below.
-const FLOORS: [(&str, &[&str]); 4] = [
-    (
-        "ground",
-        &[
-            "exit",
-            "failure",
-            "instant",
-            "log",
-            "machine",
-            "output",
-            "pause_file",
-            "progress",
-            "secrets",
-            "stop",
-            "terminal",
-            "text",
-            "values",
-        ],
-    ),
-    (
-        "core",
-        &[
-            "approval", "audit", "expiry", "facts", "flavor", "init", "native", "pace", "plan", "policy", "report", "schedule",
-            "units",
-        ],
-    ),
-    ("shell", &["archive", "lock", "server", "sweep"]),
-    ("commands", &["cli", "commands", "simulation"]),
-];
+/// The floors from the ground up: the folders of `src`. A file may use its own floor and those below.
+const FLOORS: [&str; 5] = ["base", "core", "shell", "commands", "testing"];
 
 /// The only files that name a type of the driver.
-const DRIVER_FILES: [&str; 3] = ["server::connect", "server::driver", "server::driver::errors"];
+const DRIVER_FILES: [&str; 3] = ["shell::server::connect", "shell::server::wire::driver", "shell::server::wire::driver::errors"];
 
 /// Paths that bring a clock, a file, a task or chance: values in, values out do without.
 const IMPURE: [&[&str]; 7] =
@@ -46,26 +18,40 @@ const IMPURE: [&[&str]; 7] =
 
 /// Returns the modules of the crate, each with the tokens of its file without those that are compiled only for tests.
 fn modules() -> BTreeMap<String, Vec<TokenTree>> {
+    sources().into_iter().map(|(module, tokens)| (module, without_tests(tokens))).collect()
+}
+
+/// Returns the modules of the crate, each with the tokens of its file.
+fn sources() -> BTreeMap<String, TokenStream> {
     let mut found = BTreeMap::new();
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     collect(&src, "", &mut found);
     found
 }
 
-fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, Vec<TokenTree>>) {
+fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, TokenStream>) {
     for entry in fs::read_dir(dir).expect("a folder of the source").flatten() {
         let path = entry.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("names in UTF-8").to_owned();
         let name = if prefix.is_empty() { stem.clone() } else { format!("{prefix}::{stem}") };
         if path.is_dir() {
             collect(&path, &name, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && !["main", "lib", "floors"].contains(&stem.as_str())
-        {
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !["main", "lib"].contains(&name.as_str()) {
             let tokens: TokenStream = fs::read_to_string(&path).expect("a source file").parse().expect("Rust");
-            found.insert(name, without_tests(tokens));
+            found.insert(name, tokens);
         }
     }
+}
+
+/// Returns the names of the files that a file declares under `#[cfg(test)]`.
+fn tests_of(tokens: TokenStream) -> Vec<String> {
+    let words: Vec<String> = tokens.into_iter().map(|token| token.to_string().replace(' ', "")).collect();
+    let of = |at: usize| {
+        let after = words[at + 1..].iter().filter(|word| !word.starts_with("pub") && !word.starts_with('('));
+        let [declares, name, end] = after.take(3).collect::<Vec<_>>()[..] else { return None };
+        (declares == "mod" && end == ";").then(|| name.clone())
+    };
+    (0..words.len()).filter(|at| words[*at] == "[cfg(test)]").filter_map(of).collect()
 }
 
 /// Leaves out every item under `#[cfg(test)]`.
@@ -76,12 +62,17 @@ fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
         let is_test = matches!((&token, tokens.peek()), (TokenTree::Punct(hash), Some(TokenTree::Group(attribute)))
             if hash.as_char() == '#' && attribute.stream().to_string().replace(' ', "") == "cfg(test)");
         if !is_test {
-            kept.push(token);
+            kept.push(match token {
+                TokenTree::Group(group) => {
+                    Group::new(group.delimiter(), without_tests(group.stream()).into_iter().collect()).into()
+                }
+                token => token,
+            });
             continue;
         }
         for skipped in tokens.by_ref() {
             let ends = match &skipped {
-                TokenTree::Punct(punct) => punct.as_char() == ';',
+                TokenTree::Punct(punct) => [';', ','].contains(&punct.as_char()),
                 TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
                 _ => false,
             };
@@ -158,8 +149,22 @@ fn uses(modules: &BTreeMap<String, Vec<TokenTree>>) -> BTreeMap<&str, BTreeSet<&
 
 fn floor(module: &str) -> usize {
     let root = module.split("::").next().unwrap_or_default();
-    let known = FLOORS.iter().position(|(_, modules)| modules.contains(&root));
-    known.unwrap_or_else(|| panic!("`{root}` is on no floor: add it to FLOORS and to the crate documentation"))
+    FLOORS.iter().position(|name| *name == root).unwrap_or_else(|| panic!("`{root}` is no floor: move it into one"))
+}
+
+/// Whether a module is compiled for tests only; it may import all others.
+fn is_for_tests(module: &str) -> bool {
+    module.split("::").any(|part| part == "testing" || part == "tests")
+}
+
+#[test]
+fn files_for_tests_lie_under_testing_or_tests_or_are_named_tests() {
+    let declared: Vec<String> = sources()
+        .into_iter()
+        .flat_map(|(module, tokens)| tests_of(tokens).into_iter().map(move |name| format!("{module}::{name}")))
+        .collect();
+    let astray: Vec<&String> = declared.iter().filter(|module| !is_for_tests(module)).collect();
+    assert!(declared.len() > 10 && astray.is_empty(), "files that are compiled for tests only: {astray:?}");
 }
 
 #[test]
@@ -168,8 +173,8 @@ fn no_import_points_up() {
     let up: Vec<String> = uses(&modules)
         .iter()
         .flat_map(|(module, used)| used.iter().map(move |used| (*module, *used)))
-        .filter(|(module, used)| floor(used) > floor(module))
-        .map(|(module, used)| format!("{module} ({}) -> {used} ({})", FLOORS[floor(module)].0, FLOORS[floor(used)].0))
+        .filter(|(module, used)| !is_for_tests(module) && floor(used) > floor(module))
+        .map(|(module, used)| format!("{module} ({}) -> {used} ({})", FLOORS[floor(module)], FLOORS[floor(used)]))
         .collect();
     assert!(up.is_empty(), "imports that point up:\n{}", up.join("\n"));
 }
@@ -219,7 +224,7 @@ fn only_the_server_names_the_driver() {
 
 #[test]
 fn the_core_has_no_clock_no_files_and_no_driver() {
-    let core = modules().into_iter().filter(|(module, _)| FLOORS[floor(module)].0 == "core");
+    let core = modules().into_iter().filter(|(module, _)| FLOORS[floor(module)] == "core" && !is_for_tests(module));
     let impure: Vec<String> = core
         .flat_map(|(module, tokens)| {
             let paths = paths(&module, &tokens);

@@ -20,11 +20,11 @@ use crate::core::report::rule::RuleReport;
 use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
 
 /// The instant that made-up runs take for now.
-pub const NOW: i64 = 1_800_000_000_000;
+pub(crate) const NOW: i64 = 1_800_000_000_000;
 
 /// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further lines of the
 /// policy.
-pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
+pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
     let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
@@ -94,7 +94,7 @@ pub fn planned(keys: &str, document_count: u64) -> PlannedRule {
 }
 
 /// Returns a rule for `app.c` with children in `app.d`, whose field `p` names their parent.
-pub fn with_children() -> SweepRule {
+pub(crate) fn with_children() -> SweepRule {
     let Decision::Sweep(rule) = planned("", 3).decision else { unreachable!("a rule that may be swept") };
     let namespace = |collection: &str| Namespace { database: "app".into(), collection: collection.into() };
     let mut of_children = rule.clone();
@@ -106,7 +106,7 @@ pub fn with_children() -> SweepRule {
 }
 
 /// Returns counts of this many expired documents, the oldest of which is dated 1970.
-pub fn counted(expired: u64) -> Counts {
+pub(crate) fn counted(expired: u64) -> Counts {
     let oldest = (expired > 0).then(|| DateTime::from_millis(0));
     Counts {
         expired: Some(Expired { count: expired, is_complete: true, oldest, measurements: None }),
@@ -116,7 +116,7 @@ pub fn counted(expired: u64) -> Counts {
 }
 
 /// Returns the outcome of a sweep that deleted this many documents.
-pub fn swept(deleted: u64, end: End) -> Swept {
+pub(crate) fn swept(deleted: u64, end: End) -> Swept {
     Swept {
         outcome: Outcome {
             deleted,
@@ -143,12 +143,12 @@ pub fn swept(deleted: u64, end: End) -> Swept {
 }
 
 /// Returns the outcome of a rule that was not to be swept.
-pub fn not_swept() -> RuleOutcome {
+pub(crate) fn not_swept() -> RuleOutcome {
     RuleOutcome::NotSwept { window_closed: false }
 }
 
 /// Returns the report of a dry run at [`NOW`] on a replica set.
-pub fn dry_run(rules: Vec<RuleReport>) -> Report {
+pub(crate) fn dry_run(rules: Vec<RuleReport>) -> Report {
     let server = json!({
         "flavor": "mongodb", "recognisedBy": "an example", "version": "6.0.5", "topology": "replicaSet", "name": "rs0", "hosts": ["a:1", "b:1"],
     });
@@ -172,7 +172,7 @@ pub fn dry_run(rules: Vec<RuleReport>) -> Report {
 }
 
 /// Returns the report of a complete rule that has names but no counts.
-pub fn report(name: &str, namespace: &str) -> RuleReport {
+pub(crate) fn report(name: &str, namespace: &str) -> RuleReport {
     let json = json!({
         "name": name, "namespace": namespace, "expireAfterSeconds": 3600, "status": "complete", "deletedCount": 0,
         "uncertain": false, "batches": 0, "durationMs": 0, "warnings": [],
@@ -181,7 +181,7 @@ pub fn report(name: &str, namespace: &str) -> RuleReport {
 }
 
 /// Returns an estimate of a sweep that adds 150,000 bytes to the oplog.
-pub fn estimate() -> Estimate {
+pub(crate) fn estimate() -> Estimate {
     Estimate {
         documents: 1200,
         bytes: None,

@@ -4,17 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocumentBuf};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::core::facts::ServerFacts;
 use crate::core::flavor::Flavor;
-use crate::shell::server::look::bound::Bound;
+use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::ServerError;
-use crate::shell::server::wire::timeout;
 use crate::shell::server::wire::transport::{Batches, ServerCommand, Transport};
-use crate::shell::server::{Deployment, ReadOptions};
 
 /// The answer to one request.
 pub(crate) enum ScriptedReply {
@@ -52,18 +50,8 @@ impl Script {
 
     /// Returns a deployment of MongoDB 7.0 that answers from the script.
     pub(crate) fn deployment(self: &Arc<Self>) -> Deployment {
-        Deployment {
-            transport: Arc::new(self.clone()),
-            facts: ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21),
-            comment: "sweeper test".into(),
-            write_concern: doc! { "w": "majority" },
-            read_concern: None,
-            command_timeout: timeout::MAX_COMMAND_TIME,
-            read_options: ReadOptions::default(),
-            bound: Bound::default(),
-            answered: Arc::default(),
-            billing: None,
-        }
+        let facts = ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21);
+        Deployment::over(Arc::new(self.clone()), facts, "sweeper test".into())
     }
 }
 

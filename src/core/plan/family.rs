@@ -23,7 +23,7 @@ pub struct Family {
     pub children: Vec<ChildRule>,
     /// The limits of children that have been without a parent before; `None` if these stay.
     pub orphans: Option<OrphanLimits>,
-    /// The rule's own filter: without the conditions of [`with_one_key`].
+    /// The rule's own filter: without the conditions that each parent has one key.
     pub filter: Option<Document>,
 }
 

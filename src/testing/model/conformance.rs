@@ -101,8 +101,9 @@ async fn drop_quietly(real: &Deployment, drop: ServerCommand) {
 
 /// Returns a deployment with the facts of another that sends its commands to the model.
 fn imitated(model: &Arc<Model>, real: &Deployment) -> Deployment {
-    let client = model.client("conformance").deployment("run");
-    Deployment { facts: real.facts.clone(), ..client }
+    let mut client = model.client("conformance").deployment("run");
+    client.facts = real.facts.clone();
+    client
 }
 
 /// Returns an entry of a list.

@@ -14,11 +14,10 @@ use super::faults::End;
 use super::{Model, dispatch};
 use crate::core::facts::ServerFacts;
 use crate::core::flavor::Flavor;
-use crate::shell::server::look::bound::Bound;
+use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::{FailureStage, ServerError};
-use crate::shell::server::wire::timeout::{MAX_COMMAND_TIME, reply_in_time};
+use crate::shell::server::wire::timeout::reply_in_time;
 use crate::shell::server::wire::transport::{Batches, ServerCommand, Transport};
-use crate::shell::server::{Deployment, ReadOptions};
 
 /// Time for which a client looks for a primary (`serverSelectionTimeoutMS` of the drivers).
 const MAX_SELECTION: Duration = Duration::from_secs(30);
@@ -38,18 +37,7 @@ impl Client {
     pub(crate) fn deployment(self: &Arc<Self>, run_id: &str) -> Deployment {
         let mut facts = ServerFacts::made_up(Flavor::MongoDb, "6.0.5", 17);
         facts.local_time = self.model.now();
-        Deployment {
-            transport: Arc::new(self.clone()),
-            facts,
-            comment: format!("sweeper {run_id}"),
-            write_concern: doc! { "w": "majority" },
-            read_concern: None,
-            command_timeout: MAX_COMMAND_TIME,
-            read_options: ReadOptions::default(),
-            bound: Bound::default(),
-            answered: Arc::default(),
-            billing: None,
-        }
+        Deployment::over(Arc::new(self.clone()), facts, format!("sweeper {run_id}"))
     }
 
     /// Sends a command and waits for its reply, as long as the patience of the command lasts.

@@ -15,9 +15,9 @@
 //!     remove the entry
 //! ```
 //!
-//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look ([`family::living`]) at most two seconds before did not find
+//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look ([`parents::living`]) at most two seconds before did not find
 //!   that parent: the server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
-//! - A child whose `_id` is an ObjectId created more than [`family::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
+//! - A child whose `_id` is an ObjectId created more than [`parents::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
 //!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
 //! - Wherever a run ends, an entry names each parent that is gone and may have children, and where these are: it was there before the parent went, and goes
 //!   after them. The next run of the rule begins with the journal.
@@ -277,7 +277,7 @@ impl Engine<'_> {
     }
 
     /// Deletes children that have been without a parent before, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
-    /// [`family::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left of the limits.
+    /// [`parents::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left of the limits.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why no child may be taken for an orphan any more.
     pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {
