@@ -155,13 +155,17 @@ mod tests {
         assert_eq!(attempts(Retries::patient(), too_large).await.0, 1);
     }
 
-    /// A command that goes out by another way than those of [`crate::shell::server::Deployment`] and [`crate::shell::server::wire::find::Query`] is not retried.
+    /// A command that goes out by another way than those of [`Deployment`](crate::shell::server::Deployment) and
+    /// [`Query`](crate::shell::server::wire::find::Query) is not retried.
     #[test]
     fn only_callers_that_decide_on_each_error_themselves_send_a_command_without_retries() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server");
+        fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+            let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+        }
+        let all = files(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/shell/server"));
         let names = |word: &str| {
-            let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-            let naming = files.filter(|path| {
+            let naming = all.iter().filter(|path| {
                 let text = std::fs::read_to_string(path).unwrap();
                 text.split("#[cfg(test)]\nmod tests").next().unwrap().contains(word)
             });
