@@ -14,11 +14,11 @@ use crate::commands::cli::{CheckArgs, Common};
 use crate::core::facts::{Part, Topology};
 use crate::core::native::own_ttl;
 use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::findings::{CountObstacle, Counts, Remaining};
+use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Decision, SweepRule};
 use crate::core::policy::Rule;
 use crate::core::policy::only::Only;
-use crate::core::report::counts::{CountObstacle, Counts, Remaining};
-use crate::core::report::outcome::RuleOutcome;
 use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord};
 use crate::shell::server::look::{predicate, privileges};
 

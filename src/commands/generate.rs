@@ -10,9 +10,9 @@ use super::session::outputs::SingleOutput;
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::commands::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, SchemaOf};
-use crate::core::native::report::NativeReport;
 use crate::core::policy;
 use crate::core::report::history::History;
+use crate::core::report::native::NativeReport;
 use crate::core::report::{Report, json};
 
 /// Section of every manual page. That of the options names only the variables of a command's own options.

@@ -17,9 +17,9 @@ use crate::commands::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::core::facts::Scope;
 use crate::core::native::diff::{self, Difference};
 use crate::core::native::notes;
-use crate::core::native::report::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::core::plan::guard;
 use crate::core::policy::only::Only;
+use crate::core::report::native::{self, ChangeReport, ChangeStatus, NativeReport, Row};
 use crate::core::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::shell::server::Deployment;
 use crate::shell::server::look::{catalog, overdue};
@@ -44,13 +44,13 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
     let (deployment, differences) = unless_stopped(session, look(session)).await?;
     let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
     let (command, dry_run, exit_code) = match command {
-        NativeCommand::Diff => (report::NativeReportCommand::Diff, false, report::of_diff(&rows)),
+        NativeCommand::Diff => (native::NativeReportCommand::Diff, false, native::of_diff(&rows)),
         NativeCommand::Apply(args) => {
             unless_stopped(session, measure(&deployment, &differences, &mut rows)).await?;
             if !args.dry_run {
                 apply(session, &Only(&session.options.only), &deployment, args.yes, &differences, &mut rows).await?;
             }
-            (report::NativeReportCommand::Apply, args.dry_run, report::of_apply(&rows, args.dry_run))
+            (native::NativeReportCommand::Apply, args.dry_run, native::of_apply(&rows, args.dry_run))
         }
     };
     let report = NativeReport {
@@ -66,8 +66,8 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
     };
     deployment.close().await;
     let colored = output.look(&session.options).colored;
-    let text = output.json_or_text(&report, |report| report::to_text(report, colored));
-    Ok(deliver_single(&session.options, output, &text, report.exit_code, &report::summary(&report))?)
+    let text = output.json_or_text(&report, |report| native::to_text(report, colored));
+    Ok(deliver_single(&session.options, output, &text, report.exit_code, &native::summary(&report))?)
 }
 
 /// Runs work that a signal may end at once, because nothing has been changed yet.
@@ -163,7 +163,7 @@ async fn apply(
     }
     if !yes {
         let question = format!("apply {}?", plural(ready.len() as u64, "change"));
-        let shown = report::rows(&ready, session.options.color.decide(io::stderr().is_terminal()));
+        let shown = native::rows(&ready, session.options.color.decide(io::stderr().is_terminal()));
         confirm::ask(&session.stop, &shown, &shown, &question, "nothing was changed").await?;
     }
     // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a wildcard index

@@ -5,6 +5,5 @@ pub mod change;
 pub mod diff;
 pub mod notes;
 pub mod own_ttl;
-pub mod report;
 pub mod target;
 pub mod verdict;

@@ -7,16 +7,20 @@ mod collection;
 pub mod estimate;
 pub mod family;
 pub mod fields;
+pub mod findings;
 pub mod guard;
 pub mod holds;
 pub mod index;
+pub mod judgement;
 mod native;
 pub mod oplog;
 pub mod order;
 pub mod orphans;
+pub mod outcome;
 pub mod reason;
 #[cfg(test)]
 mod tests;
+pub mod verdict;
 
 use std::time::Duration;
 
@@ -25,7 +29,7 @@ use bson::{DateTime, Document, RawDocumentBuf, Uuid, doc};
 pub use family::{ChildRule, Family, ParentKey};
 pub use guard::{Approved, Guard, Refusal};
 pub use orphans::{OldOrphans, OrphanLimits};
-pub use reason::{Reason, SkipReason, StopReason};
+pub use reason::{Reason, SkipReason, Status, StopReason};
 
 use crate::base::values::raw;
 use crate::core::expiry::{self, Expiry};

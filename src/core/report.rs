@@ -7,7 +7,6 @@ pub(crate) mod approval;
 pub mod archives;
 mod audit_text;
 pub mod check;
-pub mod counts;
 mod csv;
 pub mod diff;
 pub(crate) mod estimate;
@@ -17,9 +16,9 @@ pub mod json;
 pub(crate) mod lines;
 mod markdown;
 pub mod metrics;
+pub mod native;
 pub mod native_ttl;
 mod orphans;
-pub mod outcome;
 pub(crate) mod overlap;
 pub(crate) mod preview;
 pub mod restore;
@@ -27,7 +26,6 @@ pub mod rule;
 mod table;
 #[cfg(test)]
 mod tests;
-mod verdict;
 pub mod why;
 
 use std::collections::BTreeMap;
@@ -43,10 +41,9 @@ use crate::base::instant::Instant;
 use crate::base::text::MAIL_WIDTH;
 use crate::core::facts::ServerFacts;
 use crate::core::plan::estimate::RunCaps;
-use crate::core::plan::{Guard, Reason};
+use crate::core::plan::{Guard, Reason, Status};
 use crate::core::policy::Policy;
 pub use rule::{DeleteOrder, HeldBy, PausedMs, RuleReport, Strategy, predicate_json};
-pub use verdict::{Verdict, not_begun};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -94,29 +91,6 @@ pub enum ReportCommand {
 }
 
 impl fmt::Display for ReportCommand {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
-/// Status of a rule or a run, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "status")]
-pub enum Status {
-    /// There was nothing to do for the rule.
-    Skipped,
-    /// No expired document is left; in a dry run, an audit or a check: nothing keeps the rule from being swept.
-    Complete,
-    /// A limit or a stop ended the rule before that.
-    Partial,
-    /// A guard refused the rule.
-    Refused,
-    /// An error ended the rule.
-    Failed,
-}
-
-impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.serialize(f)
     }

@@ -179,6 +179,20 @@ fn no_import_points_up() {
     assert!(up.is_empty(), "imports that point up:\n{}", up.join("\n"));
 }
 
+/// What decides is on the way to a delete; a report only tells. Nothing that decides asks a report.
+#[test]
+fn below_the_commands_only_reports_know_reports() {
+    let modules = modules();
+    let is_report = |module: &str| module == "core::report" || module.starts_with("core::report::");
+    let below = |module: &str| FLOORS[floor(module)] != "commands" && !is_for_tests(module) && !is_report(module);
+    let knowing: Vec<String> = uses(&modules)
+        .iter()
+        .filter(|(module, _)| below(module))
+        .flat_map(|(module, used)| used.iter().filter(|used| is_report(used)).map(move |used| format!("{module} -> {used}")))
+        .collect();
+    assert!(knowing.is_empty(), "imports of reports:\n{}", knowing.join("\n"));
+}
+
 /// A module and the files of its own folder are one room: only circles between rooms count.
 #[test]
 fn no_two_files_import_each_other() {

@@ -8,16 +8,17 @@ use serde_json::json;
 
 use crate::base::instant::Instant;
 use crate::core::expiry::Expiry;
+use crate::core::plan::Status;
 use crate::core::plan::estimate::{Estimate, SpeedSource};
+use crate::core::plan::findings::{Counts, Expired};
 use crate::core::plan::holds::HeldBack;
+use crate::core::plan::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
 use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::parse::parse;
-use crate::core::report::counts::{Counts, Expired};
-use crate::core::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
 use crate::core::report::rule::RuleReport;
-use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Status, Totals};
+use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, Totals};
 
 /// The instant that made-up runs take for now.
 pub(crate) const NOW: i64 = 1_800_000_000_000;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use tracing::warn;
 
 use crate::commands::session::Session;
+use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Decision, Plan, SweepRule};
 use crate::core::policy::ArchiveTo;
-use crate::core::report::outcome::RuleOutcome;
 use crate::shell::archive::directory::{self, Leftover};
 use crate::shell::archive::disk::Disk;
 use crate::shell::archive::manifest::RuleTotals;

@@ -7,13 +7,14 @@ use crate::base::instant::millis;
 use crate::base::progress::RuleTally;
 use crate::commands::session::Session;
 use crate::commands::session::so_far::{Known, RuleState};
+use crate::core::plan::Status;
 use crate::core::plan::estimate::RunCaps;
+use crate::core::plan::findings::Remaining;
+use crate::core::plan::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
 use crate::core::plan::{Reason, SkipReason, StopReason};
 use crate::core::policy::Rule;
 use crate::core::policy::only::Only;
-use crate::core::report::counts::Remaining;
-use crate::core::report::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
-use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, Status, overlap};
+use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, overlap};
 use crate::shell::server::Deployment;
 use crate::shell::sweep::asked_reason;
 

@@ -4,8 +4,9 @@ use tracing::{error, info, warn};
 
 use crate::base::log::RUN;
 use crate::base::text::plural;
+use crate::core::plan::Status;
 use crate::core::plan::SweepRule;
-use crate::core::report::{self, Report, RuleReport, Status, Totals};
+use crate::core::report::{self, Report, RuleReport, Totals};
 
 /// Logs that a rule begins to delete.
 pub(crate) fn rule_begins(rule: &SweepRule, expired_count: Option<u64>) {

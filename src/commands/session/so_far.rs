@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::base::progress::RuleTally;
 use crate::core::plan::Plan;
+use crate::core::plan::findings::Counts;
+use crate::core::plan::outcome::RuleOutcome;
 use crate::core::report::PlanReport;
-use crate::core::report::counts::Counts;
-use crate::core::report::outcome::RuleOutcome;
 
 /// The state of a sweep.
 #[derive(Default)]

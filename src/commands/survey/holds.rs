@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use crate::core::plan::fields::of_type;
+use crate::core::plan::findings::Counts;
 use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
 use crate::core::policy::comparisons::{self, Comparison};
 use crate::core::policy::paths;
-use crate::core::report::counts::Counts;
 use crate::shell::server::Deployment;
 use crate::shell::server::watch::holds;
 use crate::shell::server::watch::holds::ReadHolds;

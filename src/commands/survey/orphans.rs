@@ -1,7 +1,7 @@
 //! Counts of orphans, as far as a run needs them before it deletes.
 
+use crate::core::plan::findings::CountedOrphans;
 use crate::core::plan::{Family, OldOrphans, SweepRule};
-use crate::core::report::counts::CountedOrphans;
 use crate::shell::server::Deployment;
 use crate::shell::server::look::{children, parents};
 use crate::shell::server::own::journal;

@@ -7,6 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::Guard;
 
+/// Status of a rule or a run, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "status")]
+pub enum Status {
+    /// There was nothing to do for the rule.
+    Skipped,
+    /// No expired document is left; in a dry run, an audit or a check: nothing keeps the rule from being swept.
+    Complete,
+    /// A limit or a stop ended the rule before that.
+    Partial,
+    /// A guard refused the rule.
+    Refused,
+    /// An error ended the rule.
+    Failed,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 /// Reason for the status of a rule: for a partial rule the limit that ended it, for a refused rule the guard, for a skipped rule a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]

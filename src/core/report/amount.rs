@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{Report, RuleReport, Status, Strategy, overlap};
+use super::{Report, RuleReport, Strategy, overlap};
 use crate::base::text::{count, plural};
+use crate::core::plan::Status;
 
 /// Documents, buckets and orphans that a sweep deletes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,12 @@ use bson::DateTime;
 use crate::base::instant::{Instant, millis};
 use crate::base::text::duration;
 use crate::core::facts::ServerFacts;
+use crate::core::plan::Status;
 use crate::core::plan::guard::{AGAIN, CLOCK_SKEW_GUARD_MS};
 use crate::core::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRule};
 use crate::core::policy::Policy;
 use crate::core::policy::namespace::Namespace;
-use crate::core::report::{PlanReport, Report, ReportCommand, RuleReport, SCHEMA_VERSION, ServerReport, Status, predicate_json};
+use crate::core::report::{PlanReport, Report, ReportCommand, RuleReport, SCHEMA_VERSION, ServerReport, predicate_json};
 
 /// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,9 +177,10 @@ mod tests {
     use crate::core::flavor::Flavor;
     use crate::core::plan::PlannedRule;
     use crate::core::plan::estimate::RunCaps;
+    use crate::core::plan::findings::Remaining;
+    use crate::core::plan::verdict::Verdict;
     use crate::core::policy::parse::parse;
-    use crate::core::report::counts::Remaining;
-    use crate::core::report::{RunRecord, Verdict};
+    use crate::core::report::RunRecord;
     use crate::testing::made_up::{NOW, counted, not_swept, planned};
 
     const DAY: Duration = Duration::from_secs(86_400);

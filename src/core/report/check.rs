@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::aligned::{Tone, paint};
 use super::lines::by_rules;
-use super::{Look, Report, RuleReport, Status, Strategy};
+use super::{Look, Report, RuleReport, Strategy};
 use crate::base::text::{clean, count, fold_to, plural};
+use crate::core::plan::Status;
 use crate::core::plan::{Reason, SkipReason};
 
 /// Maximum length, in characters, of a name that shares its line with the facts.

@@ -10,9 +10,10 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
-use super::{SCHEMA_VERSION, Status};
+use super::SCHEMA_VERSION;
 use crate::base::instant::Instant;
 use crate::base::values::count_in;
+use crate::core::plan::Status;
 use crate::core::policy::namespace::glob;
 
 use document::RUNNING;

@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
-use super::{Report, RuleReport, Status, lines};
+use super::{Report, RuleReport, lines};
+use crate::core::plan::Status;
 
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/sort.js");

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 
 use super::aligned::Tone;
 use super::amount::{AtMost, amount};
-use super::{Report, ReportCommand, RuleReport, ServerReport, Status, estimate, orphans, overlap};
+use super::{Report, ReportCommand, RuleReport, ServerReport, estimate, orphans, overlap};
 use crate::base::text::{count, duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::Reason;
+use crate::core::plan::Status;
 
 /// Number of columns.
 pub(super) const COLUMNS: usize = 8;

@@ -1,21 +1,10 @@
 //! Orphans in the report of a rule: what refuses it for them, and how many a sweep deletes.
 
-use super::counts::Counts;
-use super::outcome::RuleOutcome;
-use super::{RuleReport, Status};
-use crate::core::plan::{Decision, PlannedRule, Refusal, StopReason, SweepRule, orphans};
-
-/// Refuses a rule with too many orphans, or without a parent. Where the journal names parents, a sweep finishes these first.
-pub(super) fn refusal(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
-    let limits = rule.family.as_ref()?.orphans.as_ref()?;
-    let counted = counts.orphans.as_ref()?;
-    let old = counted.old.as_deref()?;
-    let orphans = orphans::sum(old);
-    if !counted.has_parents && !counted.is_in_journal && orphans > 0 {
-        return Some(orphans::no_parent(&rule.namespace, orphans));
-    }
-    limits.refusal(old)
-}
+use super::RuleReport;
+use crate::core::plan::Status;
+use crate::core::plan::findings::Counts;
+use crate::core::plan::outcome::RuleOutcome;
+use crate::core::plan::{Decision, PlannedRule, StopReason, SweepRule};
 
 /// Returns the orphans that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is over. `parents` is the
 /// same for the documents of the rule.
@@ -71,8 +60,8 @@ pub(super) fn left(rule: &RuleReport) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::plan::findings::{CountedOrphans, Remaining};
     use crate::core::plan::{Approved, Guard, OldOrphans, OrphanLimits};
-    use crate::core::report::counts::{CountedOrphans, Remaining};
     use crate::testing::made_up::{counted, not_swept, planned, with_children};
 
     /// Returns a rule with orphans under these limits; its collection has 200 documents.

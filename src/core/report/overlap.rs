@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::outcome::RuleOutcome;
-use super::{ReportCommand, RuleReport, Status};
+use super::{ReportCommand, RuleReport};
+use crate::core::plan::Status;
+use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Plan, PlannedRule};
 
 /// Maximum number of rules that a warning names.
@@ -83,8 +84,8 @@ pub(crate) fn others_deleted(plan: &Plan, outcomes: &[RuleOutcome]) -> Vec<bool>
 mod tests {
     use super::*;
     use crate::core::plan::StopReason;
-    use crate::core::report::counts::{Counts, Remaining};
-    use crate::core::report::outcome::End;
+    use crate::core::plan::findings::{Counts, Remaining};
+    use crate::core::plan::outcome::End;
     use crate::testing::made_up::{counted, not_swept, planned, report, swept};
 
     fn rule(name: &str, namespace: &str, expired: Option<u64>) -> RuleReport {

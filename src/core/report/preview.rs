@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, is_of_buckets, max_deletes};
 use super::lines::{by_rules, named, server_line, shared, title, tone};
-use super::{Report, RuleReport, RunLimits, Status, estimate, overlap};
+use super::{Report, RuleReport, RunLimits, estimate, overlap};
 use crate::base::text::{count, duration, fold_to, percent, plural};
+use crate::core::plan::Status;
 use crate::core::plan::StopReason;
 
 /// Maximum number of lines of a preview above its question, however many namespaces there are.

@@ -15,7 +15,8 @@ use crate::base::instant::Instant;
 use crate::base::text::{self, clean, page};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::SweepRule;
-pub use family::{ChildWhy, ChildrenWhy, Orphan, Parent};
+use crate::core::plan::judgement::{ChildrenWhy, Judgement};
+pub use family::{ChildWhy, Parent};
 pub use swept::ByRule;
 use swept::goes;
 
@@ -91,22 +92,6 @@ pub struct ClauseWhy {
     pub matches: bool,
 }
 
-/// The server's judgement on a document by one rule.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Findings {
-    pub date: Option<DateTime>,
-    pub dates: i64,
-    /// The ttl, if it counts.
-    pub ttl: Option<i64>,
-    /// Whether the document matches the whole predicate.
-    pub is_taken: bool,
-    /// Whether a hold keeps it.
-    pub is_held: bool,
-    /// Whether it matches each clause of the filter.
-    pub clauses: Vec<bool>,
-    pub never: Option<String>,
-}
-
 /// Returns the parts of a filter that all have to match: its keys, and the elements of `$and`.
 pub fn clauses(filter: Option<&Document>) -> Vec<Document> {
     let of_key = |(key, value): (&String, &Bson)| match (key.as_str(), value) {
@@ -129,7 +114,7 @@ impl RuleWhy {
     pub fn of(
         by_rule: &ByRule,
         document: &Document,
-        found: Option<&Findings>,
+        found: Option<&Judgement>,
         children: Vec<ChildrenWhy>,
         as_of: DateTime,
     ) -> Self {
@@ -170,7 +155,7 @@ impl RuleWhy {
         why
     }
 
-    fn enter(&mut self, rule: &SweepRule, document: &Document, found: &Findings) {
+    fn enter(&mut self, rule: &SweepRule, document: &Document, found: &Judgement) {
         let expiry = &rule.expiry;
         let relaxed = |value: &Bson| value.clone().into_relaxed_extjson();
         let value = expiry.field.split('.').next().and_then(|root| document.get(root));
@@ -196,7 +181,7 @@ impl RuleWhy {
         self.taken = found.is_taken && !found.is_held && self.not_swept.is_none();
     }
 
-    fn judged(&self, found: Option<&Findings>, as_of: DateTime) -> String {
+    fn judged(&self, found: Option<&Judgement>, as_of: DateTime) -> String {
         let not_swept = self.not_swept.as_deref();
         let Some(found) = found else {
             return format!("the rule does nothing here: {}", not_swept.unwrap_or("it was not looked at"));
@@ -305,7 +290,7 @@ fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
         add("holds", format!("{fact} (`{holds}`)"));
     }
     for children in &rule.children {
-        add("children", children.fact());
+        add("children", family::children(children));
     }
     for clause in &rule.filter {
         add("filter", format!("{}  {}", if clause.matches { "yes" } else { "no " }, shown(&clause.clause)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::RuleSweep;
 use super::budget::Permit;
-use crate::core::report::outcome::Archived;
+use crate::core::plan::outcome::Archived;
 use crate::shell::server::delete::restriction::Restriction;
 use send::Sent;
 

@@ -22,7 +22,7 @@ use crate::base::machine;
 use crate::core::pace::rate::RateLimit;
 use crate::core::pace::{BatchTiming, ENOUGH, ENOUGH_WITH_HOLDS, Pace};
 use crate::core::plan::StopReason;
-use crate::core::report::outcome::{Archived, End, FixedLatency, Outcome, Paused};
+use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome, Paused};
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::wire::meter::Account;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::core::report::counts::Counts;
+use crate::core::plan::findings::Counts;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
 use crate::shell::server::watch::Watches;

@@ -12,8 +12,9 @@ use super::sweepers::args;
 use crate::base::exit;
 use crate::commands::cli::SweepArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
+use crate::core::plan::Status;
 use crate::core::policy::parse::parse;
-use crate::core::report::{Report, RuleReport, Status};
+use crate::core::report::{Report, RuleReport};
 use crate::testing::machines::Machine;
 use crate::testing::model::{Deletion, Model, Observer, Pace};
 

@@ -10,8 +10,9 @@ use bson::{DateTime, Document, doc};
 
 use super::sweepers::args;
 use crate::commands::tests::simulated::{Surroundings, sweep};
+use crate::core::plan::Status;
 use crate::core::policy::parse::parse;
-use crate::core::report::{Report, Status};
+use crate::core::report::Report;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::machines::Machine;
 use crate::testing::model::{BEGINNING, Deletion, Model, Observer};

@@ -17,8 +17,9 @@ use super::trace::digest;
 use crate::base::exit;
 use crate::commands::cli::SweepArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
+use crate::core::plan::Status;
 use crate::core::policy::parse::parse;
-use crate::core::report::{Report, Status};
+use crate::core::report::Report;
 use crate::testing::machines::Machine;
 
 /// Sweeps as the scenario says: once, or once more after being killed.

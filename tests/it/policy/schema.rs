@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use crate::support::sweeper::{run, sweeper};
 use jsonschema::Validator;
 use serde_json::{Value, json};
-use ttl_sweeper::core::native::report::NativeReport;
 use ttl_sweeper::core::policy::schema::json_schema;
 use ttl_sweeper::core::policy::{Policy, parse};
 use ttl_sweeper::core::report::history::History;
+use ttl_sweeper::core::report::native::NativeReport;
 use ttl_sweeper::core::report::{Report, json};
 
 fn schema() -> Value {

@@ -4,8 +4,8 @@ use futures_util::TryStreamExt;
 use mongodb::Database;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::Value;
-use ttl_sweeper::core::native::report::NativeReport;
 use ttl_sweeper::core::report::json::schema;
+use ttl_sweeper::core::report::native::NativeReport;
 
 use super::sweeper::{Case, Ran};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, doc};
 
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
-use crate::core::report::Status;
+use crate::core::plan::Status;
 use crate::shell::archive::reader;
 use crate::testing::model::{BEGINNING, Faults, Model};
 

@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 
 use super::case::{CHILDREN, Case, PARENTS, add_child, nobody, target};
-use crate::core::report::Status;
+use crate::core::plan::Status;
 use crate::testing::model::Model;
 
 /// Whether a command looks for the pages of the children of some parents.

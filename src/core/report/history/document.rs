@@ -3,7 +3,8 @@
 use bson::{Bson, Document};
 use serde::Serialize;
 
-use crate::core::report::{Report, RuleReport, Status};
+use crate::core::plan::Status;
+use crate::core::report::{Report, RuleReport};
 
 /// Maximum size of a document in bytes: Azure Cosmos DB accepts 2 MB, MongoDB 16 MB.
 const MAX_BYTES: usize = 1_900_000;

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 
 use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
 use crate::base::text::{bytes, clean, count, duration, plural};
+use crate::core::plan::Status;
 use crate::core::report::amount::{AtMost, amount};
 use crate::core::report::lines::{last, shared};
-use crate::core::report::{Report, ReportCommand, RuleReport, Status, overlap};
+use crate::core::report::{Report, ReportCommand, RuleReport, overlap};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;

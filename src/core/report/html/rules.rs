@@ -7,7 +7,8 @@ use super::words::{
     unmeasured,
 };
 use crate::base::text::{count, duration, plural};
-use crate::core::report::{Report, ReportCommand, RuleReport, Status};
+use crate::core::plan::Status;
+use crate::core::report::{Report, ReportCommand, RuleReport};
 
 /// Shows the rules in a table, and those with nothing to report in a second table, which is folded.
 pub(super) fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup {

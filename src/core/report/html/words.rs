@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::base::instant::Instant;
 use crate::base::text::{self, clean, count};
 use crate::core::audit::figures::AuditReport;
-use crate::core::report::{Report, ReportCommand, RuleReport, Status, Strategy, lines};
+use crate::core::plan::Status;
+use crate::core::report::{Report, ReportCommand, RuleReport, Strategy, lines};
 
 /// Maximum number of characters of an `_id` that are shown.
 const MAX_ID_CHARS: usize = 160;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::instant::millis;
-use crate::core::report::outcome::Paused;
+use crate::core::plan::outcome::Paused;
 
 /// Deliberate pauses in milliseconds, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -2,9 +2,9 @@ use std::time::Duration as Time;
 
 use super::*;
 use crate::core::plan::fields::UnknownField;
+use crate::core::plan::findings::CountObstacle;
+use crate::core::plan::outcome::{Archived, End, Outcome, Paused, Stopped, Swept};
 use crate::core::plan::{Approved, Guard, Refusal, SkipReason};
-use crate::core::report::counts::CountObstacle;
-use crate::core::report::outcome::{Archived, End, Outcome, Paused, Stopped, Swept};
 use crate::testing::made_up::{self, counted, not_swept, planned, swept};
 
 fn of(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {

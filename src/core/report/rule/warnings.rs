@@ -1,12 +1,12 @@
 //! The warnings of a rule.
 
 use crate::base::text::plural;
+use crate::core::plan::Status;
 use crate::core::plan::fields::UnknownField;
+use crate::core::plan::findings::Counts;
+use crate::core::plan::outcome::{End, FixedLatency, RuleOutcome};
 use crate::core::plan::{Guard, PlannedRule, Reason, StopReason};
-use crate::core::report::Status;
-use crate::core::report::counts::Counts;
 use crate::core::report::orphans;
-use crate::core::report::outcome::{End, FixedLatency, RuleOutcome};
 
 /// Returns the warnings of the plan, the counts and the sweep, and what these do not say by themselves. `status` and `reason` are those of the report.
 pub(super) fn of(
@@ -86,9 +86,9 @@ mod tests {
 
     use super::*;
     use crate::core::plan::fields::named;
+    use crate::core::plan::findings::{CountObstacle, Remaining};
+    use crate::core::plan::outcome::{Outcome, Swept};
     use crate::core::report::RuleReport;
-    use crate::core::report::counts::{CountObstacle, Remaining};
-    use crate::core::report::outcome::{Outcome, Swept};
     use crate::testing::made_up::{counted, not_swept, planned, swept};
 
     fn report(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {

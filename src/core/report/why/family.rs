@@ -5,20 +5,8 @@ use serde_json::Value;
 
 use super::{ByRule, RuleWhy, goes};
 use crate::base::text;
+use crate::core::plan::judgement::{ChildrenWhy, Orphan};
 use crate::core::policy::Child;
-
-/// A collection of children of the document.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ChildrenWhy {
-    pub namespace: String,
-    /// Path that holds the key of the document.
-    pub field: String,
-    /// Children of the document; null if they could not be counted in time.
-    pub count: Option<u64>,
-    /// Whether there are more than `count`.
-    pub more: bool,
-}
 
 /// The document as a child, by one rule for its parent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,23 +43,6 @@ pub enum Parent {
         id: Value,
         orphan: Orphan,
     },
-}
-
-/// A child whose parent is not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Orphan {
-    /// The journal names the parent.
-    InJournal,
-    /// The journal names the parent, but by its `_id` the child was created later.
-    CreatedLater,
-    /// No entry names the parent, and the rule leaves such children alone.
-    LeftAlone,
-    /// No entry names the parent. All children of it are old enough to go by `orphans`.
-    Old,
-    /// The same, but the collection of the parents has no document, and then none goes.
-    WithoutParents,
-    /// No entry names the parent. Some children of it are not, or tell no time.
-    MaybeInFlight,
 }
 
 impl ChildWhy {
@@ -145,16 +116,14 @@ fn verdict(field: &str, parent: &Parent, not_swept: Option<&str>, limits: &[&str
     }
 }
 
-impl ChildrenWhy {
-    /// Returns the fact in words.
-    pub(super) fn fact(&self) -> String {
-        let of = format!("in `{}` (`{}`)", self.namespace, self.field);
-        match self.count {
-            None => format!("not counted in time {of}"),
-            Some(0) => format!("none {of}"),
-            Some(count) if self.more => format!("more than {} {of}; they go after it", text::count(count)),
-            Some(1) => format!("1 {of}; it goes after it"),
-            Some(count) => format!("{} {of}; they go after it", text::count(count)),
-        }
+/// Returns the number of the children of a document in one collection, in words.
+pub(super) fn children(found: &ChildrenWhy) -> String {
+    let of = format!("in `{}` (`{}`)", found.namespace, found.field);
+    match found.count {
+        None => format!("not counted in time {of}"),
+        Some(0) => format!("none {of}"),
+        Some(count) if found.more => format!("more than {} {of}; they go after it", text::count(count)),
+        Some(1) => format!("1 {of}; it goes after it"),
+        Some(count) => format!("{} {of}; they go after it", text::count(count)),
     }
 }

@@ -1,8 +1,8 @@
 //! The reasons that keep a rule from deleting, as far as they are known before anything is counted.
 
 use crate::core::plan::PlannedRule;
-use crate::core::report::counts::Counts;
-use crate::core::report::verdict::Verdict;
+use crate::core::plan::findings::Counts;
+use crate::core::plan::verdict::Verdict;
 
 /// A rule that explains a document, with what is known of its next sweep.
 #[derive(Debug, Clone, Copy)]

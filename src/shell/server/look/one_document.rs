@@ -11,8 +11,8 @@ use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::audit::ranges;
 use crate::core::plan::SweepRule;
 use crate::core::plan::holds::HeldBack;
+use crate::core::plan::judgement::Judgement;
 use crate::core::policy::namespace::Namespace;
-use crate::core::report::why::Findings;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
@@ -41,7 +41,7 @@ pub(crate) async fn find(
 /// Judges a document by a rule, by each of `clauses` of its filter, and by the classes of an audit, all at the same moment.
 ///
 /// Errors: the collection cannot be read in time.
-pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, clauses: &[Document]) -> Result<Findings> {
+pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, clauses: &[Document]) -> Result<Judgement> {
     let SweepRule { selection, expiry, .. } = rule;
     let selected = |filter: &Document| vec![doc! { "$match": filter.clone() }, doc! { "$project": { "_id": 1 } }];
     let mut facets = expiry.classes(None, &ranges::bounds_ms(), &Document::new());
@@ -70,7 +70,7 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     let value = |key| deciding.and_then(|document| document.get(key));
     let never = Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason));
     let unclear = of_it("unclear").map(|_| PARENT_FIELD.to_owned());
-    Ok(Findings {
+    Ok(Judgement {
         date: value("date").and_then(|date| expiry.instant(date)),
         dates: value("dates").and_then(integer).unwrap_or(0),
         ttl: value("ttl").and_then(integer),

@@ -80,8 +80,8 @@ mod tests {
     use super::*;
     use crate::core::facts::Topology;
     use crate::core::plan::ParentKey;
+    use crate::core::plan::findings::Counts;
     use crate::core::plan::holds::KeyList;
-    use crate::core::report::counts::Counts;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::delete::grant::{Consent, DeleteGrant};
     use crate::shell::server::watch::Watches;

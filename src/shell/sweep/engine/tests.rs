@@ -11,7 +11,7 @@ use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
 use crate::core::facts::Topology;
 use crate::core::plan::SweepRule;
-use crate::core::report::counts::Counts;
+use crate::core::plan::findings::Counts;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::Deployment;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};

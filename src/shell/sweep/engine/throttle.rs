@@ -8,7 +8,7 @@ use tracing::warn;
 use super::super::budget::Permit;
 use super::Engine;
 use crate::core::pace::pressure::Pressure;
-use crate::core::report::outcome::{End, Paused};
+use crate::core::plan::outcome::{End, Paused};
 use crate::shell::sweep::gates::pressure::PressureGate;
 
 /// Time between two looks at the lag of the members, at the oplog, and for the pause file.

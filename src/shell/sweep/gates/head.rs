@@ -63,7 +63,7 @@ mod tests {
     use crate::base::progress::{Progress, Show};
     use crate::base::stop::Stop;
     use crate::core::plan::StopReason;
-    use crate::core::report::outcome::{End, Outcome};
+    use crate::core::plan::outcome::{End, Outcome};
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::wire::codes;
     use crate::shell::sweep::{Limits, RunBudget, RunContext};

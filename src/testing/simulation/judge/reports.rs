@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use bson::{Bson, Document};
 
 use super::{Facts, Gone, Judge, Left, NOW, Run};
-use crate::core::report::{Report, RuleReport, Status};
+use crate::core::plan::Status;
+use crate::core::report::{Report, RuleReport};
 use crate::testing::simulation::choices::Edition;
 use crate::testing::simulation::editions::name;
 use crate::testing::simulation::scenario::{LAST, SweptRule};

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
 use crate::core::plan::StopReason;
-use crate::core::report::outcome::{End, Outcome};
+use crate::core::plan::outcome::{End, Outcome};
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;

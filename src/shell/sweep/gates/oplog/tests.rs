@@ -6,7 +6,7 @@ use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
 use crate::core::facts::{Oplog, OplogSize};
 use crate::core::plan::StopReason;
-use crate::core::report::outcome::{End, Outcome};
+use crate::core::plan::outcome::{End, Outcome};
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::oplog::SeenOplog;
 use crate::shell::sweep::{Limits, RunBudget, RunContext};

@@ -5,14 +5,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::diff::{Difference, State};
-use super::target::TtlTarget;
+use super::aligned::{Tone, paint};
+use super::{PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::base::exit;
 use crate::base::instant::Instant;
 use crate::base::text::{clean, count, page, plural};
 use crate::core::facts::{NativeTtl, Scope};
-use crate::core::report::aligned::{Tone, paint};
-use crate::core::report::{PolicyReport, SCHEMA_VERSION, ServerReport};
+use crate::core::native::diff::{Difference, State};
+use crate::core::native::target::TtlTarget;
 
 /// Report of `sweeper native diff` or `native apply`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

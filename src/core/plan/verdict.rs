@@ -1,7 +1,7 @@
 //! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
 
 use super::Status;
-use super::counts::{CountObstacle, Counts};
+use super::findings::{CountObstacle, Counts};
 use super::orphans;
 use super::outcome::{End, RuleOutcome, Swept};
 use crate::base::text::{count, plural};
@@ -35,7 +35,7 @@ impl Verdict {
                     .or_else(|| counts.holds_refusal.clone())
                     .or_else(scan)
                     .or_else(share)
-                    .or_else(|| orphans::refusal(rule, counts))
+                    .or_else(|| of_orphans(rule, counts))
                     .or_else(approval)
                     .or_else(|| counts.oplog_refusal.clone());
                 refusal.as_ref().map(Self::refused)
@@ -133,4 +133,15 @@ fn deleted_before(deleted: u64, uncertain: bool) -> String {
 /// Returns the error of a rule that was not tried because the deployment cannot be reached.
 pub fn not_begun(why: &str) -> String {
     format!("not begun: {why}")
+}
+/// Refuses a rule with too many orphans, or without a parent. Where the journal names parents, a sweep finishes these first.
+fn of_orphans(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+    let limits = rule.family.as_ref()?.orphans.as_ref()?;
+    let counted = counts.orphans.as_ref()?;
+    let old = counted.old.as_deref()?;
+    let orphans = orphans::sum(old);
+    if !counted.has_parents && !counted.is_in_journal && orphans > 0 {
+        return Some(orphans::no_parent(&rule.namespace, orphans));
+    }
+    limits.refusal(old)
 }
