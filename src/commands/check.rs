@@ -131,7 +131,7 @@ fn advice(rule: &Rule) -> Vec<String> {
         return advice;
     }
     if rule.max_deletes.is_none() && rule.max_delete_percent.is_none() {
-        advice.push("neither `maxDeletes` nor `maxDeletePercent`: a wrong date or filter is not stopped by a limit".to_owned());
+        advice.push("neither `maxDeletes` nor `maxDeletePercent`: no limit would stop a wrong date or filter".to_owned());
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {
         advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());

@@ -61,7 +61,7 @@ pub enum Command {
     /// With --only, the counts are those of the selected rules, else those of whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
-    /// Explain what the rules make of one document: the date and the ttl that decide, each clause of the filter, and when it goes; reads only
+    /// Explain why one document is deleted or kept: the date and the ttl that decide, each clause of the filter, and when it goes; reads only
     ///
     /// Shows the document's date field and ttl, and no other value of it.
     #[command(after_help = help::WHY_EXAMPLES)]
@@ -74,7 +74,7 @@ pub enum Command {
     /// Put back what a sweep has archived; never overwrites without --replace
     ///
     /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy if --uri, --uri-file or MONGODB_URI is given; `connection.expect` of one that is there counts all the same. A missing collection is created without options and indexes. On a terminal it asks first;
+    /// policy if --uri, --uri-file or MONGODB_URI is given; if a policy exists, its `connection.expect` still applies. A missing collection is created without options and indexes. On a terminal it asks first;
     /// with --yes, or if standard input is not a terminal, it does not ask.
     #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),

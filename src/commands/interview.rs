@@ -200,7 +200,7 @@ pub(super) async fn unasked(options: &Common, args: &InitArgs) -> anyhow::Result
 async fn fitting_format(look: &Look, namespace: &str, field: &str) -> Option<String> {
     let Some(collection) = look.collection(namespace) else {
         if !namespace.contains('*') {
-            warn!("no collection `{namespace}` was found; the policy names it all the same");
+            warn!("no collection `{namespace}` was found; written anyway, check the spelling");
         }
         return None;
     };

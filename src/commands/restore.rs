@@ -192,7 +192,7 @@ async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Re
     let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
     let set = deployment.facts.set_name.as_ref().map(|set| format!("the replica set {set}, ")).unwrap_or_default();
     let hosts = deployment.facts.hosts.join(", ");
-    let question = format!("insert what is missing of {documents} into {collections} of {set}{hosts}?");
+    let question = format!("insert the missing ones of {documents} into {collections} of {set}{hosts}?");
     confirm::ask(stop, &shown, &shown, &question, "nothing was inserted").await
 }
 

@@ -54,7 +54,7 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
     let none = |failure: Failure| match failure.exit_code {
         // Nothing is selected: the namespace is the only pattern.
         exit::USAGE => Failure::usage(format!(
-            "why: no rule of the policy is for `{}` or has it among its children, or no such collection exists",
+            "why: no rule covers `{}`, neither as its own collection nor as one of its children; look at the namespaces of the policy, and whether the collection exists",
             args.namespace
         )),
         _ => failure,

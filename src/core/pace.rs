@@ -25,7 +25,7 @@ const GENTLE_TARGET: Duration = Duration::from_millis(10);
 /// Batches of one size after which one of another size shows again which part of the latency is fixed.
 const BATCHES_PER_PROBE: u32 = 8;
 
-/// Minimum time spent on the fixed part of the latency for it to be worth a word.
+/// Minimum time spent on the fixed part of the latency that is worth reporting.
 const MIN_FIXED_TOTAL: Duration = Duration::from_secs(5);
 
 /// The size of batches and the rest between them, adjusted so that the latency which a batch causes stays near a target.

@@ -168,7 +168,7 @@ pub struct Family {
     pub journal: Namespace,
     /// Never empty.
     pub children: Vec<Child>,
-    /// Whether children go that have been without a parent before.
+    /// Whether existing orphans are deleted too.
     pub orphans: bool,
 }
 

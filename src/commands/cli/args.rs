@@ -101,7 +101,7 @@ pub struct SweepArgs {
     /// Refuse a rule that names a namespace that does not exist, or a field that no document is found to have (exit code 5)
     #[arg(long)]
     pub strict: bool,
-    /// Sweep what this saved JSON audit approved, as of its instant, and refuse whatever has changed since
+    /// Sweep what this saved JSON audit approved, as of the audit's time, and refuse whatever has changed since
     ///
     /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
     /// than were approved, plus a tolerance of 1 %. No rule deletes more than that.
@@ -129,7 +129,7 @@ pub struct SweepArgs {
     /// policy, SIGTERM ends
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
     pub every: Option<Duration>,
-    /// With --every, answer HTTP requests at this address: /metrics, /healthz and /readyz. A port is one of 127.0.0.1
+    /// With --every, answer HTTP requests at this address: /metrics, /healthz and /readyz. A bare port binds to 127.0.0.1
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "every")]
     pub listen: Option<SocketAddr>,
     /// Allow one run at a time on this machine: a second one ends with exit code 6. A dry run does not take the lock

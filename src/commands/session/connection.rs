@@ -83,7 +83,7 @@ impl Uri {
             Place::Empty(name) => {
                 let failure =
                     Failure::usage(format!("connecting: {name} is empty; expected a connection string; nothing was contacted"));
-                return Err(failure.hint("a variable that is not set may stand for it; the policy's connection string is used only if --uri and MONGODB_URI are left out"));
+                return Err(failure.hint("is the shell variable unset? the policy's connection string is used only if --uri and MONGODB_URI are left out"));
             }
             Place::Missing(policy) => {
                 let failure =

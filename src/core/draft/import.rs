@@ -100,7 +100,7 @@ fn head(source: &ImportSource) -> String {
     let set = server.set_name.as_ref().map(|name| format!(", replica set {}", text(name))).unwrap_or_default();
     format!(
         "# Written by `sweeper import` on {at} from {uri}: {product} {version}{set}.\n\
-         # Each rule deletes what the server deletes by the setting above it, unless a line there says otherwise. The server goes on with that; a document goes once.\n\
+         # Each rule deletes what the server deletes by the setting above it, unless a line there says otherwise. The server's TTL stays active too; that does no harm.\n\
          # Look with `sweeper sweep --dry-run` before the first sweep.\n\
          # With this line, editors complete the file, once `sweeper schema -o sweeper.schema.json` was run in its directory:\n\
          # yaml-language-server: $schema=sweeper.schema.json\n\

@@ -165,7 +165,7 @@ pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     let findings: Vec<String> = refused().map(UnknownField::finding).collect();
     let names: Vec<&str> = refused().map(|unknown| unknown.field.shown.as_str()).collect();
     let why = match refused().any(|unknown| unknown.field.is_guarded) {
-        true => "with a wrong name the rule deletes what it is to keep",
+        true => "a misspelt name would delete documents that are meant to be kept",
         false => "`--strict` does not let that pass",
     };
     Some(Refusal::new(

@@ -135,7 +135,7 @@ impl Oplog {
         let now = self.window();
         let Some(size) = self.size else {
             return Some(
-                "the size of the oplog is unknown: the user may not ask for `collStats` of `local.oplog.rs` (the role `clusterMonitor` may)".into(),
+                "the size of the oplog is unknown: `collStats` of `local.oplog.rs` needs the role `clusterMonitor`".into(),
             );
         };
         let left = self.window_left(0, batch)?;

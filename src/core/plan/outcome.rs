@@ -55,7 +55,7 @@ pub struct Swept {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Documents that holds keep, counted after the sweep.
     pub held: Option<HeldDocuments>,
-    /// Bytes that the server wrote from its cache meanwhile, for whomever; `None` if it did not tell, or the collection is small.
+    /// Bytes that the server wrote from its cache meanwhile, including for other clients; `None` if it did not tell, or the collection is small.
     pub written_bytes: Option<u64>,
     /// Figures of the server's load that were unknown, and the reason; `None` if none was.
     pub pressure_unknown: Option<String>,

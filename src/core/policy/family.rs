@@ -38,7 +38,7 @@ pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<Family>
     let Some(journal) = journal else {
         map.problem(
             key,
-            format!("`{name}`: the policy has no `journal`, from which the next run goes on if one ends between a parent and its children; expected `journal: {{collection: ops.sweeperJournal}}` at the top"),
+            format!("`{name}`: the policy has no `journal`, by which the next run finishes one that was interrupted; expected `journal: {{collection: ops.sweeperJournal}}` at the top"),
         );
         return None;
     };

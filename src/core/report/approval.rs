@@ -131,7 +131,7 @@ impl Approval {
         }
         // The values of environment variables are not part of the policy's hash.
         if rule.predicate != Some(predicate_json(&sweep.selection)) {
-            return PlanAnswer::Refused(format!("the rule means other documents than in the plan; {AGAIN}"));
+            return PlanAnswer::Refused(format!("the rule now selects other documents than the saved plan; {AGAIN}"));
         }
         let deletes_orphans = sweep.family.as_ref().is_some_and(|family| family.orphans.is_some());
         if deletes_orphans && rule.old_orphan_count.is_none() {
@@ -292,7 +292,7 @@ mod tests {
         let Decision::Sweep(sweep) = &mut changed.decision else { panic!("{changed:?}") };
         sweep.selection.predicate.insert("x", 1);
         let changed = held(&saved(&rule, 100), &policy, &server, changed);
-        assert!(refused(&changed).contains("the rule means other documents than in the plan"), "{changed:?}");
+        assert!(refused(&changed).contains("the rule now selects other documents than the saved plan"), "{changed:?}");
     }
 
     #[test]

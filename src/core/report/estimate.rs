@@ -18,15 +18,17 @@ pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String>
     clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
     clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
     clauses.extend(estimate.compact_bytes.filter(|size| *size > 0).map(|size| {
-        let members = match estimate.compact_members.as_deref() {
-            None | Some([]) => "each member, the primary last".to_owned(),
-            Some([only]) => only.clone(),
-            Some([secondaries @ .., primary]) => format!("{} and at last {primary}", secondaries.join(", ")),
-        };
-        format!("`compact` then gives back {} on {members}", bytes(size))
+        let freed = bytes(size);
+        match estimate.compact_members.as_deref() {
+            None | Some([]) => format!("`compact` on each member, the primary last, would free {freed}"),
+            Some([only]) => format!("`compact` on {only} would free {freed}"),
+            Some([secondaries @ .., primary]) => {
+                format!("`compact` on {}, then {primary} (primary) would free {freed} on each", secondaries.join(", "))
+            }
+        }
     }));
     let number = children.filter(|number| *number > 0);
-    clauses.extend(number.map(|number| format!("all that without the {} of these documents", text::children(number))));
+    clauses.extend(number.map(|number| format!("not counting {}", text::children(number))));
     clauses
 }
 
@@ -67,9 +69,9 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         format!("{} of oplog{}", bytes((size as f64 * part) as u64), window.unwrap_or_default())
     }));
     let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
-    parts.extend((children > 0).then(|| format!("without the {} of these documents", text::children(children))));
+    parts.extend((children > 0).then(|| format!("not counting {}", text::children(children))));
     let orphans: u64 = rules.iter().filter_map(|rule| rule.would_delete_orphan_count).sum();
-    parts.extend((orphans > 0).then(|| format!("without {}", plural(orphans, "orphan"))));
+    parts.extend((orphans > 0).then(|| format!("not counting {}", plural(orphans, "orphan"))));
     Some(parts.join(", "))
 }
 
@@ -81,12 +83,12 @@ pub(super) fn cost(units: f64, seconds: Option<f64>) -> String {
 
 fn in_size_and_time(estimate: &Estimate) -> String {
     let size = estimate.bytes.map(|size| format!(" of {}", bytes(size))).unwrap_or_default();
-    let source = match estimate.speed_source {
-        SpeedSource::History => "the speed of earlier sweeps",
-        SpeedSource::Assumption => "an assumed speed",
+    let speed = format!("{} documents per second", count(estimate.documents_per_second as u64));
+    let speed = match estimate.speed_source {
+        SpeedSource::History => format!("by the {speed} of earlier sweeps"),
+        SpeedSource::Assumption => format!("assuming {speed} (no history yet)"),
     };
-    let speed = format!("{source} of {} documents per second", count(estimate.documents_per_second as u64));
-    format!("{size} in {}, by {speed} and the limits", time(estimate.seconds))
+    format!("{size} in {}, {speed} and the limits", time(estimate.seconds))
 }
 
 fn time(seconds: Option<f64>) -> String {
@@ -100,8 +102,10 @@ fn time(seconds: Option<f64>) -> String {
 
 /// Returns the time that the oplog covers, in seconds, now and after the sweep. Only an oplog that is not full can cover more later.
 fn window(now: u64, at_most: &str, after: u64) -> String {
-    let once = if after > now { ", once the oplog is full" } else { "" };
-    format!("{} now, and {at_most}{} after the sweep{once}", seconds(now), seconds(after))
+    match after > now {
+        true => format!("{} now (it is not full yet; once it is, {at_most}{})", seconds(now), seconds(after)),
+        false => format!("{} now, and {at_most}{} after the sweep", seconds(now), seconds(after)),
+    }
 }
 
 fn seconds(seconds: u64) -> String {
@@ -133,11 +137,11 @@ mod tests {
         assert_eq!(
             clauses(&known, Some(0)),
             [
-                "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the speed of earlier sweeps of 100 documents per second and the limits",
+                "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the 100 documents per second of earlier sweeps and the limits",
                 "adds 146.48 KiB to the oplog",
                 "the oplog window is 24h 00m now, and 22h 13m after the sweep",
                 "makes 4.00 KiB reusable",
-                "`compact` then gives back 8.00 KiB on b:1, c:1 and at last a:1",
+                "`compact` on b:1, c:1, then a:1 (primary) would free 8.00 KiB on each",
             ]
         );
         let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
@@ -155,12 +159,10 @@ mod tests {
         let half = "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
         assert_eq!(of_all(&[&known, &less], Some(1200)).unwrap(), half);
         let young = Estimate { oplog_window_seconds: Some(8), ..known.clone() };
-        let grows = "the oplog window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full";
+        let grows = "the oplog window is 8.0 s now (it is not full yet; once it is, 22h 13m)";
         assert!(clauses(&young, None).contains(&grows.to_owned()));
         assert!(
-            of_all(&[&young], None)
-                .unwrap()
-                .ends_with("whose window is 8.0 s now, and 22h 13m after the sweep, once the oplog is full")
+            of_all(&[&young], None).unwrap().ends_with("whose window is 8.0 s now (it is not full yet; once it is, 22h 13m)")
         );
         let unclear = Estimate { oplog_window_after_seconds: None, ..known.clone() };
         assert!(clauses(&unclear, None).contains(&"the oplog window is 24h 00m now, and unknown after the sweep".to_owned()));
@@ -184,13 +186,13 @@ mod tests {
         assert_eq!(
             clauses(&unknown, Some(3000)),
             [
-                "would delete 1,200 documents in an unknown time, by an assumed speed of 100 documents per second and the limits",
+                "would delete 1,200 documents in an unknown time, assuming 100 documents per second (no history yet) and the limits",
                 "what that leaves of the oplog is unknown: not shown",
-                "all that without the 3,000 children of these documents",
+                "not counting 3,000 children",
             ]
         );
         assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
         let parents = RuleReport { children_count: Some(1), ..rule(&short) };
-        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, without the 1 child of these documents");
+        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, not counting 1 child");
     }
 }

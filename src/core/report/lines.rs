@@ -268,8 +268,8 @@ pub(super) fn left(report: &Report) -> Option<String> {
     match (ran().any(|rule| most(rule).is_some_and(|left| left > 0) || orphans(rule) > 0), unknown) {
         (false, 0) => None,
         (true, 0) => Some(format!("left: {at_most}{known}")),
-        (true, unknown) => Some(format!("left: {at_most}{known}, and an unknown number by {}", plural(unknown, "rule"))),
-        (false, unknown) => Some(format!("left: an unknown number by {}", plural(unknown, "rule"))),
+        (true, unknown) => Some(format!("left: {at_most}{known}; unknown: {}", plural(unknown, "rule"))),
+        (false, unknown) => Some(format!("left: unknown ({})", plural(unknown, "rule"))),
     }
 }
 

@@ -174,7 +174,7 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
                 goes = goes.saturating_add(sums.remove(lightest).weight);
                 lines = laid_out(&sums, width).concat();
             }
-            let words = format!("{} with {} in all that would go", plural(rest, "more rule"), count(goes));
+            let words = format!("{}: {}", plural(rest, "more rule"), plural(goes, "document"));
             lines.push((Tone::Plain, words));
         }
     }

@@ -142,8 +142,8 @@ pub struct RuleReport {
     pub order: Option<DeleteOrder>,
     /// Reason for the order.
     pub order_reason: Option<String>,
-    /// Bytes that the server wrote from its cache during the sweep, for whomever, per deleted document. Null if it does not tell, or the collection is
-    /// small.
+    /// Bytes that the server wrote from its cache during the sweep, including for other clients, per deleted document. Null if it does not
+    /// tell, or the collection is small.
     #[schemars(range(min = 0))]
     pub written_bytes_per_document: Option<f64>,
     pub warnings: Vec<String>,

@@ -80,7 +80,7 @@ fn the_line_of_a_quiet_run_names_every_rule_that_did_not_run_to_its_end_and_what
     let line = reason(&report(false, None, rules.clone()));
     assert_eq!(
         line,
-        "failed: deleted 0 documents by 3 rules; left: 19,428 documents, and an unknown number by 2 rules; \
+        "failed: deleted 0 documents by 3 rules; left: 19,428 documents; unknown: 2 rules; \
          2 partial (maxDeletes); 2 refused (maxDeletePercent, view); 1 failed, in 1 ms; \
          app.c3: failed: counting: no; app.c2: refused: maxDeletePercent: 90 % have expired; app.c4: refused: view: a view; \
          also app.c1, app.c5"

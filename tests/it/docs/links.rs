@@ -43,18 +43,21 @@ fn normalized(path: &Path) -> String {
 }
 
 #[test]
-fn the_readme_is_short_and_leads_to_every_page() {
+fn the_readme_is_short_and_leads_to_the_shelves_and_they_to_every_page() {
     let text = std::fs::read_to_string(root().join("README.md")).expect("README.md");
     let lines = text.lines().count();
     assert!(lines <= 200, "{lines} lines");
-    for page in pages::all().iter().filter(|page| page.name != "README.md") {
-        assert!(text.contains(&format!("]({}", page.name)), "{} is not linked", page.name);
+    assert!(text.contains("](docs/README.md)"), "the shelves are not linked");
+    let shelves = std::fs::read_to_string(root().join("docs/README.md")).expect("docs/README.md");
+    for page in pages::all().iter().filter(|page| !page.name.ends_with("README.md")) {
+        let name = page.name.strip_prefix("docs/").expect("a page of docs/");
+        assert_eq!(shelves.matches(&format!("]({name})")).count(), 1, "{name} stands on one shelf");
     }
 }
 
 #[test]
 fn every_page_leads_with_an_example() {
-    let others = ["README.md", "docs/policy-keys.md", "docs/troubleshooting.md"];
+    let others = ["README.md", "docs/README.md", "docs/policy-keys.md", "docs/troubleshooting.md"];
     for page in pages::all().iter().filter(|page| !others.contains(&page.name.as_str())) {
         let before = page.prose().take_while(|(_, line)| !line.starts_with("## ")).map(|(_, line)| line);
         let example =

@@ -36,8 +36,8 @@ ok       good    DB.c, 3 documents, index at_1
          collection: a document that has expired by both is counted by each, and
          deleted once
 ok       DB.c    3 documents, no index: goes through the collection
-         warning: neither `maxDeletes` nor `maxDeletePercent`: a wrong date or
-         filter is not stopped by a limit
+         warning: neither `maxDeletes` nor `maxDeletePercent`: no limit would
+         stop a wrong date or filter
          warning: no document found has `made` (`field`); is its name right?
          warning: `good`, `long \\u{202e} name, one word after the other, until
          it has no room in a column of its own any more` are for the same

@@ -163,7 +163,7 @@ pub(super) fn attention(report: &Report) -> Markup {
     html! {
         @if bad().next().is_some() {
             section.attention {
-                h2 { (if report.command == ReportCommand::Check { "Would not run" } else { "Not run to the end" }) }
+                h2 { (if report.command == ReportCommand::Check { "Would not run" } else { "Refused or unfinished rules" }) }
                 ul {
                     @for (index, rule) in sorted.take(MAX_URGENT) {
                         li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }

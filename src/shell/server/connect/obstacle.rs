@@ -20,7 +20,7 @@ pub(crate) enum ConnectObstacle {
     Authority,
     /// The server's certificate is for another host.
     HostName,
-    /// The server presents the certificate of an authority as its own.
+    /// The server uses a CA certificate as its server certificate.
     AuthorityAsServer,
     /// The server's certificate is no longer valid, or not yet.
     Dates,
@@ -133,7 +133,7 @@ fn certificate(why: &str) -> (ConnectObstacle, String) {
     } else if says("not valid for name") {
         (HostName, other_name(why))
     } else if says("CaUsedAsEndEntity") {
-        (AuthorityAsServer, "the server presents the certificate of an authority as its own".into())
+        (AuthorityAsServer, "the server uses a CA certificate as its server certificate".into())
     } else if says("certificate expired") || says("Expired") {
         (Dates, format!("the server's certificate expired{}", ago(why).unwrap_or_default()))
     } else if says("not valid yet") || says("NotValidYet") {
@@ -188,7 +188,11 @@ mod tests {
                 HostName,
                 "the server's certificate is not for `localhost`",
             ),
-            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", AuthorityAsServer, "of an authority as its own"),
+            (
+                "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
+                AuthorityAsServer,
+                "a CA certificate as its server certificate",
+            ),
             (
                 "invalid peer certificate: certificate expired: verification time 90 (UNIX), but certificate is not valid after 30 \
                  (60 seconds ago)",

@@ -4,7 +4,7 @@ use bson::{RawDocumentBuf, doc};
 
 use crate::shell::lock::fence::Fence;
 
-/// The words by which the error of a late delete is known. They are no number, so that converting them to one fails.
+/// The text by which the error of a late delete is known. It is not a number, so `$toInt` fails with it.
 const TOO_LATE: &str = "sweeper: the time of this delete is over";
 
 /// Bytes that a fence adds to a statement.

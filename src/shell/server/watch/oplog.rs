@@ -63,7 +63,7 @@ fn stats() -> Document {
 
 fn refused(cause: &ServerError) -> String {
     match cause.is_unauthorized() {
-        true => "the user may not ask for `serverStatus` (the role `clusterMonitor` may)".into(),
+        true => "`serverStatus` needs the role `clusterMonitor`".into(),
         false => cause.to_string(),
     }
 }
