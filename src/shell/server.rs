@@ -90,6 +90,12 @@ impl Deployment {
         }
     }
 
+    /// Returns the same deployment with a bill for each request.
+    #[cfg(test)]
+    pub(crate) fn billed_by(self, billing: Billing) -> Self {
+        Self { transport: billing.transport(), billing: Some(billing), ..self }
+    }
+
     /// Returns the transport, past which nothing is asked: for the comparison of the model with a server.
     #[cfg(test)]
     pub(crate) fn transport(&self) -> &dyn Transport {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Document, RawDocumentBuf};
+use bson::{Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ use crate::core::facts::ServerFacts;
 use crate::core::flavor::Flavor;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::ServerError;
+use crate::shell::server::wire::meter::Billing;
 use crate::shell::server::wire::transport::{Batches, ServerCommand, Transport};
 
 /// The answer to one request.
@@ -39,6 +40,11 @@ impl Script {
         Arc::new(Self { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
     }
 
+    /// Adds further answers.
+    pub(crate) fn then(&self, answers: impl IntoIterator<Item = ScriptedReply>) {
+        self.answers.lock().extend(answers);
+    }
+
     /// Returns the bodies of the commands that were sent.
     pub(crate) fn sent(&self) -> Vec<Document> {
         self.sent.lock().iter().map(|command| Document::try_from(&*command.body).unwrap()).collect()
@@ -53,6 +59,17 @@ impl Script {
         let facts = ServerFacts::made_up(Flavor::MongoDb, "7.0.0", 21);
         Deployment::over(Arc::new(self.clone()), facts, "sweeper test".into())
     }
+
+    /// Returns a deployment that bills its requests. The answer to each request is followed by that to the question what it has cost.
+    pub(crate) fn billed(self: &Arc<Self>) -> Deployment {
+        let billing = Billing::new(Arc::new(self.clone()), Arc::new(self.clone()));
+        self.deployment().billed_by(billing)
+    }
+}
+
+/// Returns the answer to the question what a request has cost.
+pub(crate) fn cost(units: f64) -> ScriptedReply {
+    ScriptedReply::Reply(doc! { "RequestCharge": units, "ok": 1.0 })
 }
 
 impl Transport for Arc<Script> {

@@ -4,12 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, doc};
+use bson::{Bson, DateTime, Document, doc};
 
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
 use crate::core::plan::Status;
+use crate::core::report::rule::RuleReport;
 use crate::shell::archive::reader;
 use crate::testing::model::{BEGINNING, Faults, Model};
+
+/// Returns a child of so many levels that it cannot be compared with what was archived.
+fn deep_child(parent: i32) -> Document {
+    let deep = (0..40).fold(Bson::Null, |inner, _| doc! { "a": inner }.into());
+    doc! { "_id": "deep", "p": parent, "a": deep }
+}
 
 /// Children of one parent that has expired.
 fn of_one_parent(number: usize) -> Case {
@@ -86,13 +93,49 @@ async fn an_archive_says_which_documents_are_children_and_is_restored_with_them_
 #[tokio::test(start_paused = true)]
 async fn a_child_that_cannot_be_archived_stays_and_so_does_the_entry_of_its_parent() {
     let case = Case::new(&[1], &[2], &[(3, 1)]);
-    let deep = (0..40).fold(Bson::Null, |inner, _| doc! { "a": inner }.into());
-    case.model.put(CHILDREN, &"deep".into(), Some(doc! { "_id": "deep", "p": 1, "a": deep }));
+    case.model.put(CHILDREN, &"deep".into(), Some(deep_child(1)));
     let rule = case.sweep("    archive: {directory: /}\n", &[], nobody).await;
     assert_eq!((rule.deleted_count, rule.children_deleted_count), (1, Some(1)));
-    assert_eq!(case.parents_of_children(), [1]);
-    let entries = case.entries();
-    assert_eq!(entries.iter().map(|entry| entry["parents"].clone()).collect::<Vec<_>>(), [vec![Bson::from(1)].into()]);
+    assert_eq!((case.parents_of_children(), in_journal(&case)), (vec![1], vec![1.into()]));
+    assert_eq!(told_as_left(&rule), ["children of up to 1 parent"]);
+}
+
+/// Returns the parents in the entries of the journal.
+fn in_journal(case: &Case) -> Vec<Bson> {
+    case.entries().iter().flat_map(|entry| entry.get_array("parents").unwrap().clone()).collect()
+}
+
+/// Returns how the warnings begin that tell of children which may be left.
+fn told_as_left(rule: &RuleReport) -> Vec<&str> {
+    rule.warnings.iter().filter_map(|warning| Some(warning.split_once(" may be left")?.0)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_stays_keeps_the_entry_of_its_own_parent_only() {
+    let case = Case::new(&[1, 2, 3], &[4], &[(3, 1), (3, 1), (3, 2), (3, 3)]);
+    case.model.put(CHILDREN, &"deep".into(), Some(deep_child(2)));
+    let rule = case.sweep("    archive: {directory: /}\n    batchSize: 1\n", &[], nobody).await;
+    assert_eq!((rule.status, rule.deleted_count, rule.children_deleted_count), (Status::Complete, 3, Some(4)));
+    assert_eq!((case.parents_of_children(), in_journal(&case)), (vec![2], vec![2.into()]));
+    assert_eq!(told_as_left(&rule), ["children of up to 1 parent"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_changes_whenever_it_was_archived_stays_and_its_parent_stays_in_the_journal() {
+    let case = Case::new(&[1, 2], &[3], &[(3, 1), (3, 1)]);
+    let mut changes = 0;
+    let child = |changes: i32| Some(doc! { "_id": "x", "p": 2, "n": changes });
+    case.model.put(CHILDREN, &"x".into(), child(0));
+    let is_changed = move |model: &Model, command: &_| {
+        if target(command, "delete") == Some("d") {
+            changes += 1;
+            model.put(CHILDREN, &"x".into(), child(changes));
+        }
+    };
+    let rule = case.sweep("    archive: {directory: /}\n    batchSize: 1\n", &[], is_changed).await;
+    assert_eq!((rule.deleted_count, rule.children_deleted_count), (2, Some(2)));
+    assert_eq!((case.parents_of_children(), in_journal(&case)), (vec![2], vec![2.into()]));
+    assert_eq!(told_as_left(&rule), ["children of up to 1 parent"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,5 +184,5 @@ async fn an_entry_stays_while_a_delete_of_its_parent_that_had_no_answer_may_stil
     };
     let rule = case.sweep("", &[], is_changed).await;
     assert_eq!((rule.deleted_count, rule.uncertain, case.parents_of_children()), (0, true, vec![1]));
-    assert_eq!(case.entries().iter().map(|entry| entry["parents"].clone()).collect::<Vec<_>>(), [vec![Bson::from(1)].into()]);
+    assert_eq!((in_journal(&case), told_as_left(&rule)), (vec![1.into()], vec!["children of up to 1 parent"]));
 }

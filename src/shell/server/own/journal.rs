@@ -267,6 +267,36 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_journal_that_cannot_be_read_or_written_is_named_with_the_reason() {
+        use crate::shell::server::delete::grant::Consent;
+        use crate::testing::scripted::{Script, ScriptedReply};
+        let rule = crate::testing::made_up::with_children();
+        let namespace = rule.family.as_ref().unwrap().journal.clone();
+        let trouble = || ScriptedReply::Error(ServerError::other("trouble"));
+        let script = Script::new([trouble(), trouble(), trouble()]);
+        let journal = Journal::new(&script.deployment(), &rule, &namespace, "run");
+        let grant = DeleteGrant::new(false, Consent::NotAsked).unwrap();
+        let id = || vec![RawValue::of(1).unwrap()];
+        let children = vec![ChildPlace::read(&doc! { "namespace": "app.d", "field": "p" }.into()).unwrap()];
+        let entry = Entry {
+            id: id().remove(0),
+            at: DateTime::MIN,
+            field: "_id".into(),
+            parents: id(),
+            ids: Vec::new(),
+            children: children.clone(),
+        };
+        let failed = [
+            journal.next(None).await.unwrap_err(),
+            journal.enter("_id", DateTime::MIN, (id(), Vec::new()), children.clone(), &grant).await.unwrap_err(),
+            journal.done(&entry, &children, &grant).await.unwrap_err(),
+        ];
+        let expected =
+            ["reading", "writing to", "removing an entry from"].map(|what| format!("{what} the journal `app.j`: trouble"));
+        assert_eq!(failed, expected);
+    }
+
     #[test]
     fn an_entry_names_its_parents_its_run_and_what_is_yet_to_be_done_and_is_written_to_a_majority() {
         use crate::testing::scripted::Script;

@@ -83,6 +83,11 @@ impl LoadView {
     pub(crate) fn ask(&self) {
         self.asks.notify_one();
     }
+
+    /// Resolves once a look was asked for.
+    pub(crate) async fn asked(&self) {
+        self.asks.notified().await;
+    }
 }
 
 /// The findings of the watch so far.
@@ -136,7 +141,7 @@ impl LoadSource {
         let mut last = Instant::now();
         let (sender, receiver) = watch::channel(seen);
         let view = LoadView::new(receiver);
-        let asks = view.asks.clone();
+        let asking = view.clone();
         let deployment = deployment.clone();
         let task = tokio::spawn(machine::here(async move {
             loop {
@@ -145,7 +150,7 @@ impl LoadSource {
                 tokio::time::sleep(MIN_INTERVAL).await;
                 tokio::select! {
                     () = tokio::time::sleep_until(due) => {}
-                    () = asks.notified(), if is_known => {}
+                    () = asking.asked(), if is_known => {}
                 }
                 let looked = look(&deployment).await;
                 let elapsed = last.elapsed();

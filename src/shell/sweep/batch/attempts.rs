@@ -277,5 +277,6 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     pub(super) mod schedules;
+    mod tries;
     pub(super) mod uncounted;
 }

@@ -53,7 +53,7 @@ use crate::core::plan::orphans::{self, OldOrphans};
 use crate::core::plan::outcome::{ChildCollection, Children, End, Outcome};
 use crate::core::plan::{self, ChildRule, OrphanLimits, ParentKey};
 use crate::shell::server::delete::restriction::Restriction;
-use crate::shell::server::look::children;
+use crate::shell::server::look::children::{self, FoundOrphans};
 use crate::shell::server::look::parents::{self, Keyed};
 use crate::shell::server::look::privileges;
 use crate::shell::server::own::journal::{ChildPlace, Entry, Journal};
@@ -299,16 +299,22 @@ impl Engine<'_> {
     async fn delete_orphans_of(&mut self, index: usize, child: &ChildRule, limits: &OrphanLimits) -> Result<bool, End> {
         let sweep = self.sweep.clone();
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);
-        let failed = |cause: ServerError| End::Failed(format!("looking for children without a parent: {cause}; {AFTER_RULE}"));
         let search = children::orphans(&sweep.deployment, &sweep.rule, child, Some(before));
-        let found = self.wait(search).await?.map_err(failed)?;
+        let found = self.wait(search).await?.map_err(|cause| search_failed(&cause))?;
         self.may_be_orphans(child, limits, found.old).await?;
+        self.delete_found_orphans(index, child, &found).await
+    }
+
+    /// Deletes those of the orphans that still are old ones. Returns what [`Self::delete_orphans_of`] does.
+    async fn delete_found_orphans(&mut self, index: usize, child: &ChildRule, found: &FoundOrphans) -> Result<bool, End> {
+        let sweep = self.sweep.clone();
+        let before = parents::oldest_upload(sweep.rule.expiry.as_of);
         let mut deleted = 0;
         for parents in found.parents.chunks(ABSENT_AT_ONCE) {
             // The parents may be lost while the sweep waits.
             self.may_have_orphans(found.old).await?;
             let old = children::all_before(&sweep.deployment, child, parents, before);
-            let old = self.wait(old).await?.map_err(failed)?;
+            let old = self.wait(old).await?.map_err(|cause| search_failed(&cause))?;
             let old: Vec<RawValue> = old.into_iter().map(|(parent, _)| parent).collect();
             let present = self.look(&child.parent_key, &old).await?;
             let Some(mut family) = self.family.take() else { return Ok(false) };
@@ -394,6 +400,10 @@ impl Engine<'_> {
         }
         Ok(kept)
     }
+}
+
+fn search_failed(cause: &ServerError) -> End {
+    End::Failed(format!("looking for children without a parent: {cause}; {AFTER_RULE}"))
 }
 
 /// The state after parents were deleted, in words.

@@ -1,8 +1,12 @@
 //! Tests of what the engine of a rule does beside its batches, by a server that answers from a list.
 
 pub(super) mod limits;
+mod recorded;
 
-use bson::{Uuid, doc};
+use std::path::Path;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, Uuid, doc};
 use tokio::sync::watch;
 
 use super::*;
@@ -12,13 +16,17 @@ use crate::base::values::raw::RawValue;
 use crate::core::facts::Topology;
 use crate::core::plan::SweepRule;
 use crate::core::plan::findings::Counts;
+use crate::core::policy::{ArchiveTo, Compression};
+use crate::shell::archive::writer::Archive;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::Deployment;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
 use crate::shell::server::watch::Watches;
 use crate::shell::sweep::batch::send::send;
-use crate::shell::sweep::{Limits, RunBudget};
+use crate::shell::sweep::{Limits, RuleArchive, RunBudget};
+use crate::testing::disk::SimulatedDisk;
 use crate::testing::made_up::planned;
+use crate::testing::made_up::sweep;
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last};
 
@@ -29,8 +37,12 @@ pub(super) fn sweep_of(deployment: &Deployment, rule: &SweepRule, watches: &Watc
 
 /// Does something with the engine of a sweep.
 pub(super) async fn with_engine<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
-    let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
-    let budget = RunBudget::new(Instant::now(), &limits);
+    with_engine_of(sweep, &Limits::default(), act).await
+}
+
+/// Does something with the engine of a sweep, in a run with limits.
+pub(super) async fn with_engine_of<T>(sweep: &Arc<RuleSweep>, limits: &Limits, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
+    let budget = RunBudget::new(Instant::now(), limits);
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
@@ -75,4 +87,119 @@ async fn nothing_is_deleted_from_a_collection_that_took_the_name_of_the_one_that
         let deletes = script.sent().iter().filter(|command| command.contains_key("delete")).count();
         assert_eq!((sent.is_sent, deletes, sent.result.error.is_none()), (is_same, usize::from(is_same), is_same));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_that_the_collection_is_gone_is_said_once() {
+    let listed = [Batch(vec![doc! { "name": "c", "type": "collection", "info": { "uuid": Uuid::from_bytes([8; 16]) } }]), Last];
+    let (script, sweep) = of_collection(8, None);
+    // Each look is followed by one for the collection that had the name, which is nowhere.
+    script.then([Last].into_iter().chain(listed).chain([Last]));
+    let ends = with_engine(&sweep, async |engine| {
+        engine.look_at_collections().await;
+        let first = engine.outcome.end.clone();
+        engine.outcome.is_collection_gone = false;
+        engine.look_at_collections().await;
+        (first, engine.outcome.end.clone(), engine.outcome.is_collection_gone)
+    });
+    let (first, second, is_gone) = ends.await;
+    assert!(matches!(first, End::Failed(_)) && first == second && is_gone, "{first:?} {second:?}: {:?}", script.sent());
+}
+
+#[tokio::test]
+async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_server_with_cursors_has_proved_fast() {
+    type Change = fn(&mut Engine<'_>);
+    let changes: [(Change, bool); 5] = [
+        (|_| {}, true),
+        (|engine| engine.outcome.batches = 0, false),
+        (|engine| engine.allowance = Some(9), false),
+        (|engine| engine.pace.record(&slow()), false),
+        (|engine| engine.concurrency = 1, true),
+    ];
+    let deployment = Script::new([]).deployment();
+    let rule = planned("", 4).decision.countable().unwrap().clone();
+    let sweep = sweep_of(&deployment, &rule, &Watches::none());
+    for (number, (change, is_early)) in changes.into_iter().enumerate() {
+        let found = with_engine(&sweep, async |engine| {
+            engine.outcome.batches = 1;
+            change(engine);
+            engine.may_read_ahead(None)
+        });
+        assert_eq!(found.await, is_early, "case {number}");
+    }
+    let mut without_cursors = deployment.clone();
+    without_cursors.facts.capabilities.cursors = false;
+    let sweep_without = sweep_of(&without_cursors, &rule, &Watches::none());
+    let of_run = Limits { max_deletes: Some(9), ..Limits::default() };
+    for (sweep, limits, rate) in
+        [(&sweep_without, Limits::default(), None), (&sweep, of_run, None), (&sweep, Limits::default(), Some(5))]
+    {
+        let found = with_engine_of(sweep, &limits, async |engine| {
+            engine.outcome.batches = 1;
+            engine.may_read_ahead(rate)
+        });
+        assert!(!found.await, "{limits:?} {rate:?}");
+    }
+}
+
+/// Returns the timing of a batch that took far longer than it should.
+fn slow() -> BatchTiming {
+    BatchTiming { documents: 1, latency: Some(Duration::from_secs(5)), overloaded_after: None }
+}
+
+#[tokio::test]
+async fn documents_are_found_before_they_go_where_they_are_archived_and_only_a_shard_key_leads_to_them() {
+    for (has_archive, shard_key, is_found) in
+        [(false, &[][..], false), (true, &[], false), (false, &["k"], false), (true, &["k"], true)]
+    {
+        let script = Script::new([]);
+        let archive = || {
+            let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
+            let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
+            RuleArchive { archive, to: ArchiveTo { directory: "/".into(), compression: Compression::Zstd }, rule: "rule".into() }
+        };
+        let mut sweep = sweep::sweep(&script, 100, &Leases::default(), has_archive.then(archive));
+        sweep.rule.selection.shard_key = shard_key.iter().map(|field| (*field).to_owned()).collect();
+        let sweep = Arc::new(sweep);
+        with_engine(&sweep, async |engine| {
+            let permit = engine.run.budget.acquire().await;
+            let _ = engine.start_batches(permit).await;
+        })
+        .await;
+        // For ranges of the `_id` the first one is looked for, whatever has expired.
+        let filter = script.sent()[0].get_document("filter").unwrap().clone();
+        assert_eq!(filter == sweep.rule.selection.predicate, is_found, "{has_archive} {shard_key:?}: {filter}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_proved_fast_is_asked_for_the_next_range_while_a_delete_is_in_flight() {
+    let found = |id: u8| Batch(vec![doc! { "_id": ObjectId::from_bytes([id; 12]) }]);
+    let deleted = || doc! { "n": 1, "ok": 1.0 };
+    let late = ScriptedReply::Late(Duration::from_secs(10), deleted());
+    let script = Script::new([
+        found(1),
+        found(9),
+        found(2),
+        ScriptedReply::Reply(deleted()),
+        found(3),
+        found(4),
+        late,
+        ScriptedReply::Silence,
+    ]);
+    let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
+    sweep.rule.selection.index = None;
+    sweep.rule.limits.concurrency = Some(1);
+    let sweep = Arc::new(sweep);
+    let sweeps = with_engine(&sweep, async |engine| {
+        let permit = engine.run.budget.acquire().await;
+        let _ = tokio::time::timeout(Duration::from_secs(20), engine.start_batches(permit)).await;
+    });
+    let looks = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let letter = |command: &Document| if command.contains_key("delete") { 'd' } else { 'f' };
+        script.sent().iter().map(letter).collect::<String>()
+    };
+    // The first delete has to show how fast the server is.
+    assert_eq!(tokio::join!(sweeps, looks).1, "fffdffd");
 }

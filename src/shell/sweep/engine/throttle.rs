@@ -1,5 +1,8 @@
 //! Holds a rule back before a batch: for the pause file, the server's latency, its members, its oplog, its oldest document, the rates, and a permit of the run.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -51,7 +51,7 @@ impl PressureGate {
         (max_dirty != Some(UNWATCHED)).then(|| Self::on(max_dirty, watch.view()))
     }
 
-    fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
+    pub(crate) fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
         let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
         Self { max_dirty, view, deletes: Mutex::new(deletes) }
     }
@@ -148,8 +148,34 @@ mod tests {
         let most = (84.0 * MIB as f64 / 2.0 / (bytes / documents)) as u32;
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (most - 300, false));
         gate.ended(300);
+        // Nothing is known.
         sender.send_replace(Seen::made_up(2, None));
         gate.sent(9000);
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (2000, false));
+    }
+    #[test]
+    fn what_others_change_while_nothing_is_deleted_says_nothing_of_the_deletes() {
+        let (sender, receiver) = watch::channel(seen(1, 100));
+        let gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
+        let most = |dirty: u64| u32::try_from((200 - dirty) * 8).unwrap();
+        assert_eq!(gate.batch_limit(2000), most(100));
+        sender.send_replace(seen(2, 50));
+        assert_eq!(gate.batch_limit(2000), most(50));
+        sender.send_replace(seen(3, 90));
+        assert_eq!(gate.batch_limit(2000), most(90));
+    }
+
+    #[test]
+    fn batches_shrink_under_pressure_and_a_gate_that_the_policy_asks_for_stays_closed() {
+        let (sender, receiver) = watch::channel(seen(1, 50));
+        let [strict, other] = [Some(20.0), None].map(|max_dirty| PressureGate::on(max_dirty, LoadView::new(receiver.clone())));
+        assert!(strict.is_strict() && !other.is_strict());
+        assert!(strict.pressure().is_none() && !strict.is_cramped());
+        sender.send_replace(seen(2, 250));
+        assert!(strict.pressure().is_some_and(|pressure| pressure.is_closed()));
+        // Most of the cache is in use, and nothing of it waits to be written.
+        let last = Load { cache_size: Some(1000 * MIB), cached: Some(800 * MIB), ..Load::default() };
+        sender.send_replace(Seen::made_up(3, Some(Looks { last, before: None, is_unshared: false })));
+        assert!(strict.pressure().is_none() && strict.is_cramped());
     }
 }

@@ -58,11 +58,18 @@ impl<'a> BilledStretches<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::core::plan::findings::Counts;
     use crate::shell::lock::lease::Leases;
+    use crate::shell::server::delete::grant::{Consent, DeleteGrant};
+    use crate::shell::server::watch::Watches;
+    use crate::shell::sweep::batch::send::send;
+    use crate::testing::made_up::planned;
     use crate::testing::made_up::sweep;
-    use crate::testing::scripted::Script;
-    use crate::testing::scripted::ScriptedReply::{self, Batch};
+    use crate::testing::scripted::ScriptedReply::{self, Batch, Reply};
+    use crate::testing::scripted::{Script, cost};
 
     fn ends() -> impl Iterator<Item = ScriptedReply> {
         [0, 1_000_000].into_iter().map(|id| Batch(vec![doc! { "_id": id }]))
@@ -79,6 +86,29 @@ mod tests {
             let opened = BilledStretches::open(&sweep, limits_documents).await.unwrap();
             assert_eq!((opened.is_some(), script.sent().is_empty()), (expected, !expected), "{limits_documents} {max_deletes:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stretch_is_as_long_as_the_last_one_allows_by_its_units_and_by_its_documents() {
+        let script = Script::new([0, 1_000_000].into_iter().flat_map(|id| [cost(0.0), Batch(vec![doc! { "_id": id }])]));
+        let mut rule = planned("", 4).decision.countable().unwrap().clone();
+        let selection = &mut rule.selection;
+        (selection.throughput, selection.average_bytes, selection.document_count) = (Some(100), Some(1000.0), 1_000_000);
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let (counts, watches, leases) = (Counts::default(), Watches::none(), Leases::default());
+        let sweep = RuleSweep::new(&script.billed(), &rule, &counts, &grant, &watches, &leases, None);
+        let mut stretches = BilledStretches::open(&sweep, false).await.unwrap().unwrap();
+        let mut ends = Vec::new();
+        // A command may cost 40 units, a part of what the collection has in a second.
+        for (units, deleted) in [(20.0, 10), (80.0, 10), (20.0, 400), (20.0, 10)] {
+            let NextBatch::Batch { restriction, .. } = stretches.take(100).await.unwrap() else { panic!("a stretch") };
+            let Restriction::Range { bounds, .. } = &*restriction else { panic!("{restriction:?}") };
+            ends.push(bounds.get_document("_id").unwrap().get("$lte").and_then(crate::base::values::float).unwrap());
+            script.then([Reply(doc! { "n": deleted, "ok": 1.0 }), cost(units)]);
+            assert_eq!(send(&sweep, restriction, None).await.result.deleted, deleted as u64);
+        }
+        let lengths: Vec<f64> = [0.0].iter().chain(&ends).zip(&ends).map(|(begin, end)| end - begin).collect();
+        assert_eq!(lengths, [40.0, 80.0, 40.0, 10.0]);
     }
 
     #[tokio::test]

@@ -8,6 +8,8 @@ use super::*;
 use crate::base::values::raw::RawValue;
 use crate::core::policy::Compression;
 use crate::shell::lock::lease::Leases;
+use crate::shell::server::wire::codes;
+use crate::shell::server::wire::error::ServerError;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::made_up::sweep;
 use crate::testing::scripted::Script;
@@ -37,7 +39,12 @@ impl Case {
     }
 
     async fn run(&self, restriction: Restriction) -> (Archived, Sent) {
-        run(&self.sweep, self.sweep.archive.as_ref().unwrap(), restriction, 4).await
+        self.run_of(restriction, 4).await
+    }
+
+    /// Runs a batch for which so many documents were asked.
+    async fn run_of(&self, restriction: Restriction, asked: u64) -> (Archived, Sent) {
+        run(&self.sweep, self.sweep.archive.as_ref().unwrap(), restriction, asked).await
     }
 
     /// Returns the commands that were sent after those for the metadata: their names, or what they delete.
@@ -104,6 +111,49 @@ async fn what_an_earlier_part_deleted_counts_where_the_sweep_ends_before_the_nex
     assert_eq!((archived.documents, sent.is_sent, sent.is_cut_short), (0, false, true));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_batch_of_which_a_command_was_not_sent_any_more_is_cut_short() {
+    let too_long = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
+    let late = ScriptedReply::Late(Duration::from_secs(5), doc! { "n": 1, "ok": 1.0 });
+    let case = Case::new(HALF, vec![documents(1..=2, 9), End, ScriptedReply::Error(too_long), late]);
+    let ends = async {
+        while case.sent().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        case.sweep.end();
+    };
+    let ((archived, sent), ()) = tokio::join!(case.run(named(1..=2)), ends);
+    assert_eq!(case.sent(), ["find", "delete [1, 2]", "delete [1]"]);
+    assert_eq!((archived.documents, sent.result.deleted, sent.is_sent, sent.is_cut_short), (2, 1, true, true));
+}
+
+#[tokio::test]
+async fn documents_that_cannot_be_compared_with_the_archive_are_counted_and_stay() {
+    let deep = (0..40).fold(Bson::Null, |inner, _| doc! { "a": inner }.into());
+    let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2, "deep": deep }, doc! { "_id": 3 }]);
+    let case = Case::new(9, vec![found, End, deleted(2)]);
+    let (archived, sent) = case.run(named(1..=3)).await;
+    assert_eq!(case.sent(), ["find", "delete [1, 3]"]);
+    assert_eq!((archived.documents, archived.incomparable, sent.result.deleted), (2, 1, 2));
+}
+
+#[tokio::test]
+async fn a_command_holds_as_many_documents_as_its_service_can_be_told_of() {
+    for (deletes_by_id_list, in_commands) in [(true, vec![(1, 3)]), (false, vec![(2, 2), (1, 1)])] {
+        let mut answers = vec![documents(1..=3, 9), End];
+        answers.extend(in_commands.iter().map(|(_, documents)| deleted(*documents)));
+        let mut case = Case::new(9, answers);
+        case.sweep.deployment.facts.capabilities.deletes_by_id_list = deletes_by_id_list;
+        // A service that takes no list of `_id`s gets the whole predicate with each document.
+        case.sweep.rule.selection.predicate.insert("long", "x".repeat(5 << 20));
+        let (archived, sent) = case.run(named(1..=3)).await;
+        assert_eq!((archived.documents, sent.result.deleted), (3, 3));
+        let deletes = |command: &Document| command.get_array("deletes").ok().map(Vec::len);
+        let statements: Vec<usize> = case.script.sent().iter().filter_map(deletes).collect();
+        assert_eq!(statements, in_commands.iter().map(|(statements, _)| *statements).collect::<Vec<_>>());
+    }
+}
+
 #[tokio::test]
 async fn a_part_that_fails_ends_the_batch_with_its_reason() {
     let refused = Reply(doc! { "n": 1, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 2, "errmsg": "bad value" }] });
@@ -140,16 +190,16 @@ fn a_batch_is_as_large_as_a_part_by_the_average_size() {
 
 #[tokio::test]
 async fn a_range_of_which_half_goes_is_deleted_along_its_index_and_others_by_id() {
-    // Four were asked for.
-    for (ids, hint) in [(1..=2, Bson::from("at_1")), (1..=1, doc! { "_id": 1 }.into())] {
+    let (by_index, by_id) = (Bson::from("at_1"), Bson::from(doc! { "_id": 1 }));
+    for (asked, ids, hint) in [(4, 1..=2, &by_index), (4, 1..=1, &by_id), (3, 1..=1, &by_id), (2, 1..=1, &by_index)] {
         let n = ids.clone().count();
         let case = Case::new(9, vec![documents(ids, 9), End, deleted(n.try_into().unwrap())]);
         let range = Restriction::Range { bounds: doc! { "at": { "$lte": DateTime::from_millis(9) } }, hint: "at_1".into() };
-        let (archived, sent) = case.run(range).await;
+        let (archived, sent) = case.run_of(range, asked).await;
         assert_eq!((archived.documents, sent.result.deleted), (n as u64, n as u64));
         let delete = case.script.sent().pop().unwrap();
         let delete = delete.get_array("deletes").unwrap()[0].as_document().unwrap().clone();
-        assert_eq!(delete.get("hint"), Some(&hint), "{delete}");
+        assert_eq!(delete.get("hint"), Some(hint), "{delete}");
     }
 }
 

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{DateTime, Timestamp};
 
 use super::super::tests::{sweep_of, with_engine};
@@ -112,10 +113,13 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     let script = Script::new([Reply(doc! { "localTime": at, "ok": 1.0 }), confirmed(), there, End, entered]);
     let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
     let batch = Box::new(Restriction::Ids(ids.to_vec()));
-    let Ok((batch, entries)) = with_engine(&of_children(&script), async |engine| engine.enter(batch, 2).await).await else {
-        panic!("{:?}", script.sent());
-    };
-    assert_eq!(*batch, Restriction::Ids(vec![ids[1].clone()]));
+    let sweep = of_children(&script);
+    let entered = with_engine(&sweep, async |engine| {
+        let entered = engine.enter(batch, 2).await;
+        (entered, engine.family.as_ref().map(|family| family.left))
+    });
+    let (Ok((batch, entries)), left) = entered.await else { panic!("{:?}", script.sent()) };
+    assert_eq!((*batch, left), (Restriction::Ids(vec![ids[1].clone()]), Some(1)));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.at, entry.parents.as_slice()), (at, &ids[1..]));
     let sent = script.sent();
@@ -180,4 +184,59 @@ async fn the_children_of_a_parent_that_is_there_with_another_key_stay() {
     let sent = script.sent();
     let of_children = sent.iter().find(|command| command.get("find") == Some(&"d".into())).unwrap().to_string();
     assert!(of_children.contains(r#""$in": ["a", "b"], "$nin": ["a"]"#), "{of_children}");
+}
+
+#[tokio::test]
+async fn what_became_of_the_children_is_added_to_what_became_of_the_parents() {
+    with_engine(&of_children(&Script::new([])), async |engine| {
+        (engine.outcome.batches, engine.outcome.unconfirmed) = (2, 4);
+        let mut family = engine.family.take().unwrap();
+        let member = &mut family.members[0];
+        member.before_orphans = Some(6);
+        let of_child = &mut member.engine.outcome;
+        (of_child.batches, of_child.deleted, of_child.unconfirmed, of_child.uncertain) = (3, 10, 5, true);
+        family.end(&mut engine.outcome).await;
+        let outcome = &engine.outcome;
+        assert_eq!((outcome.deleted, outcome.batches, outcome.unconfirmed, outcome.uncertain), (0, 5, 9, true));
+        let [of_child] = &outcome.children.as_ref().unwrap().collections[..] else { panic!("{:?}", outcome.children) };
+        assert_eq!((of_child.deleted, of_child.orphans, of_child.uncertain), (10, 4, true));
+    })
+    .await;
+}
+
+/// Deletes what a pass has found: the orphans of one parent, if any is still there, among others that the pass could tell of or not. Returns whether
+/// they are looked for again.
+async fn pass(engine: &mut Engine<'_>, script: &Script, is_there: bool, has_more: bool) -> bool {
+    let id = ObjectId::from_bytes([1; 12]);
+    let old = doc! { "_id": 7, "first": id, "last": id, "count": 1 };
+    let has_parents = || Batch(vec![doc! { "_id": 1 }]);
+    script.then([has_parents(), has_parents(), Batch(if is_there { vec![old] } else { Vec::new() }), End, confirmed(), End]);
+    if is_there {
+        let clock = Reply(doc! { "localTime": DateTime::from_millis(0), "ok": 1.0 });
+        let deleted = Reply(doc! { "n": 1, "ok": 1.0 });
+        script.then([Batch(vec![doc! { "_id": id, "p": 7 }]), End, clock, confirmed(), End, deleted]);
+    } else {
+        script.then([End]);
+    }
+    let family = engine.sweep.rule.family.clone().unwrap();
+    let found = FoundOrphans { count: 1, old: 1, parents: vec![RawValue::of(7).unwrap()], has_more };
+    match engine.delete_found_orphans(0, &family.children[0], &found).await {
+        Ok(goes_on) => goes_on,
+        Err(super::End::Failed(why)) => panic!("{why}: {:?}", script.sent().last()),
+        Err(_) => panic!("{:?}", script.sent().last()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_are_looked_for_again_only_if_the_pass_could_not_tell_of_all_and_some_went() {
+    let script = Script::new([]);
+    with_engine(&of_children(&script), async |engine| {
+        for (is_there, has_more, goes_on) in
+            [(true, true, true), (false, true, false), (true, false, false), (false, false, false)]
+        {
+            assert_eq!(pass(engine, &script, is_there, has_more).await, goes_on, "{is_there} {has_more}");
+        }
+        assert_eq!(engine.family.as_ref().unwrap().members[0].engine.outcome.deleted, 2);
+    })
+    .await;
 }

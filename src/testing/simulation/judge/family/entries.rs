@@ -40,12 +40,15 @@ impl FamilyJudge {
         };
         let by: Vec<BTreeSet<usize>> = rules.iter().filter(is_by).map(|rule| rule.children.iter().copied().collect()).collect();
         let children = by.into_iter().reduce(|one, other| &one & &other).unwrap_or_default();
-        let mut entered = BTreeMap::new();
+        // The entry may be that of one rule, while another one has further children.
+        let mut firsts: BTreeMap<_, Option<i64>> = BTreeMap::new();
         for (child, key) in rules.iter().flat_map(|rule| keys(rule)) {
             let entries = server.documents(JOURNAL).filter(|entry| names(entry, child, key));
             let first = entries.filter_map(|entry| entry.get_datetime("at").ok()).map(|at| at.timestamp_millis()).min();
-            entered.entry((child.parent_field, name_of(key))).or_insert(first.unwrap_or(at));
+            let known = firsts.entry((child.parent_field, name_of(key))).or_default();
+            *known = (*known).into_iter().chain(first).min();
         }
+        let entered: BTreeMap<_, i64> = firsts.into_iter().map(|(key, first)| (key, first.unwrap_or(at))).collect();
         self.entered.extend(entered.keys().cloned());
         self.changed(*write, &document["_id"], None, Some(Entered { at: entered, children }), at);
         if has_keys {

@@ -383,13 +383,16 @@ fn what_a_fail_over_may_have_brought_back_stays_unconfirmed() {
 
 #[test]
 fn an_error_before_the_first_unconfirmed_delete_is_no_fail_over_after_it() {
-    let mut attempts = Attempts::new(batch(0..10), true);
-    assert!(matches!(attempts.next_step(error(None, true, false), 0.0), Step::Retry(_)));
-    let waiting = doc! { "n": 7, "ok": 1, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
-    assert!(matches!(attempts.next_step(delete::read(&waiting), 0.0), Step::Confirm(_)));
-    assert_eq!(attempts.next_step(delete::read(&doc! { "n": 0, "ok": 1 }), 0.0), Step::End);
-    let result = attempts.end();
-    assert_eq!((result.deleted, result.unconfirmed, result.uncertain), (7, 0, false));
+    for deleted in [0, 2] {
+        let mut attempts = Attempts::new(batch(0..10), true);
+        let before = Reply { deleted, ..error(None, true, false) };
+        assert!(matches!(attempts.next_step(before, 0.0), Step::Retry(_)));
+        let waiting = doc! { "n": 7, "ok": 1, "writeConcernError": { "code": 64, "errmsg": "waiting" } };
+        assert!(matches!(attempts.next_step(delete::read(&waiting), 0.0), Step::Confirm(_)));
+        assert_eq!(attempts.next_step(delete::read(&doc! { "n": 0, "ok": 1 }), 0.0), Step::End);
+        let result = attempts.end();
+        assert_eq!((result.deleted, result.unconfirmed, result.uncertain), (7 + deleted, 0, false));
+    }
 }
 
 #[test]
