@@ -170,7 +170,7 @@ mod tests {
         let names = |word: &str| {
             let naming = all.iter().filter(|path| {
                 let text = std::fs::read_to_string(path).unwrap();
-                text.split("#[cfg(test)]\nmod tests").next().unwrap().contains(word)
+                text.split("#[cfg(test)]\nmod tests {").next().unwrap().contains(word)
             });
             let mut names: Vec<String> = naming.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
             names.sort();
