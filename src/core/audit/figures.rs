@@ -42,7 +42,7 @@ const TWO_DAYS: u64 = 2 * 86_400;
 ///
 /// Only documents that the rule's filter selects count; in a time-series collection the documents are buckets, dated by their latest
 /// measurement. Every document is counted once, either in `ageHistogram` or in `neverExpires` of the rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditReport {
     /// In an audit: the sample; null if every document was looked at. The counts of ageHistogram, forecast, backlog and neverExpires are then

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::guard::Guard;
 
 /// Status of a rule or a run, the worst last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "status")]
 pub enum Status {
@@ -21,6 +21,8 @@ pub enum Status {
     /// A guard refused the rule.
     Refused,
     /// An error ended the rule.
+    // The default, because a status that was never set must not look like a success.
+    #[default]
     Failed,
 }
 

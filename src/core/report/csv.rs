@@ -2,154 +2,63 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
+
+use super::json::values;
 use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::core::audit::figures::AuditReport;
 
-/// Names of the columns of every report, in the order of [`cells`].
-const COLUMNS: [&str; 57] = [
-    "runId",
-    "command",
-    "dryRun",
-    "asOf",
-    "startedAt",
-    "exitCode",
-    "name",
-    "namespace",
-    "field",
-    "expireAfterSeconds",
-    "ttlField",
-    "threshold",
-    "predicate",
-    "status",
-    "reason",
-    "expiredCount",
-    "holds",
-    "heldCount",
-    "heldBy",
-    "expiredMeasurements",
-    "wouldDeleteCount",
-    "wouldDeleteLimit",
-    "approvedCount",
-    "deletedCount",
-    "uncertain",
-    "unconfirmedCount",
-    "remainingCount",
-    "oldestRemaining",
-    "archivedCount",
-    "archive",
-    "childrenCount",
-    "childrenDeletedCount",
-    "orphansDeletedCount",
-    "orphanCount",
-    "oldOrphanCount",
-    "wouldDeleteOrphanCount",
-    "documentCount",
-    "expiredPercent",
-    "oldestExpired",
-    "estimatedBytes",
-    "neverExpires",
-    "batches",
-    "pausedMs",
-    "pressureUnknown",
-    "requestUnits",
-    "estimatedRequestUnits",
-    "estimatedSeconds",
-    "estimate",
-    "durationMs",
-    "nativeTtl",
-    "strategy",
-    "index",
-    "order",
-    "orderReason",
-    "writtenBytesPerDocument",
-    "warnings",
-    "error",
-];
+/// Columns with values of the run, before those of a rule.
+const OF_RUN: [&str; 6] = ["runId", "command", "dryRun", "asOf", "startedAt", "exitCode"];
 
-/// Names of the further columns of an audit, in the order of [`audit_cells`].
-const AUDIT_COLUMNS: [&str; 12] = [
-    "sampling",
-    "newestExpired",
-    "ageHistogram",
-    "forecast",
-    "backlog",
-    "neverExpiresSamples",
-    "samples",
-    "examined",
-    "createIndex",
-    "nativeComparison",
-    "ignoredTtlCount",
-    "nativeTroubles",
+/// Value of a rule with a cell of its own: its name, and the function that returns the cell.
+type Nested = (&'static str, fn(&RuleReport) -> String);
+
+/// Values that are no text, number or flat list of them.
+pub(super) const NESTED: [Nested; 11] = [
+    ("predicate", |rule| known(rule.predicate.as_ref())),
+    ("heldBy", |rule| list(rule.held_by.iter().flatten(), |held| format!("{}={}", held.key, held.count))),
+    ("estimate", |rule| list(rule.estimate.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}"))),
+    ("nativeTtl", |rule| {
+        let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
+        list(rule.native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds)))
+    }),
+    ("ageHistogram", |rule| {
+        list(figures(rule, |audit| audit.age_histogram.as_deref()), |range| {
+            let (min, max) = (known(range.min_age_seconds), known(range.max_age_seconds));
+            format!("{min}..{max}={}+{}", range.expired_count, range.not_expired_count)
+        })
+    }),
+    ("forecast", |rule| list(figures(rule, |audit| audit.forecast.as_deref()), |day| format!("{}={}", day.from, day.count))),
+    ("backlog", |rule| list(figures(rule, |audit| audit.backlog.as_deref()), |month| format!("{}={}", month.month, month.count))),
+    ("neverExpiresSamples", |rule| {
+        let samples = rule.audit.iter().flat_map(|audit| &audit.never_expires_samples);
+        list(samples, |(reason, ids)| format!("{reason}={}", list(ids, ToString::to_string)))
+    }),
+    ("samples", |rule| {
+        let samples = figures(rule, |audit| Some(&audit.samples));
+        list(samples, |sample| format!("{}={} ({})", sample.id, sample.date, sample.why))
+    }),
+    ("nativeComparison", |rule| {
+        let native = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref());
+        list(native, |native| format!("{}: {}", native.state, native.detail))
+    }),
+    ("nativeTroubles", |rule| list(figures(rule, |audit| audit.native_troubles.as_deref()), |trouble| trouble.words())),
 ];
 
 /// Returns the report as CSV, with further columns for an audit.
 pub(super) fn render(report: &Report) -> String {
-    let of_audit: &[&str] = if report.command == ReportCommand::Audit { &AUDIT_COLUMNS } else { &[] };
+    let audit = (report.command == ReportCommand::Audit).then(AuditReport::default);
+    let columns = values(&RuleReport { audit, ..RuleReport::default() });
     let rows = report.rules.iter().map(|rule| {
-        let further = rule.audit.as_ref().map(audit_cells).unwrap_or_default();
-        cells(report, rule).into_iter().chain(further.into_iter().take(of_audit.len())).collect()
+        let values = values(rule);
+        of_run(report).into_iter().chain(columns.keys().map(|name| cell(rule, name, values.get(name)))).collect()
     });
-    lines(COLUMNS.iter().chain(of_audit).copied(), rows)
+    lines(OF_RUN.into_iter().chain(columns.keys().map(String::as_str)), rows)
 }
 
-/// Returns the cells of a rule. An empty cell is a value that was not measured.
-fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
-    // Every field is named, so that a new one does not compile without a decision.
-    let RuleReport {
-        name,
-        namespace,
-        field,
-        expire_after_seconds,
-        ttl_field,
-        threshold,
-        predicate,
-        status,
-        reason,
-        expired_count,
-        holds,
-        held_count,
-        held_by,
-        expired_measurements,
-        would_delete_count,
-        would_delete_limit,
-        approved_count,
-        deleted_count,
-        uncertain,
-        unconfirmed_count,
-        remaining_count,
-        oldest_remaining,
-        archived_count,
-        archive,
-        children_count,
-        children_deleted_count,
-        orphans_deleted_count,
-        orphan_count,
-        old_orphan_count,
-        would_delete_orphan_count,
-        document_count,
-        expired_percent,
-        oldest_expired,
-        estimated_bytes,
-        never_expires,
-        batches,
-        paused_ms,
-        pressure_unknown,
-        request_units,
-        estimated_request_units,
-        estimated_seconds,
-        estimate: expected,
-        duration_ms,
-        native_ttl,
-        strategy,
-        index,
-        order,
-        order_reason,
-        written_bytes_per_document,
-        warnings,
-        error,
-        audit: _,
-    } = rule;
-    let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
+/// Returns the cells of [`OF_RUN`].
+fn of_run(report: &Report) -> [String; OF_RUN.len()] {
     [
         report.run_id.clone(),
         report.command.to_string(),
@@ -157,93 +66,31 @@ fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS.len()] {
         known(report.as_of),
         report.started_at.to_string(),
         report.exit_code.to_string(),
-        name.clone(),
-        namespace.clone(),
-        known(field.as_ref()),
-        expire_after_seconds.to_string(),
-        known(ttl_field.as_ref()),
-        known(*threshold),
-        known(predicate.as_ref()),
-        status.to_string(),
-        known(reason.as_ref()),
-        known(*expired_count),
-        known(holds.as_ref()),
-        known(*held_count),
-        list(held_by.iter().flatten(), |held| format!("{}={}", held.key, held.count)),
-        known(*expired_measurements),
-        known(*would_delete_count),
-        known(*would_delete_limit),
-        known(*approved_count),
-        deleted_count.to_string(),
-        uncertain.to_string(),
-        known(*unconfirmed_count),
-        known(*remaining_count),
-        known(*oldest_remaining),
-        known(*archived_count),
-        known(archive.as_ref()),
-        known(*children_count),
-        known(*children_deleted_count),
-        known(*orphans_deleted_count),
-        known(*orphan_count),
-        known(*old_orphan_count),
-        known(*would_delete_orphan_count),
-        known(*document_count),
-        known(*expired_percent),
-        known(*oldest_expired),
-        known(*estimated_bytes),
-        list(never_expires.iter().flatten(), |(reason, count)| format!("{reason}={count}")),
-        batches.to_string(),
-        list(paused_ms.iter().flat_map(|paused| paused.by_reason()), |(reason, ms)| format!("{reason}={ms}")),
-        known(pressure_unknown.as_ref()),
-        known(*request_units),
-        known(*estimated_request_units),
-        known(*estimated_seconds),
-        list(expected.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}")),
-        duration_ms.to_string(),
-        list(native_ttl.iter().flatten(), |ttl| format!("{}={}", ttl.field, seconds(ttl.expire_after_seconds))),
-        known(*strategy),
-        known(index.as_ref()),
-        known(*order),
-        known(order_reason.as_ref()),
-        known(*written_bytes_per_document),
-        warnings.join("; "),
-        known(error.as_ref()),
     ]
 }
 
-/// Returns the cells of the figures of an audit.
-fn audit_cells(audit: &AuditReport) -> [String; AUDIT_COLUMNS.len()] {
-    let AuditReport {
-        sampling,
-        newest_expired,
-        age_histogram,
-        forecast,
-        backlog,
-        never_expires_samples,
-        samples,
-        examined,
-        create_index,
-        native_comparison,
-        ignored_ttl_count,
-        native_troubles,
-    } = audit;
-    [
-        list(sampling, |s| format!("documents={}; of={}; marginPercent={}", s.documents, s.of, s.margin_percent)),
-        known(*newest_expired),
-        list(age_histogram.iter().flatten(), |range| {
-            let (min, max) = (known(range.min_age_seconds), known(range.max_age_seconds));
-            format!("{min}..{max}={}+{}", range.expired_count, range.not_expired_count)
-        }),
-        list(forecast.iter().flatten(), |day| format!("{}={}", day.from, day.count)),
-        list(backlog.iter().flatten(), |month| format!("{}={}", month.month, month.count)),
-        list(never_expires_samples, |(reason, ids)| format!("{reason}={}", list(ids, ToString::to_string))),
-        list(samples, |sample| format!("{}={} ({})", sample.id, sample.date, sample.why)),
-        list(examined, |e| format!("documents={}; keys={}; returned={}", e.documents, e.keys, e.returned)),
-        known(create_index.as_ref()),
-        list(native_comparison, |native| format!("{}: {}", native.state, native.detail)),
-        known(*ignored_ttl_count),
-        list(native_troubles.iter().flatten(), |trouble| trouble.words()),
-    ]
+/// Returns the cell of a value with this name; `None` if the rule has no such value.
+fn cell(rule: &RuleReport, name: &str, value: Option<&Value>) -> String {
+    let nested = NESTED.iter().find(|(nested, _)| *nested == name);
+    nested.map_or_else(|| value.map(plain).unwrap_or_default(), |(_, cell)| cell(rule))
+}
+
+/// Returns the cell of a text, a number or a flat list. It is empty if the value was not measured.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        // JSON writes 25.0 where a spreadsheet is to read 25.
+        Value::Number(number) if number.is_f64() => known(number.as_f64()),
+        Value::Array(items) => list(items, plain),
+        Value::Object(values) => list(values, |(name, value)| format!("{name}={}", plain(value))),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+    }
+}
+
+/// Returns the figures of one kind in an audit of a rule; none without an audit.
+fn figures<'a, T: 'a>(rule: &'a RuleReport, of: impl Fn(&'a AuditReport) -> Option<&'a [T]>) -> impl Iterator<Item = &'a T> {
+    rule.audit.as_ref().and_then(of).into_iter().flatten()
 }
 
 /// Renders CSV; all rows must have as many cells as the head.

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::aligned::{align, bold};
 use super::csv::{known, lines};
-use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, Totals};
+use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, json};
 use crate::base::instant::Instant;
 use crate::base::text::{clean, count, fold};
 use crate::core::audit::figures::AuditReport;
 
 /// Values that not every command measures.
-const MEASURED: [&str; 9] = [
+pub(super) const MEASURED: [&str; 9] = [
     "documentCount",
     "estimatedBytes",
     "expiredCount",
@@ -23,6 +23,56 @@ const MEASURED: [&str; 9] = [
     "nativeTtl",
     "oldestExpired",
     "unconfirmedCount",
+];
+
+/// Values that are shown before the others: the rule, its outcome, and its documents.
+pub(super) const FIRST: [&str; 15] = [
+    "field",
+    "expireAfterSeconds",
+    "ttlField",
+    "status",
+    "reason",
+    "error",
+    "strategy",
+    "index",
+    "order",
+    "documentCount",
+    "expiredCount",
+    "expiredPercent",
+    "estimatedBytes",
+    "oldestExpired",
+    "expiredMeasurements",
+];
+
+/// Values that are shown after the others.
+pub(super) const LAST: [&str; 3] = ["forecast", "nativeTtl", "neverExpires"];
+
+/// Values that are not compared: they name the rule, are compared one by one, or differ from run to run anyway.
+pub(super) const NOT_COMPARED: [&str; 24] = [
+    "name",
+    "namespace",
+    "warnings",
+    "threshold",
+    "predicate",
+    "heldBy",
+    "wouldDeleteCount",
+    "wouldDeleteLimit",
+    "wouldDeleteOrphanCount",
+    "approvedCount",
+    "remainingCount",
+    "oldestRemaining",
+    "archivedCount",
+    "archive",
+    "batches",
+    "pausedMs",
+    "pressureUnknown",
+    "requestUnits",
+    "estimatedRequestUnits",
+    "estimatedSeconds",
+    "estimate",
+    "durationMs",
+    "orderReason",
+    "writtenBytesPerDocument",
 ];
 
 /// Columns of a comparison as CSV.
@@ -107,63 +157,27 @@ fn of_run(old: &Report, new: &Report) -> Vec<ValueChange> {
     unequal(None, values_of_run(old), values_of_run(new))
 }
 
-/// Returns the values of a run that are compared.
+/// Returns the values of a run that are compared. The others follow from the rules, or differ in every run.
 fn values_of_run(report: &Report) -> Vec<(String, Value)> {
-    // Every field is named, so that a new one does not compile without a decision.
-    let Report {
-        policy: PolicyReport { sha256, path: _ },
-        server,
-        status,
-        exit_code,
-        totals,
-        // Values of the two sides, or different in every run.
-        schema_version: _,
-        command: _,
-        dry_run: _,
-        run_id: _,
-        as_of: _,
-        started_at: _,
-        duration_ms: _,
-        plan: _,
-        limits: _,
-        rules: _,
-    } = report;
-    let Totals {
-        expired_count,
-        deleted_count,
-        old_orphan_count,
-        orphans_deleted_count,
-        // These follow from the rules.
-        rules: _,
-        overlapping: _,
-        would_delete_count: _,
-        remaining_count: _,
-        document_count: _,
-        estimated_bytes: _,
-        oplog_bytes: _,
-        request_units: _,
-        failed: _,
-        refused: _,
-    } = totals;
-    let server = server.as_ref();
+    let (server, totals) = (report.server.as_ref(), &report.totals);
     let values = [
-        ("policy.sha256", json!(sha256)),
+        ("policy.sha256", json!(report.policy.sha256)),
         ("server.flavor", json!(server.map(|server| &server.flavor))),
         ("server.version", json!(server.map(|server| &server.version))),
         ("server.topology", json!(server.map(|server| &server.topology))),
         ("server.name", json!(server.and_then(|server| server.name.as_ref()))),
-        ("status", json!(status)),
-        ("exitCode", json!(exit_code)),
-        ("totals.expiredCount", json!(expired_count)),
-        ("totals.deletedCount", json!(deleted_count)),
-        ("totals.oldOrphanCount", json!(old_orphan_count)),
-        ("totals.orphansDeletedCount", json!(orphans_deleted_count)),
+        ("status", json!(report.status)),
+        ("exitCode", json!(report.exit_code)),
+        ("totals.expiredCount", json!(totals.expired_count)),
+        ("totals.deletedCount", json!(totals.deleted_count)),
+        ("totals.oldOrphanCount", json!(totals.old_orphan_count)),
+        ("totals.orphansDeletedCount", json!(totals.orphans_deleted_count)),
     ];
-    values.map(owned).into()
+    values.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
 fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<ValueChange> {
-    let mut changes = unequal(Some(new), values(old), values(new));
+    let mut changes = unequal(Some(new), values_of_rule(old), values_of_rule(new));
     let gone = old.warnings.iter().filter(|warning| !new.warnings.contains(warning));
     changes.extend(gone.map(|warning| change(Some(new), "warnings", json!(warning), Value::Null)));
     let come = new.warnings.iter().filter(|warning| !old.warnings.contains(warning));
@@ -171,124 +185,29 @@ fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<ValueChange> {
     changes
 }
 
-/// Returns the values of a rule that are compared.
-fn values(rule: &RuleReport) -> Vec<(String, Value)> {
-    // Every field is named, so that a new one does not compile without a decision.
-    let RuleReport {
-        field,
-        expire_after_seconds,
-        ttl_field,
-        status,
-        reason,
-        error,
-        strategy,
-        index,
-        order,
-        document_count,
-        expired_count,
-        expired_percent,
-        estimated_bytes,
-        oldest_expired,
-        expired_measurements,
-        holds,
-        held_count,
-        deleted_count,
-        uncertain,
-        unconfirmed_count,
-        children_count,
-        children_deleted_count,
-        orphans_deleted_count,
-        orphan_count,
-        old_orphan_count,
-        native_ttl,
-        never_expires,
-        audit,
-        // By these a rule is found in the other report.
-        name: _,
-        namespace: _,
-        // Compared one by one.
-        warnings: _,
-        // These differ from run to run anyway.
-        order_reason: _,
-        written_bytes_per_document: _,
-        threshold: _,
-        predicate: _,
-        would_delete_count: _,
-        would_delete_limit: _,
-        would_delete_orphan_count: _,
-        approved_count: _,
-        remaining_count: _,
-        oldest_remaining: _,
-        held_by: _,
-        archived_count: _,
-        archive: _,
-        batches: _,
-        paused_ms: _,
-        pressure_unknown: _,
-        request_units: _,
-        estimated_request_units: _,
-        estimated_seconds: _,
-        estimate: _,
-        duration_ms: _,
-    } = rule;
-    let forecast = audit.as_ref().and_then(forecast);
-    let mut values: Vec<(String, Value)> = [
-        ("field", json!(field)),
-        ("expireAfterSeconds", json!(expire_after_seconds)),
-        ("ttlField", json!(ttl_field)),
-        ("status", json!(status)),
-        ("reason", json!(reason)),
-        ("error", json!(error)),
-        ("strategy", json!(strategy)),
-        ("index", json!(index)),
-        ("order", json!(order)),
-        ("documentCount", json!(document_count)),
-        ("expiredCount", json!(expired_count)),
-        ("expiredPercent", json!(expired_percent)),
-        ("estimatedBytes", json!(estimated_bytes)),
-        ("oldestExpired", json!(oldest_expired)),
-        ("expiredMeasurements", json!(expired_measurements)),
-        ("holds", json!(holds)),
-        ("heldCount", json!(held_count)),
-        ("deletedCount", json!(deleted_count)),
-        ("uncertain", json!(uncertain)),
-        ("unconfirmedCount", json!(unconfirmed_count)),
-        ("childrenCount", json!(children_count)),
-        ("childrenDeletedCount", json!(children_deleted_count)),
-        ("orphansDeletedCount", json!(orphans_deleted_count)),
-        ("orphanCount", json!(orphan_count)),
-        ("oldOrphanCount", json!(old_orphan_count)),
-        ("forecast", json!(forecast)),
-        ("nativeTtl", json!(native_ttl)),
-    ]
-    .map(owned)
-    .into();
-    let never = never_expires.iter().flatten();
-    values.extend(never.map(|(reason, number)| (format!("neverExpires.{reason}"), json!(number))));
-    values
+/// Returns the values of a rule that are compared, in the order in which they are shown.
+fn values_of_rule(rule: &RuleReport) -> Vec<(String, Value)> {
+    // Of an audit only the documents of the forecast are compared: the other figures are long, or examples.
+    let mut values = json::values(&RuleReport { audit: None, ..rule.clone() });
+    values.insert("forecast".to_owned(), json!(rule.audit.as_ref().and_then(expected)));
+    values.retain(|name, _| !NOT_COMPARED.contains(&name.as_str()));
+    let mut values: Vec<_> = values.into_iter().collect();
+    let place = |list: &[&str], name: &str| list.iter().position(|listed| *listed == name);
+    values.sort_by_key(|(name, _)| (place(&LAST, name), place(&FIRST, name).unwrap_or(FIRST.len())));
+    values.into_iter().flat_map(parts).collect()
 }
 
-/// Returns the documents of the forecast: of an audit only they are compared, for the other figures are long, or examples.
-fn forecast(audit: &AuditReport) -> Option<u64> {
-    let AuditReport {
-        forecast,
-        sampling: _,
-        newest_expired: _,
-        age_histogram: _,
-        backlog: _,
-        never_expires_samples: _,
-        samples: _,
-        examined: _,
-        create_index: _,
-        native_comparison: _,
-        ignored_ttl_count: _,
-        native_troubles: _,
-    } = audit;
-    Some(forecast.as_ref()?.iter().map(|day| day.count).sum())
+/// Returns a value, or the parts of one with names of their own.
+fn parts((name, value): (String, Value)) -> Vec<(String, Value)> {
+    match value {
+        Value::Object(parts) => parts.into_iter().map(|(part, value)| (format!("{name}.{part}"), value)).collect(),
+        value => vec![(name, value)],
+    }
 }
 
-fn owned((key, value): (&str, Value)) -> (String, Value) {
-    (key.to_owned(), value)
+/// Returns the number of documents that expire within the days of the forecast.
+fn expected(audit: &AuditReport) -> Option<u64> {
+    Some(audit.forecast.as_ref()?.iter().map(|day| day.count).sum())
 }
 
 /// Returns the values that differ; a value that only one side has is null on the other.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::RuleReport;
+use super::{RuleReport, json};
 use crate::base::text::{self, bytes, count, duration, plural};
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 
@@ -34,13 +34,13 @@ pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String>
 
 /// Returns the values that are known, by their names in the report.
 pub(super) fn named(estimate: &Estimate) -> Vec<(String, String)> {
-    let Ok(Value::Object(values)) = serde_json::to_value(estimate) else { return Vec::new() };
     let text = |value: Value| match value {
         Value::String(text) => text,
         Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
         value => value.to_string(),
     };
-    values.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, text(value))).collect()
+    let known = json::values(estimate).into_iter().filter(|(_, value)| !value.is_null());
+    known.map(|(name, value)| (name, text(value))).collect()
 }
 
 /// Returns the estimate of a sweep by some rules in a few words: `about 12.0 s, 1.17 MiB of oplog`. `max_deletes` is the limit of the run. `None` if

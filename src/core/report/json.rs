@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::base::text::clean_json;
 
@@ -12,6 +13,12 @@ use crate::base::text::clean_json;
 pub fn render(report: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(report).expect("a report holds strings, numbers and lists only");
     clean_json(&text) + "\n"
+}
+
+/// Returns the values of a part of a report, by their names and in the order of its JSON.
+pub(super) fn values(part: &impl Serialize) -> Map<String, Value> {
+    let values = serde_json::to_value(part).and_then(serde_json::from_value);
+    values.expect("a part of a report is an object of strings, numbers and lists")
 }
 
 /// Returns the schema of the JSON that sweeper writes for a type; the text ends with a newline.
@@ -29,8 +36,6 @@ fn close(schema: &mut Schema) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::core::report::Report;
 

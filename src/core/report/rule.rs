@@ -29,7 +29,7 @@ pub use pauses::PausedMs;
 pub use strategy::{DeleteOrder, Strategy};
 
 /// One rule in one namespace. A value that was not measured is null.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "rule")]
 pub struct RuleReport {
@@ -250,53 +250,10 @@ impl RuleReport {
             field: rule.field.clone(),
             expire_after_seconds: expire_after_seconds(rule),
             ttl_field: rule.ttl_field.clone(),
-            threshold: None,
-            predicate: None,
             status: Status::Complete,
-            reason: None,
-            expired_count: None,
             holds: rule.holds.as_ref().map(Holds::place),
-            held_count: None,
-            held_by: None,
-            expired_measurements: None,
-            would_delete_count: None,
-            would_delete_limit: None,
-            approved_count: None,
-            deleted_count: 0,
-            uncertain: false,
-            unconfirmed_count: None,
-            remaining_count: None,
-            oldest_remaining: None,
-            archived_count: None,
-            archive: None,
-            children_count: None,
-            children_deleted_count: None,
-            orphans_deleted_count: None,
-            orphan_count: None,
-            old_orphan_count: None,
-            would_delete_orphan_count: None,
-            document_count: None,
-            expired_percent: None,
-            oldest_expired: None,
-            estimated_bytes: None,
-            never_expires: None,
-            batches: 0,
-            paused_ms: None,
-            pressure_unknown: None,
-            request_units: None,
-            estimated_request_units: None,
-            estimated_seconds: None,
-            estimate: None,
-            duration_ms: 0,
-            native_ttl: None,
-            strategy: None,
-            index: None,
-            order: None,
-            order_reason: None,
-            written_bytes_per_document: None,
             warnings,
-            error: None,
-            audit: None,
+            ..Self::default()
         }
     }
 
