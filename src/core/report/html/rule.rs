@@ -58,139 +58,82 @@ fn notes(rule: &RuleReport) -> Markup {
 }
 
 fn facts(report: &Report, rule: &RuleReport) -> Markup {
-    // Every field is named, so that a new one does not compile without a decision.
-    let RuleReport {
-        namespace,
-        field,
-        expire_after_seconds,
-        ttl_field,
-        threshold,
-        status,
-        expired_count,
-        expired_measurements,
-        holds,
-        held_count,
-        held_by,
-        would_delete_count,
-        would_delete_limit,
-        approved_count,
-        deleted_count,
-        uncertain,
-        unconfirmed_count,
-        remaining_count,
-        oldest_remaining,
-        document_count,
-        expired_percent,
-        oldest_expired,
-        estimated_bytes,
-        batches,
-        paused_ms,
-        pressure_unknown,
-        request_units,
-        estimated_request_units,
-        estimated_seconds,
-        estimate: expected,
-        duration_ms,
-        native_ttl,
-        audit,
-        order,
-        order_reason,
-        written_bytes_per_document,
-        children_count,
-        children_deleted_count,
-        orphans_deleted_count,
-        orphan_count,
-        old_orphan_count,
-        would_delete_orphan_count,
-        // In other parts of the article.
-        name: _,
-        reason: _,
-        error: _,
-        warnings: _,
-        never_expires: _,
-        strategy: _,
-        index: _,
-        // Only in other formats.
-        predicate: _,
-        archived_count: _,
-        archive: _,
-    } = rule;
     let fact = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let wide = |label: &str, value: Markup| html! { div.wide { dt { (label) } dd { (value) } } };
     let instant = |instant: Option<Instant>| html! { @if let Some(instant) = instant { (at(instant)) } @else { (unmeasured()) } };
     let check = report.command == ReportCommand::Check;
-    let looked_at = *status != Status::Skipped && report.server.is_some();
+    let looked_at = rule.status != Status::Skipped && report.server.is_some();
     html! {
         dl.grid {
-            (fact("namespace", code(namespace)))
-            @if let Some(field) = field { (fact("field", code(field))) }
-            (fact("expires after", lifetime(*expire_after_seconds)))
-            @if let Some(ttl_field) = ttl_field { (fact("own ttl in", code(ttl_field))) }
-            @if let Some(threshold) = threshold { (fact("threshold", at(*threshold))) }
-            @if looked_at || document_count.is_some() { (fact("documents", measured(*document_count))) }
+            (fact("namespace", code(&rule.namespace)))
+            @if let Some(field) = &rule.field { (fact("field", code(field))) }
+            (fact("expires after", lifetime(rule.expire_after_seconds)))
+            @if let Some(ttl_field) = &rule.ttl_field { (fact("own ttl in", code(ttl_field))) }
+            @if let Some(threshold) = rule.threshold { (fact("threshold", at(threshold))) }
+            @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
             @if looked_at && is_counted(report) {
-                (fact("expired", measured(*expired_count)))
-                (fact("share", share(*expired_percent)))
-                @if let Some(measurements) = *expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
-                (fact("their size, estimated", html! { @if let Some(size) = *estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
-                @if *expired_count != Some(0) { (fact("oldest expired", instant(*oldest_expired))) }
+                (fact("expired", measured(rule.expired_count)))
+                (fact("share", share(rule.expired_percent)))
+                @if let Some(measurements) = rule.expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
+                (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
+                @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }
             }
-            @if let Some(holds) = holds { (fact("held", html! { (name(&kept(holds, *held_count, held_by.as_deref().unwrap_or_default()))) })) }
-            @if report.dry_run && let Some(goes) = *would_delete_count {
-                (fact("would go", html! { (count(goes)) @if let Some(limit) = would_delete_limit { span.muted { " (" (limit) ")" } } }))
+            @if let Some(holds) = &rule.holds { (fact("held", html! { (name(&kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()))) })) }
+            @if report.dry_run && let Some(goes) = rule.would_delete_count {
+                (fact("would go", html! { (count(goes)) @if let Some(limit) = rule.would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }
-            @if let Some(children) = *children_count { (fact("their children", html! { (count(children)) })) }
-            @if let Some(orphans) = *orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
-            @if let Some(orphans) = *old_orphan_count { (fact("orphans that the rule deletes", html! { (count(orphans)) })) }
-            @if report.dry_run && let Some(goes) = *would_delete_orphan_count { (fact("orphans that would go", html! { (count(goes)) })) }
-            @if let Some(approved) = *approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
-            @if let Some(units) = estimated_request_units { (fact("cost of a sweep", html! { (cost(*units, *estimated_seconds)) })) }
-            @if let Some(expected) = expected.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
+            @if let Some(children) = rule.children_count { (fact("their children", html! { (count(children)) })) }
+            @if let Some(orphans) = rule.orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
+            @if let Some(orphans) = rule.old_orphan_count { (fact("orphans that the rule deletes", html! { (count(orphans)) })) }
+            @if report.dry_run && let Some(goes) = rule.would_delete_orphan_count { (fact("orphans that would go", html! { (count(goes)) })) }
+            @if let Some(approved) = rule.approved_count { (fact("approved by the plan", html! { (count(approved)) })) }
+            @if let Some(units) = rule.estimated_request_units { (fact("cost of a sweep", html! { (cost(units, rule.estimated_seconds)) })) }
+            @if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
                 (wide("a sweep", html! {
-                    @for clause in estimate::clauses(expected, *children_count) { div { (name(&clause)) } }
+                    @for clause in estimate::clauses(expected, rule.children_count) { div { (name(&clause)) } }
                     (oplog_window(expected))
                 }))
             }
-            @if looked_at && let Some(audit) = audit {
-                @if *expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
+            @if looked_at && let Some(audit) = &rule.audit {
+                @if rule.expired_count != Some(0) { (fact("newest expired", instant(audit.newest_expired))) }
                 (fact("next 30 days", measured(next_days(audit))))
             }
             @if looked_at { (fact("found by", found_by(rule))) }
-            @if let (Some(order), Some(why)) = (order, order_reason) { (fact("order of the deletes", html! { (order) ": " (why) })) }
-            @if let Some(written) = *written_bytes_per_document { (fact("written per deleted document", html! { (bytes(written as u64)) })) }
-            @if let Some(examined) = audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
+            @if let (Some(order), Some(why)) = (rule.order, &rule.order_reason) { (fact("order of the deletes", html! { (order) ": " (why) })) }
+            @if let Some(written) = rule.written_bytes_per_document { (fact("written per deleted document", html! { (bytes(written as u64)) })) }
+            @if let Some(examined) = rule.audit.as_ref().and_then(|audit| audit.examined.as_ref()) {
                 (fact("examined", html! {
                     (plural(examined.documents, "document")) ", " (plural(examined.keys, "key")) " to find "
-                    @if expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
+                    @if rule.expired_count.is_some_and(|expired| expired > examined.returned) { "the first " }
                     (count(examined.returned))
                 }))
             }
-            @if looked_at && !check { (fact("time", html! { (duration(*duration_ms)) })) }
-            @if looked_at || native_ttl.is_some() { (fact("native TTL", native(native_ttl.as_deref()))) }
-            @if let Some(compared) = audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
+            @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
+            @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule.native_ttl.as_deref()))) }
+            @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
                 (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
             }
-            @if let Some(ignored) = audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
+            @if let Some(ignored) = rule.audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
                 (fact("with a ttl that does not count", html! { (count(ignored)) }))
             }
-            @for trouble in audit.iter().filter_map(|audit| audit.native_troubles.as_ref()).flatten() {
+            @for trouble in rule.audit.iter().filter_map(|audit| audit.native_troubles.as_ref()).flatten() {
                 (fact("native TTL that does nothing", html! { (name(&trouble.words())) }))
             }
             @if looked_at && swept(report) {
-                (fact("deleted", html! { (deleted(*deleted_count, *uncertain)) }))
-                @if let Some(children) = *children_deleted_count { (fact("children deleted", html! { (deleted(children, *uncertain)) })) }
-                @if let Some(orphans) = *orphans_deleted_count { (fact("orphans among them", html! { (deleted(orphans, *uncertain)) })) }
-                (fact("left", measured(*remaining_count)))
+                (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))
+                @if let Some(children) = rule.children_deleted_count { (fact("children deleted", html! { (deleted(children, rule.uncertain)) })) }
+                @if let Some(orphans) = rule.orphans_deleted_count { (fact("orphans among them", html! { (deleted(orphans, rule.uncertain)) })) }
+                (fact("left", measured(rule.remaining_count)))
                 @if let Some(left) = orphans::left(rule) { (fact("orphans left", html! { (count(left)) })) }
-                @if let Some(oldest) = *oldest_remaining { (fact("oldest left", at(oldest))) }
-                @if let Some(unconfirmed) = unconfirmed_count.filter(|number| *number > 0) {
+                @if let Some(oldest) = rule.oldest_remaining { (fact("oldest left", at(oldest))) }
+                @if let Some(unconfirmed) = rule.unconfirmed_count.filter(|number| *number > 0) {
                     (fact("not confirmed by a majority", html! { (count(unconfirmed)) }))
                 }
-                (fact("delete commands", html! { (count(*batches)) }))
-                @if let Some(millis) = paused_ms { (fact("paused", paused(millis))) }
-                @if let Some(what) = pressure_unknown { (fact("unknown of the server's load", html! { (what) })) }
+                (fact("delete commands", html! { (count(rule.batches)) }))
+                @if let Some(millis) = &rule.paused_ms { (fact("paused", paused(millis))) }
+                @if let Some(what) = &rule.pressure_unknown { (fact("unknown of the server's load", html! { (what) })) }
             }
-            @if let Some(units) = request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
+            @if let Some(units) = rule.request_units { (fact("request units", html! { (format!("{units:.0}")) })) }
         }
     }
 }

@@ -6,119 +6,62 @@ use crate::core::report::{DeleteOrder, HeldBy, PausedMs, RuleReport, Strategy, e
 
 /// Returns what is known of a rule besides the numbers of its row: dates, index, archive, children, holds, cost and pauses. `title` says which rule it is.
 pub(super) fn of(title: &str, rule: &RuleReport) -> String {
-    // Every field is named, so that a new one does not compile without a decision.
-    let RuleReport {
-        namespace,
-        field,
-        ttl_field,
-        threshold,
-        archived_count,
-        archive,
-        children_count,
-        children_deleted_count,
-        orphans_deleted_count,
-        orphan_count,
-        old_orphan_count,
-        oldest_expired,
-        estimated_bytes,
-        expired_measurements,
-        holds,
-        held_count,
-        held_by,
-        batches,
-        paused_ms,
-        pressure_unknown,
-        request_units,
-        estimated_request_units,
-        estimated_seconds,
-        strategy,
-        index,
-        order,
-        order_reason,
-        written_bytes_per_document,
-        // In the row of the rule, or in notes and sections of their own.
-        name: _,
-        status: _,
-        reason: _,
-        estimate: _,
-        expired_count: _,
-        would_delete_count: _,
-        would_delete_limit: _,
-        would_delete_orphan_count: _,
-        approved_count: _,
-        deleted_count: _,
-        uncertain: _,
-        document_count: _,
-        expired_percent: _,
-        never_expires: _,
-        duration_ms: _,
-        warnings: _,
-        error: _,
-        audit: _,
-        // Only in other formats; documents that are not confirmed have a warning.
-        expire_after_seconds: _,
-        predicate: _,
-        unconfirmed_count: _,
-        remaining_count: _,
-        oldest_remaining: _,
-        native_ttl: _,
-    } = rule;
-    let namespace = Some(namespace.as_str()).filter(|namespace| !title.ends_with(namespace));
-    let what: Vec<&str> = namespace.into_iter().chain(field.as_deref()).collect();
+    let namespace = Some(rule.namespace.as_str()).filter(|namespace| !title.ends_with(namespace));
+    let what: Vec<&str> = namespace.into_iter().chain(rule.field.as_deref()).collect();
     let mut facts = vec![what.join(" ")];
-    if let Some(threshold) = threshold {
+    if let Some(threshold) = rule.threshold {
         facts.push(format!("at or before {threshold}"));
     }
-    if let Some(ttl_field) = ttl_field {
+    if let Some(ttl_field) = &rule.ttl_field {
         facts.push(format!("or by its own `{ttl_field}`"));
     }
-    if let Some(oldest) = oldest_expired {
+    if let Some(oldest) = rule.oldest_expired {
         facts.push(format!("oldest {oldest}"));
     }
-    if let Some(size) = *estimated_bytes {
+    if let Some(size) = rule.estimated_bytes {
         facts.push(format!("about {}", bytes(size)));
     }
-    if let Some(measurements) = *expired_measurements {
+    if let Some(measurements) = rule.expired_measurements {
         facts.push(plural(measurements, "measurement"));
     }
-    if let Some(holds) = holds {
-        facts.push(kept(holds, *held_count, held_by.as_deref().unwrap_or_default()));
+    if let Some(holds) = &rule.holds {
+        facts.push(kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()));
     }
-    facts.push(match (index, strategy) {
+    facts.push(match (&rule.index, rule.strategy) {
         (Some(index), _) => format!("index {index}"),
         (None, Some(Strategy::Buckets)) => "whole buckets".to_owned(),
-        (None, _) if order_reason.as_deref() == Some(order::STRINGS) => format!("collection scan ({})", order::STRINGS),
+        (None, _) if rule.order_reason.as_deref() == Some(order::STRINGS) => format!("collection scan ({})", order::STRINGS),
         (None, _) => "collection scan".to_owned(),
     });
-    if let (Some(DeleteOrder::Storage), Some(_), Some(why)) = (order, index, order_reason) {
+    if let (Some(DeleteOrder::Storage), Some(_), Some(why)) = (rule.order, &rule.index, &rule.order_reason) {
         facts.push(format!("in the order of the storage ({why})"));
     }
-    if *batches > 0 {
-        facts.push(plural(*batches, "delete command"));
+    if rule.batches > 0 {
+        facts.push(plural(rule.batches, "delete command"));
     }
-    if let Some(written) = *written_bytes_per_document {
+    if let Some(written) = rule.written_bytes_per_document {
         facts.push(format!("{} written per deleted document", bytes(written as u64)));
     }
-    match (archive, *archived_count) {
+    match (&rule.archive, rule.archived_count) {
         (Some(path), Some(number)) => facts.push(format!("{} archived in {path}", plural(number, "document"))),
         (Some(path), None) => facts.push(format!("archives to {path}")),
         (None, _) => {}
     }
     facts.extend(children(
-        (*children_count, *children_deleted_count),
-        *orphans_deleted_count,
-        (*orphan_count, *old_orphan_count),
+        (rule.children_count, rule.children_deleted_count),
+        rule.orphans_deleted_count,
+        (rule.orphan_count, rule.old_orphan_count),
     ));
-    if let Some(units) = *estimated_request_units {
-        facts.push(format!("a sweep costs {}", estimate::cost(units, *estimated_seconds)));
+    if let Some(units) = rule.estimated_request_units {
+        facts.push(format!("a sweep costs {}", estimate::cost(units, rule.estimated_seconds)));
     }
-    if let Some(units) = request_units {
+    if let Some(units) = rule.request_units {
         facts.push(format!("{units:.0} request units"));
     }
-    if let Some(what) = pressure_unknown {
+    if let Some(what) = &rule.pressure_unknown {
         facts.push(format!("unknown of the server's load: {what}"));
     }
-    facts.extend(paused_ms.iter().copied().flat_map(pauses).map(|pause| format!("paused {pause}")));
+    facts.extend(rule.paused_ms.into_iter().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")
 }
 
