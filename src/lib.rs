@@ -63,8 +63,9 @@
 //!
 //! - **A policy key**: an entry in `core/policy/keys.rs` (name, kind, bounds, sentence), a field in [`core::policy::Rule`], and a line in
 //!   `core/policy/rule.rs` that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page.
-//! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of` and `of_policy`. JSON, its schema and
-//!   the history follow from the type; CSV, differences and the page name every field of it, so that the compiler finds what was forgotten.
+//! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of`, and a line where people read it:
+//!   `core/report/lines/facts.rs` for the notes of a table, `core/report/html/rule.rs` for the page. JSON, its schema, CSV, differences and the
+//!   history follow from the type. A test fails on a field that nobody is shown, unless it is listed as one for programs.
 //! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a line in the
 //!   dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
 //! - **A flavor**: a variant of [`core::flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under

@@ -1,5 +1,7 @@
 //! Status, exit code and summary of a report.
 
+mod shown;
+
 use super::*;
 use crate::core::plan::StopReason;
 use crate::core::policy::parse::parse;
