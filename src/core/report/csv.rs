@@ -122,7 +122,72 @@ fn list<T>(items: impl IntoIterator<Item = T>, cell: impl Fn(T) -> String) -> St
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use bson::DateTime;
+    use serde_json::json;
+
     use super::*;
+    use crate::base::instant::Instant;
+    use crate::core::audit::figures::{BacklogMonth, ForecastDay, Sampling};
+    use crate::core::report::HeldBy;
+    use crate::testing::made_up::{dry_run, report};
+
+    #[test]
+    fn each_kind_of_value_has_the_cell_that_a_spreadsheet_can_read() {
+        let audit = AuditReport {
+            sampling: Some(Sampling { documents: 10, of: 40, margin_percent: 31.0 }),
+            newest_expired: Some(Instant(DateTime::from_millis(0))),
+            forecast: Some(vec![ForecastDay { from: Instant(DateTime::from_millis(0)), count: 3 }]),
+            backlog: Some(vec![BacklogMonth { month: "1970-01".into(), count: 5 }]),
+            never_expires_samples: BTreeMap::from([("null".into(), vec![json!("a"), json!({ "$oid": "b" })])]),
+            ..AuditReport::default()
+        };
+        let rule = RuleReport {
+            predicate: Some(json!({ "at": { "$lte": 1.0 } })),
+            held_by: Some(vec![HeldBy { key: json!("t"), count: 2 }, HeldBy { key: json!(7), count: 1 }]),
+            expired_percent: Some(25.0),
+            request_units: Some(1.5),
+            never_expires: Some(BTreeMap::from([("missing".into(), 4), ("null".into(), 2)])),
+            warnings: vec!["one".into(), "two".into()],
+            audit: Some(audit),
+            ..report("r", "app.c")
+        };
+        let cells = |report: &Report| -> Vec<BTreeMap<String, String>> {
+            let text = render(report);
+            csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>().unwrap()
+        };
+        let mut report = Report { command: ReportCommand::Audit, ..dry_run(vec![rule, report("s", "app.d")]) };
+        let of_audit = cells(&report);
+        for (name, cell) in [
+            ("command", "audit"),
+            ("expireAfterSeconds", "3600"),
+            ("threshold", ""),
+            ("uncertain", "false"),
+            ("predicate", r#"{"at":{"$lte":1.0}}"#),
+            ("heldBy", r#""t"=2; 7=1"#),
+            ("expiredPercent", "25"),
+            ("requestUnits", "1.5"),
+            ("neverExpires", "missing=4; null=2"),
+            ("warnings", "one; two"),
+            ("sampling", "documents=10; of=40; marginPercent=31"),
+            ("newestExpired", "1970-01-01T00:00:00.000Z"),
+            ("forecast", "1970-01-01T00:00:00.000Z=3"),
+            ("backlog", "1970-01=5"),
+            ("neverExpiresSamples", r#"null="a"; {"$oid":"b"}"#),
+            ("samples", ""),
+        ] {
+            assert_eq!(of_audit[0][name], cell, "{name}");
+        }
+        assert_eq!((of_audit[1]["name"].as_str(), of_audit[1]["samples"].as_str()), ("s", ""), "a rule that was not looked at");
+        report.command = ReportCommand::Sweep;
+        assert!(!cells(&report)[0].contains_key("sampling"), "only an audit has the columns of one");
+        report.rules.clear();
+        assert!(
+            render(&report).starts_with("runId,command,dryRun,asOf,startedAt,exitCode,name,"),
+            "a run without rules has columns"
+        );
+    }
 
     #[test]
     fn no_cell_is_a_formula_and_numbers_stay_numbers() {

@@ -303,3 +303,59 @@ fn shown(change: &ValueChange, value: &Value) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::audit::figures::ForecastDay;
+    use crate::core::plan::Status;
+    use crate::core::report::Strategy;
+    use crate::testing::made_up::report;
+
+    #[test]
+    fn what_a_rule_is_comes_before_its_counts_and_what_always_differs_does_not_come() {
+        let day = |count| ForecastDay { from: Instant(bson::DateTime::from_millis(0)), count };
+        let old = report("r", "app.c");
+        let new = RuleReport {
+            status: Status::Failed,
+            error: Some("no".into()),
+            index: Some("at_1".into()),
+            strategy: Some(Strategy::Index),
+            expired_count: Some(7),
+            document_count: Some(9),
+            deleted_count: 3,
+            children_count: Some(1),
+            native_ttl: Some(Vec::new()),
+            never_expires: Some(BTreeMap::from([("missing".to_owned(), 4), ("null".to_owned(), 0)])),
+            audit: Some(AuditReport { forecast: Some(vec![day(2), day(3)]), ..AuditReport::default() }),
+            warnings: vec!["beware".into()],
+            batches: 5,
+            duration_ms: 6,
+            order_reason: Some("small".into()),
+            remaining_count: Some(8),
+            ..old.clone()
+        };
+        let changes = of_rule(&old, &new);
+        let shown: Vec<String> = changes.iter().map(|change| format!("{} {} {}", change.key, change.old, change.new)).collect();
+        let expected = [
+            r#"status "complete" "failed""#,
+            r#"error null "no""#,
+            r#"strategy null "index""#,
+            r#"index null "at_1""#,
+            "documentCount null 9",
+            "expiredCount null 7",
+            "deletedCount 0 3",
+            "childrenCount null 1",
+            "forecast null 5",
+            "nativeTtl null []",
+            "neverExpires.missing null 4",
+            "neverExpires.null null 0",
+            r#"warnings null "beware""#,
+        ];
+        assert_eq!(shown, expected);
+        let back = of_rule(&new, &old);
+        let keys: Vec<&str> = back.iter().map(|change| change.key.as_str()).collect();
+        assert_eq!(keys, changes.iter().map(|change| change.key.as_str()).collect::<Vec<_>>());
+        assert_eq!(of_rule(&new, &new), []);
+    }
+}
