@@ -21,6 +21,7 @@ pub mod reason;
 #[cfg(test)]
 mod tests;
 pub mod verdict;
+pub mod waits;
 
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ use crate::core::plan::Status;
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 use crate::core::plan::findings::{Counts, Expired};
 use crate::core::plan::holds::HeldBack;
-use crate::core::plan::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Swept};
+use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Swept};
+use crate::core::plan::waits::Waited;
 use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
@@ -126,7 +127,7 @@ pub(crate) fn swept(deleted: u64, end: End) -> Swept {
             unconfirmed: 0,
             is_collection_gone: false,
             weak_write_concern: None,
-            paused: Paused::default(),
+            paused: Waited::default(),
             fixed_latency: None,
             archived: Archived::default(),
             children: None,

@@ -10,7 +10,8 @@ use crate::commands::session::so_far::{Known, RuleState};
 use crate::core::plan::Status;
 use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::Remaining;
-use crate::core::plan::outcome::{Archived, End, Outcome, Paused, RuleOutcome, Stopped, Swept};
+use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Stopped, Swept};
+use crate::core::plan::waits::Waited;
 use crate::core::plan::{Reason, SkipReason, StopReason};
 use crate::core::policy::Rule;
 use crate::core::policy::only::Only;
@@ -84,7 +85,7 @@ fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOu
         unconfirmed: 0,
         is_collection_gone: false,
         weak_write_concern: None,
-        paused: Paused::default(),
+        paused: Waited::default(),
         fixed_latency: None,
         archived: Archived::default(),
         children: None,

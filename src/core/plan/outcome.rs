@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::Bson;
 
 use crate::core::plan::StopReason;
+use crate::core::plan::waits::Waited;
 use crate::core::policy::namespace::Namespace;
 
 /// Outcome of one rule in a run.
@@ -86,7 +87,7 @@ pub struct Outcome {
     pub is_collection_gone: bool,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,
-    pub paused: Paused,
+    pub paused: Waited,
     /// `None` if something else took most of the time.
     pub fixed_latency: Option<FixedLatency>,
     pub archived: Archived,
@@ -150,27 +151,6 @@ pub enum End {
     Failed(String),
 }
 
-/// Deliberate pauses of a sweep, by reason.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Paused {
-    /// A member of the replica set was further behind than `maxLag`.
-    pub lag: Duration,
-    /// More deletes would have left the oplog with a shorter window than `minOplogWindow`.
-    pub oplog: Duration,
-    /// The oldest document took longer to find than `maxHeadMs`.
-    pub head: Duration,
-    /// The server was slower than `targetBatchMs`.
-    pub latency: Duration,
-    /// The server was under pressure, by its own figures.
-    pub pressure: Duration,
-    /// The rate was used up.
-    pub rate: Duration,
-    /// The pause file existed.
-    pub pause_file: Duration,
-    /// The service had no room, or the request units were used up.
-    pub throttle: Duration,
-}
-
 /// Counts of the documents that were read for archiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Archived {
@@ -178,20 +158,6 @@ pub struct Archived {
     pub documents: u64,
     /// Documents that were neither archived nor deleted, because no delete can compare them.
     pub incomparable: u64,
-}
-
-impl Paused {
-    pub fn add(&mut self, other: &Self) {
-        let Self { lag, oplog, head, latency, pressure, rate, throttle, pause_file } = other;
-        self.lag += *lag;
-        self.oplog += *oplog;
-        self.head += *head;
-        self.latency += *latency;
-        self.pressure += *pressure;
-        self.rate += *rate;
-        self.throttle += *throttle;
-        self.pause_file += *pause_file;
-    }
 }
 
 impl Archived {

@@ -7,9 +7,10 @@ use bson::DateTime;
 use prometheus::TextEncoder;
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{PausedMs, Report, RuleReport, orphans};
+use super::{Report, RuleReport, orphans};
 use crate::base::exit;
 use crate::base::instant::Instant;
+use crate::core::plan::waits::PausedMs;
 
 /// Name of the series that a failed run takes over from the earlier file.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
@@ -121,7 +122,7 @@ fn of_rules(report: &Report) -> Vec<MetricFamily> {
         reasons
             .into_iter()
             .flatten()
-            .map(move |(reason, millis)| series(&[name, namespace, ("reason", reason)], millis as f64 / 1000.0))
+            .map(move |(reason, millis)| series(&[name, namespace, ("reason", reason.name())], millis as f64 / 1000.0))
     });
     let statuses = report.rules.iter().map(|rule| {
         let [name, namespace] = labels(rule);

@@ -1,6 +1,5 @@
 //! Report of one rule in one namespace.
 
-mod pauses;
 mod strategy;
 #[cfg(test)]
 mod tests;
@@ -23,9 +22,9 @@ use crate::core::plan::estimate::Estimate;
 use crate::core::plan::findings::{CountedOrphans, Counts, Remaining};
 use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
+use crate::core::plan::waits::PausedMs;
 use crate::core::plan::{Decision, PlannedRule, Reason, Selection, StopReason};
 use crate::core::policy::{Holds, Rule, Variable};
-pub use pauses::PausedMs;
 pub use strategy::{DeleteOrder, Strategy};
 
 /// One rule in one namespace. A value that was not measured is null.

@@ -22,7 +22,8 @@ use crate::base::machine;
 use crate::core::pace::rate::RateLimit;
 use crate::core::pace::{BatchTiming, ENOUGH, ENOUGH_WITH_HOLDS, Pace};
 use crate::core::plan::StopReason;
-use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome, Paused};
+use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome};
+use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::wire::meter::Account;
@@ -85,7 +86,7 @@ impl<'a> Engine<'a> {
                 unconfirmed: 0,
                 is_collection_gone: false,
                 weak_write_concern: sweep.deployment.facts.weakness_of(&sweep.write_concern),
-                paused: Paused::default(),
+                paused: Waited::default(),
                 fixed_latency: None,
                 archived: Archived::default(),
                 children: None,
@@ -170,9 +171,8 @@ impl<'a> Engine<'a> {
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
     fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
-        let Paused { lag, oplog, head, pressure, rate, pause_file, throttle, latency: _ } = self.outcome.paused;
-        let others = lag + oplog + head + pressure + rate + pause_file + throttle;
-        let latency = self.pace.decisive_fixed_latency().filter(|_| others.is_zero())?;
+        let has_other = Wait::ALL.into_iter().any(|wait| wait != Wait::Latency && !self.outcome.paused[wait].is_zero());
+        let latency = self.pace.decisive_fixed_latency().filter(|_| !has_other)?;
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
 
@@ -241,7 +241,7 @@ impl<'a> Engine<'a> {
                 restriction,
                 asked,
                 permit,
-                self.outcome.paused.pause_file,
+                self.outcome.paused[Wait::PauseFile],
             )));
             if self.family.is_some() {
                 self.finish_batches().await?;
@@ -377,7 +377,7 @@ impl<'a> Engine<'a> {
         self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
         self.outcome.archived.add(&archived);
         // What the rule itself has waited meanwhile is counted already.
-        let pause_file = &mut self.outcome.paused.pause_file;
+        let pause_file = &mut self.outcome.paused[Wait::PauseFile];
         *pause_file = (*pause_file).max(paused_before + result.paused);
         self.gave_up |= is_cut_short;
         if let Some(gate) = &self.sweep.pressure {
@@ -401,7 +401,7 @@ impl<'a> Engine<'a> {
         }
         self.pace.set_gentle(self.is_cramped());
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
-        self.outcome.paused.throttle += throttled;
+        self.outcome.paused[Wait::Throttle] += throttled;
         self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
         self.last_timed = latency.map(|latency| (Instant::now(), latency)).or(self.last_timed);
         // After a lost reply the number of deletes is unknown, so nothing is refunded.

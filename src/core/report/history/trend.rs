@@ -6,6 +6,7 @@ use bson::{Bson, Document};
 
 use super::{Median, RecordedRun};
 use crate::base::values::count_in;
+use crate::core::plan::waits::Wait;
 
 /// Returns documents per second, rounded to one decimal place.
 pub(super) fn rate(documents: u64, millis: u64) -> f64 {
@@ -32,8 +33,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Fewest documents of a sweep whose speed counts: a shorter one says little.
 const ENOUGH_DELETED: u64 = 1_000;
 
-/// Returns the documents per second of the largest sweep of each rule in some recorded runs, without its pauses for a rate, a lag, the oplog, the oldest document or the
-/// pause file, by the names of rule and namespace.
+/// Returns the documents per second of the largest sweep of each rule in some recorded runs, without the pauses that do not
+/// tell of the speed, by the names of rule and namespace.
 pub fn speeds(runs: &[Document]) -> BTreeMap<(String, String), f64> {
     let rules = runs.iter().filter_map(|run| run.get_array("rules").ok()).flatten().filter_map(Bson::as_document);
     let mut largest: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();
@@ -41,8 +42,8 @@ pub fn speeds(runs: &[Document]) -> BTreeMap<(String, String), f64> {
         let (Ok(name), Ok(namespace)) = (rule.get_str("name"), rule.get_str("namespace")) else { continue };
         let (Some(deleted), Some(millis)) = (count_in(rule, "deletedCount"), count_in(rule, "durationMs")) else { continue };
         let paused = rule.get_document("pausedMs").cloned().unwrap_or_default();
-        let paused: u64 =
-            ["rate", "lag", "oplog", "head", "pauseFile"].iter().filter_map(|reason| count_in(&paused, reason)).sum();
+        let others = Wait::ALL.into_iter().filter(|wait| !wait.is_of_speed());
+        let paused: u64 = others.filter_map(|wait| count_in(&paused, wait.name())).sum();
         let Some(millis) = millis.checked_sub(paused).filter(|millis| *millis > 0) else { continue };
         let found = largest.entry((name.to_owned(), namespace.to_owned())).or_default();
         if deleted >= ENOUGH_DELETED && deleted > found.0 {

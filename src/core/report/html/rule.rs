@@ -12,11 +12,12 @@ use crate::base::text::{bytes, count, duration, plural};
 use crate::core::audit::figures::AuditReport;
 use crate::core::plan::Status;
 use crate::core::plan::estimate::Estimate;
+use crate::core::plan::waits::PausedMs;
 use crate::core::report::ages::age;
 use crate::core::report::estimate::cost;
 use crate::core::report::lines::facts::{kept, pauses};
 use crate::core::report::native_ttl::NativeSetting;
-use crate::core::report::{PausedMs, Report, ReportCommand, RuleReport, estimate, orphans};
+use crate::core::report::{Report, ReportCommand, RuleReport, estimate, orphans};
 
 /// Shows the rule with this index; with its charts, tables and samples if `full`.
 pub(super) fn article(report: &Report, index: usize, open: bool, full: bool) -> Markup {

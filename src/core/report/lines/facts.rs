@@ -2,7 +2,8 @@
 
 use crate::base::text::{self, bytes, clean, count, duration, plural};
 use crate::core::plan::order;
-use crate::core::report::{DeleteOrder, HeldBy, PausedMs, RuleReport, Strategy, estimate};
+use crate::core::plan::waits::PausedMs;
+use crate::core::report::{DeleteOrder, HeldBy, RuleReport, Strategy, estimate};
 
 /// Returns what is known of a rule besides the numbers of its row: dates, index, archive, children, holds, cost and pauses. `title` says which rule it is.
 pub(super) fn of(title: &str, rule: &RuleReport) -> String {
@@ -99,12 +100,6 @@ pub(in crate::core::report) fn kept(holds: &str, held_count: Option<u64>, held_b
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.
 pub(in crate::core::report) fn pauses(paused: PausedMs) -> Vec<String> {
-    let word = |reason| match reason {
-        "throttle" => "throttling",
-        "pauseFile" => "the pause file",
-        "head" => "the oldest document",
-        reason => reason,
-    };
     let pauses = paused.by_reason().into_iter().filter(|(_, millis)| *millis > 0);
-    pauses.map(|(reason, millis)| format!("{} for {}", duration(millis), word(reason))).collect()
+    pauses.map(|(wait, millis)| format!("{} for {}", duration(millis), wait.words())).collect()
 }

@@ -3,7 +3,8 @@ use std::time::Duration as Time;
 use super::*;
 use crate::core::plan::fields::UnknownField;
 use crate::core::plan::findings::CountObstacle;
-use crate::core::plan::outcome::{Archived, End, Outcome, Paused, Stopped, Swept};
+use crate::core::plan::outcome::{Archived, End, Stopped, Swept};
+use crate::core::plan::waits::Wait;
 use crate::core::plan::{Approved, Guard, Refusal, SkipReason};
 use crate::testing::made_up::{self, counted, not_swept, planned, swept};
 
@@ -33,8 +34,8 @@ fn a_dry_run_has_counts_and_nothing_of_a_sweep() {
 #[test]
 fn a_sweep_has_what_it_did() {
     let mut outcome = swept(50, End::Complete);
-    outcome.outcome =
-        Outcome { unconfirmed: 1, paused: Paused { lag: Time::from_secs(1), ..Paused::default() }, ..outcome.outcome };
+    outcome.outcome.unconfirmed = 1;
+    outcome.outcome.paused[Wait::Lag] = Time::from_secs(1);
     let report = of(&planned("", 200), &Counts::default(), sweep(outcome));
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
     assert_eq!((report.expired_count, report.request_units), (None, None));

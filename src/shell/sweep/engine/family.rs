@@ -115,7 +115,7 @@ impl<'a> Family<'a> {
             outcome.batches += of_child.batches;
             outcome.uncertain |= of_child.uncertain;
             outcome.unconfirmed += of_child.unconfirmed;
-            outcome.paused.add(&of_child.paused);
+            outcome.paused += of_child.paused;
         }
         outcome.children = Some(children);
     }

@@ -11,7 +11,8 @@ use tracing::warn;
 use super::super::budget::Permit;
 use super::Engine;
 use crate::core::pace::pressure::Pressure;
-use crate::core::plan::outcome::{End, Paused};
+use crate::core::plan::outcome::End;
+use crate::core::plan::waits::Wait;
 use crate::shell::sweep::gates::pressure::PressureGate;
 
 /// Time between two looks at the lag of the members, at the oplog, and for the pause file.
@@ -53,24 +54,24 @@ impl Engine<'_> {
     async fn hold_back(&mut self) -> Result<(), End> {
         // The file is logged once for all rules.
         while let Some(why) = self.sweep.pause.reason() {
-            self.pause(&why, LAG_CHECK_INTERVAL, |paused| &mut paused.pause_file).await?;
+            self.pause(&why, LAG_CHECK_INTERVAL, Wait::PauseFile).await?;
         }
         let rest = self.rest();
         if !rest.is_zero() {
             let why = format!("the server is slower than {} ms per batch", self.sweep.rule.limits.target_batch.as_millis());
-            self.pause(&why, rest, |paused| &mut paused.latency).await?;
+            self.pause(&why, rest, Wait::Latency).await?;
         }
-        self.wait_while(Self::behind, |paused| &mut paused.lag).await?;
-        self.wait_while(Self::too_short, |paused| &mut paused.oplog).await?;
+        self.wait_while(Self::behind, Wait::Lag).await?;
+        self.wait_while(Self::too_short, Wait::Oplog).await?;
         self.wait_for_head().await?;
         self.wait_for_pressure().await?;
         let wait = self.rate.as_ref().map_or(Duration::ZERO, |rate| rate.wait(self.run.budget.elapsed()));
         if !wait.is_zero() {
-            self.pause("rate", wait, |paused| &mut paused.rate).await?;
+            self.pause("rate", wait, Wait::Rate).await?;
         }
         let wait = self.wait_for_units();
         if !wait.is_zero() {
-            self.pause("request units", wait, |paused| &mut paused.throttle).await?;
+            self.pause("request units", wait, Wait::Throttle).await?;
         }
         self.run.progress.waits(None);
         Ok(())
@@ -84,7 +85,7 @@ impl Engine<'_> {
                 self.run.progress.waits(None);
                 return Ok(());
             }
-            self.pause("rate", wait, |paused| &mut paused.rate).await?;
+            self.pause("rate", wait, Wait::Rate).await?;
         }
     }
 
@@ -110,7 +111,7 @@ impl Engine<'_> {
     }
 
     /// Waits as long as there is a reason, and logs the first one.
-    async fn wait_while(&mut self, reason: fn(&Self) -> Option<String>, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
+    async fn wait_while(&mut self, reason: fn(&Self) -> Option<String>, of: Wait) -> Result<(), End> {
         let mut said = false;
         while let Some(why) = reason(self) {
             if !said {
@@ -132,7 +133,7 @@ impl Engine<'_> {
                 self.warn_of_wait(&why);
                 said = true;
             }
-            self.pause(&why, wait, |paused| &mut paused.head).await?;
+            self.pause(&why, wait, Wait::Head).await?;
         }
         Ok(())
     }
@@ -162,7 +163,7 @@ impl Engine<'_> {
                 self.passes = true;
                 return Ok(());
             }
-            self.pause(why, wait, |paused| &mut paused.pressure).await?;
+            self.pause(why, wait, Wait::Pressure).await?;
         }
     }
 
@@ -202,11 +203,11 @@ impl Engine<'_> {
 
     /// Waits for a time, and adds it to the pauses of the outcome and, with the reason, to the progress shown. The caller removes
     /// the reason.
-    async fn pause(&mut self, why: &str, length: Duration, of: fn(&mut Paused) -> &mut Duration) -> Result<(), End> {
+    async fn pause(&mut self, why: &str, length: Duration, of: Wait) -> Result<(), End> {
         let begun = Instant::now();
         self.run.progress.waits(Some(why));
         let waited = self.wait(tokio::time::sleep(length)).await;
-        *of(&mut self.outcome.paused) += begun.elapsed();
+        self.outcome.paused[of] += begun.elapsed();
         waited
     }
 }

@@ -64,6 +64,7 @@ mod tests {
     use crate::base::stop::Stop;
     use crate::core::plan::StopReason;
     use crate::core::plan::outcome::{End, Outcome};
+    use crate::core::plan::waits::Wait;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::wire::codes;
     use crate::shell::sweep::{Limits, RunBudget, RunContext};
@@ -125,7 +126,7 @@ mod tests {
         let answers = vec![too_slow(), too_slow(), found(), candidates(1..2), Reply(doc! { "n": 1 }), ScriptedReply::End];
         let (outcome, sent) = sweep(answers, None).await;
         assert_eq!((letters(&sent).as_str(), outcome.deleted, outcome.end), ("ooofd", 1, End::Complete));
-        assert_eq!(outcome.paused.head, MS(20_000));
+        assert_eq!(outcome.paused[Wait::Head], MS(20_000));
         let query = doc! {
             "find": "c", "filter": {}, "sort": { "at": 1 }, "limit": 1_i64, "projection": { "_id": 0, "at": 1 }, "hint": "at_1", "maxTimeMS": 1000_i64,
             "collectionUUID": bson::Uuid::from_bytes([7; 16]), "comment": "sweeper test",
@@ -149,7 +150,7 @@ mod tests {
         ];
         let (outcome, sent) = sweep(answers, None).await;
         assert_eq!((letters(&sent).as_str(), outcome.deleted, outcome.end), ("ofdddood", 4, End::Complete));
-        assert_eq!(outcome.paused.head, MS(10_000));
+        assert_eq!(outcome.paused[Wait::Head], MS(10_000));
     }
 
     #[tokio::test(start_paused = true)]

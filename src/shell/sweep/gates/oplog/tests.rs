@@ -7,6 +7,7 @@ use crate::base::stop::Stop;
 use crate::core::facts::{Oplog, OplogSize};
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
+use crate::core::plan::waits::Wait;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::oplog::SeenOplog;
 use crate::shell::sweep::{Limits, RunBudget, RunContext};
@@ -107,7 +108,7 @@ async fn no_delete_goes_out_while_the_gate_is_closed() {
     })
     .await;
     assert_eq!((deletes(&script), outcome.deleted, outcome.end), (1, 2, End::Complete));
-    assert!(outcome.paused.oplog >= Duration::from_secs(60), "{:?}", outcome.paused);
+    assert!(outcome.paused[Wait::Oplog] >= Duration::from_secs(60), "{:?}", outcome.paused);
 }
 
 #[tokio::test(start_paused = true)]
