@@ -167,7 +167,7 @@ impl Sweeping<'_> {
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
-        let run = RunContext { run_id: &self.session.id, budget, progress, stop };
+        let run = RunContext { run_id: &self.session.id, budget, progress, stop, watches };
         let outcome = sweep::sweep(Arc::new(rule_sweep), run, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();

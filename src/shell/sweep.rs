@@ -3,10 +3,11 @@
 //! ```text
 //! open a source, which finds the documents                                           source
 //! until the source is exhausted, or a limit or a person ends the sweep:
-//!     wait for the pause file, lag, oplog, oldest document, pressure, latency, rate and request units, and for a permit of the run     throttle
-//!     reserve n documents: the least of pace, rates and limits                       pace, budget
+//!     ask all gates until they are open, and wait for a permit of the run            gates, engine
+//!     reserve n documents, as many as pace, gates and limits leave room for          pace, gates, budget
 //!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
+//!     ask all gates again                                                            gates, engine
 //!     start the batch, up to `concurrency` of them at a time:                        batch
 //!         if the rule archives: read the documents, write them to the disk,
 //!             and restrict the delete to the states that were written                archived
@@ -46,11 +47,8 @@ use tokio::sync::watch;
 pub(crate) use batch::archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
 use engine::{Engine, Family, confirm_by_majority};
-use gates::head::HeadGate;
 use gates::lag::LagGate;
-use gates::oplog::OplogGate;
 pub(crate) use gates::oplog::oplog_in_flight;
-use gates::pressure::PressureGate;
 
 use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
@@ -80,12 +78,8 @@ pub(crate) struct RuleSweep {
     write_concern: Document,
     /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
     lag: Option<LagGate>,
-    /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
-    oplog: Option<OplogGate>,
-    /// `None` if the rule has no `maxHeadMs`, or no index serves it.
-    head: Option<HeadGate>,
-    /// `None` if the load of the server is not watched.
-    pressure: Option<PressureGate>,
+    /// Bytes that a delete adds to the oplog; `None` if that is unknown.
+    oplog_bytes_per_document: Option<f64>,
     pause: PauseFile,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
@@ -138,7 +132,6 @@ impl RuleSweep {
             *holds = holds.with(keys);
         }
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
-        let bytes_per_document = counts.oplog_bytes_per_document;
         let mut write_concern = gates::lag::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
         if rule.family.is_some() || is_of_children(&rule) {
             confirm_by_majority(&mut write_concern);
@@ -146,9 +139,7 @@ impl RuleSweep {
         Self {
             write_concern,
             lag,
-            oplog: watches.oplog.as_ref().map(|watch| OplogGate::new(deployment, &rule, bytes_per_document, watch)),
-            head: rule.limits.max_head.clone().map(HeadGate::new),
-            pressure: PressureGate::new(rule.limits.max_dirty, &watches.load),
+            oplog_bytes_per_document: counts.oplog_bytes_per_document,
             pause: watches.pause.clone(),
             deployment: deployment.clone(),
             binding,
@@ -203,6 +194,7 @@ pub(crate) struct RunContext<'a> {
     pub budget: &'a RunBudget,
     pub progress: &'a RuleProgress<'a>,
     pub stop: &'a Stop,
+    pub watches: &'a Watches,
 }
 
 /// The next batch of a source.

@@ -1,34 +1,30 @@
 //! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
 
+mod admission;
 mod family;
 #[cfg(test)]
 mod tests;
-mod throttle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 
-use super::batch::archived;
 use super::batch::attempts::BatchResult;
 use super::batch::send::Sent;
 use super::batch::{self, FinishedBatch};
 use super::budget::Permit;
+use super::gates::{CHECK_INTERVAL, Ended, Gates};
 use super::sources::Source;
 use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
 use crate::base::machine;
-use crate::core::pace::rate::RateLimit;
-use crate::core::pace::{BatchTiming, ENOUGH, ENOUGH_WITH_HOLDS, Pace};
+use crate::core::pace::{BatchTiming, Pace};
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome};
 use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
-use crate::shell::server::wire::meter::Account;
 pub(super) use family::{Family, confirm_by_majority};
-use throttle::LAG_CHECK_INTERVAL;
 
 /// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
 const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
@@ -39,13 +35,7 @@ pub(super) struct Engine<'a> {
     run: RunContext<'a>,
     concurrency: usize,
     pace: Pace,
-    /// The earliest start of the next batch, for the latency of the one before.
-    rests_until: Instant,
-    /// The end of the last batch that was timed, and its latency.
-    last_timed: Option<(Instant, Duration)>,
-    /// Whether one batch may go under whatever pressure.
-    passes: bool,
-    rate: Option<RateLimit>,
+    pub(super) gates: Gates<'a>,
     /// Documents that the rule may still ask for.
     allowance: Option<u64>,
     in_flight: JoinSet<FinishedBatch>,
@@ -70,10 +60,7 @@ impl<'a> Engine<'a> {
                 concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
             },
             pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
-            rests_until: Instant::now(),
-            last_timed: None,
-            passes: false,
-            rate: limits.rate.map(RateLimit::new),
+            gates: Gates::open(&sweep, run),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),
             gave_up: false,
@@ -207,15 +194,15 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     async fn start_batches_of(&mut self, source: &mut Source<'_>) -> Result<(), End> {
         let sweep = self.sweep.clone();
-        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
         loop {
             // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
             // Otherwise find it just before sending, so that no writer can add to it and its size is current.
-            let reads_ahead = self.may_read_ahead(rate) && !self.in_flight.is_empty();
-            let permit = if reads_ahead { None } else { Some(self.acquire().await?) };
-            self.wait_for_rate_of_run().await?;
+            let (permit, room) = match self.gates.ask(self.room(false)) {
+                Ok(room) if room.reads_ahead && !self.in_flight.is_empty() => (None, room),
+                Ok(_) | Err(_) => self.admit(None).await.map(|(permit, room)| (Some(permit), room))?,
+            };
             self.check_stop()?;
-            let reserved = self.run.budget.reserve(self.max_documents());
+            let reserved = self.run.budget.reserve(room.documents());
             if reserved == 0 {
                 drop(permit);
                 if self.wait_for_refund().await? {
@@ -224,18 +211,17 @@ impl<'a> Engine<'a> {
                 return self.end_at_limit(source).await;
             }
             let Some((restriction, asked)) = self.take(source, reserved).await? else { return Ok(()) };
-            let permit = match permit {
-                Some(permit) => permit,
-                None => self.acquire().await?,
-            };
-            self.passes = false;
+            // Gates may have closed meanwhile.
+            let admitted = self.admit(permit).await;
+            if admitted.is_err() {
+                self.run.budget.settle(asked, 0);
+            }
+            let (permit, _) = admitted?;
             let (restriction, entries) = match &self.family {
                 Some(_) => self.enter(restriction, asked).await?,
                 None => (restriction, Vec::new()),
             };
-            if let Some(gate) = &sweep.pressure {
-                gate.sent(asked);
-            }
+            self.gates.sent(asked);
             self.in_flight.spawn(machine::here(batch::run(
                 sweep.clone(),
                 restriction,
@@ -258,26 +244,6 @@ impl<'a> Engine<'a> {
         self.allowance.is_some() || self.run.budget.has_delete_limit()
     }
 
-    fn may_read_ahead(&self, rate: Option<u32>) -> bool {
-        // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
-        let has_cursors = self.sweep.deployment.facts.capabilities.cursors;
-        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero() && self.pressure().is_none();
-        !self.has_delete_limit() && rate.is_none() && has_cursors && is_fast
-    }
-
-    /// Returns the maximum number of documents of the next batch.
-    fn max_documents(&self) -> u64 {
-        let size = self.pace.batch_size();
-        let size = self.sweep.pressure.as_ref().map_or(size, |gate| gate.batch_limit(size));
-        let enough = if self.sweep.rule.selection.holds.is_some() { ENOUGH_WITH_HOLDS } else { ENOUGH };
-        let gentle = self.pace.gentle_size();
-        let of_rate = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit(enough, gentle)));
-        let of_archive = self.sweep.archive.as_ref().and_then(|_| archived::batch_limit(&self.sweep.rule.selection));
-        let of_units = self.sweep.deployment.account().and_then(Account::batch_limit);
-        let limits = [of_rate, of_archive, of_units, self.run.budget.rate_limit(enough, gentle), self.allowance];
-        limits.into_iter().flatten().min().unwrap_or(u64::MAX).min(u64::from(size))
-    }
-
     /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
     /// the reservation that the batch does not need.
     async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
@@ -293,10 +259,7 @@ impl<'a> Engine<'a> {
         let asked = if let Ok(Ok(NextBatch::Batch { documents, .. })) = &taken { *documents } else { 0 };
         self.run.budget.give_back(reserved.saturating_sub(asked));
         let NextBatch::Batch { restriction, .. } = taken?.map_err(End::Failed)? else { return Ok(None) };
-        if let Some(rate) = &mut self.rate {
-            rate.take(asked, self.run.budget.elapsed());
-        }
-        self.run.budget.take_rate(asked);
+        self.gates.taken(asked);
         self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
         Ok(Some((restriction, asked)))
     }
@@ -362,7 +325,7 @@ impl<'a> Engine<'a> {
             biased;
             Some(finished) = self.in_flight.join_next() => self.record(finished),
             reason = stopped(&sweep.rule, budget, stop) => Err(End::Partial(reason)),
-            () = tokio::time::sleep(LAG_CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),
+            () = tokio::time::sleep(CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),
         }
     }
 
@@ -380,11 +343,9 @@ impl<'a> Engine<'a> {
         let pause_file = &mut self.outcome.paused[Wait::PauseFile];
         *pause_file = (*pause_file).max(paused_before + result.paused);
         self.gave_up |= is_cut_short;
-        if let Some(gate) = &self.sweep.pressure {
-            gate.ended(asked);
-        }
         if !is_sent {
             budget.settle(asked, 0);
+            self.gates.ended(&Ended { asked, gone: 0, latency: None, rest: Duration::ZERO });
             return match result.error {
                 _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
                 Some(error) => Err(End::Failed(error.message)),
@@ -399,22 +360,14 @@ impl<'a> Engine<'a> {
         if !self.sweep.is_of_children() {
             self.run.progress.deleted(deleted);
         }
-        self.pace.set_gentle(self.is_cramped());
+        self.pace.set_gentle(self.gates.is_cramped());
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
         self.outcome.paused[Wait::Throttle] += throttled;
-        self.rests_until = self.rests_until.max(Instant::now() + self.pace.rest());
-        self.last_timed = latency.map(|latency| (Instant::now(), latency)).or(self.last_timed);
         // After a lost reply the number of deletes is unknown, so nothing is refunded.
         let gone = if uncertain { asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
         budget.settle(asked, gone);
-        if let Some(oplog) = &self.sweep.oplog {
-            oplog.deleted(gone);
-        }
-        if let Some(rate) = &mut self.rate {
-            rate.settle(asked, gone);
-        }
-        budget.settle_rate(asked, gone);
+        self.gates.ended(&Ended { asked, gone, latency, rest: self.pace.rest() });
         self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
         match error {
             _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),

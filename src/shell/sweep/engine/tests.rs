@@ -1,19 +1,23 @@
 //! Tests of what the engine of a rule does beside its batches, by a server that answers from a list.
 
+pub(super) mod gates;
 pub(super) mod limits;
 mod recorded;
+mod waits;
 
 use std::path::Path;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, Uuid, doc};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::*;
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
 use crate::core::facts::Topology;
+use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;
 use crate::core::plan::findings::Counts;
 use crate::core::policy::{ArchiveTo, Compression};
@@ -47,7 +51,7 @@ pub(super) async fn with_engine_of<T>(sweep: &Arc<RuleSweep>, limits: &Limits, a
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
     let stop = Stop::by(receiver);
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop };
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, watches: &Watches::none() };
     act(&mut Engine::new(sweep.clone(), run, Family::of(sweep, run))).await
 }
 
@@ -123,7 +127,7 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
         let found = with_engine(&sweep, async |engine| {
             engine.outcome.batches = 1;
             change(engine);
-            engine.may_read_ahead(None)
+            engine.room(false).reads_ahead
         });
         assert_eq!(found.await, is_early, "case {number}");
     }
@@ -136,7 +140,8 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
     {
         let found = with_engine_of(sweep, &limits, async |engine| {
             engine.outcome.batches = 1;
-            engine.may_read_ahead(rate)
+            engine.gates.rate = rate.map(RateLimit::new);
+            engine.gates.ask(engine.room(false)).unwrap().reads_ahead
         });
         assert!(!found.await, "{limits:?} {rate:?}");
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -15,41 +14,50 @@ use crate::shell::sweep::RuleSweep;
 
 /// A gate that is open while the query takes no longer than allowed.
 pub(crate) struct HeadGate {
-    max: MaxHead,
+    max: Duration,
     /// The last query, and its end.
-    last: Mutex<Option<(Took, Instant)>>,
+    last: Option<(Took, Instant)>,
 }
 
 impl HeadGate {
-    pub(crate) fn new(max: MaxHead) -> Self {
-        Self { max, last: Mutex::new(None) }
+    pub(crate) fn new(max: Duration) -> Self {
+        Self { max, last: None }
     }
 
-    /// Asks for the oldest document if that is due. Returns the reason why the rule has to wait, and the time until the next query; `None` if it need not.
-    ///
-    /// Errors: the query failed for a reason that does not pass.
-    pub(crate) async fn closed(&self, sweep: &RuleSweep) -> Result<Option<(String, Duration)>, String> {
-        let next = |(took, ended): (Took, Instant)| took.until_next().saturating_sub(ended.elapsed());
-        let known = self.last.lock().filter(|last| !next(*last).is_zero());
-        let last = match known {
-            Some(last) => last,
-            None => (self.ask(sweep).await?, Instant::now()),
-        };
-        *self.last.lock() = Some(last);
-        Ok(last.0.too_long(self.max.time).map(|why| (why, next(last))))
+    /// Whether the next query is due, before which nothing may be sent.
+    pub(crate) fn is_due(&self) -> bool {
+        self.until_next().is_zero()
     }
 
-    async fn ask(&self, sweep: &RuleSweep) -> Result<Took, String> {
-        let namespace = &sweep.rule.namespace;
-        let mut retries = Retries::patient();
-        let next_wait = |cause: &ServerError| {
-            let wait = retries.wait(cause)?;
-            warn!(%namespace, "{namespace}: looking for the oldest document: {cause}; trying again in {} ms", wait.as_millis());
-            Some(wait)
-        };
-        let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule, &self.max)).await;
-        found.map_err(|cause| format!("looking for the oldest document, as `maxHeadMs` asks: {cause}"))
+    /// Takes in a query that has just ended.
+    pub(crate) fn looked(&mut self, took: Took) {
+        self.last = Some((took, Instant::now()));
     }
+
+    /// Returns the reason why the rule has to wait, and the time until the next query; `None` if it need not, or that query is due.
+    pub(crate) fn too_long(&self) -> Option<(String, Duration)> {
+        let (took, _) = self.last.filter(|_| !self.is_due())?;
+        Some((took.too_long(self.max)?, self.until_next()))
+    }
+
+    fn until_next(&self) -> Duration {
+        self.last.map_or(Duration::ZERO, |(took, ended)| took.until_next().saturating_sub(ended.elapsed()))
+    }
+}
+
+/// Asks for the oldest document of a rule.
+///
+/// Errors: the query failed for a reason that does not pass.
+pub(crate) async fn look(sweep: &RuleSweep, max: &MaxHead) -> Result<Took, String> {
+    let namespace = &sweep.rule.namespace;
+    let mut retries = Retries::patient();
+    let next_wait = |cause: &ServerError| {
+        let wait = retries.wait(cause)?;
+        warn!(%namespace, "{namespace}: looking for the oldest document: {cause}; trying again in {} ms", wait.as_millis());
+        Some(wait)
+    };
+    let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule, max)).await;
+    found.map_err(|cause| format!("looking for the oldest document, as `maxHeadMs` asks: {cause}"))
 }
 
 #[cfg(test)]
@@ -66,6 +74,7 @@ mod tests {
     use crate::core::plan::outcome::{End, Outcome};
     use crate::core::plan::waits::Wait;
     use crate::shell::lock::lease::Leases;
+    use crate::shell::server::watch::Watches;
     use crate::shell::server::wire::codes;
     use crate::shell::sweep::{Limits, RunBudget, RunContext};
     use crate::testing::made_up::sweep;
@@ -97,7 +106,7 @@ mod tests {
         let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
         let limits = &mut sweep.rule.limits;
         (limits.max_deletes, limits.batch_size, limits.concurrency, limits.target_batch) = (Some(100), 1, Some(1), MS(60_000));
-        sweep.head = Some(HeadGate::new(MaxHead { time: MS(20), index: "at_1".into() }));
+        limits.max_head = Some(MaxHead { time: MS(20), index: "at_1".into() });
         let begun = Instant::now();
         let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
         let budget = RunBudget::new(begun, &limits);
@@ -106,7 +115,7 @@ mod tests {
         let permit = budget.acquire().await;
         let (_signals, receiver) = watch::channel(None);
         let stop = Stop::by(receiver).with_end(end.map(|end| begun + end));
-        let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop };
+        let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, watches: &Watches::none() };
         let outcome = crate::shell::sweep::sweep(Arc::new(sweep), run, permit).await;
         (outcome, script.sent())
     }

@@ -13,6 +13,7 @@ use crate::base::text::duration;
 use crate::core::plan::SweepRule;
 use crate::shell::server::Deployment;
 use crate::shell::server::watch::oplog::{LastLook, OplogWatch};
+use crate::shell::sweep::RuleSweep;
 
 /// Bytes that a delete is taken to add to the oplog where no `_id` is known.
 const UNKNOWN_ID_BYTES: f64 = 250.0;
@@ -30,7 +31,9 @@ pub(crate) struct OplogGate {
 
 impl OplogGate {
     /// Creates the gate of a rule.
-    pub(crate) fn new(deployment: &Deployment, rule: &SweepRule, bytes_per_document: Option<f64>, watch: &OplogWatch) -> Self {
+    pub(crate) fn new(sweep: &RuleSweep, watch: &OplogWatch) -> Self {
+        let RuleSweep { deployment, rule, oplog_bytes_per_document, .. } = sweep;
+        let bytes_per_document = *oplog_bytes_per_document;
         Self {
             least: rule.limits.min_oplog_window,
             bytes_per_document: bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES),

@@ -1,17 +1,35 @@
 //! Holds a rule back while the server is under pressure.
 
-use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::core::pace::ENOUGH;
 use crate::core::pace::pressure::{Growth, Load, Pressure, UNWATCHED};
 use crate::shell::server::watch::load::{LoadSource, LoadView, Seen};
+
+/// Time between two looks at the server while it is spared: its dirty bytes can fall from the limit to almost none within a quarter of a second.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Time until an early look at the server is expected.
+const NEXT_LOOK: Duration = Duration::from_millis(5);
+
+/// Maximum time for which the gate stays closed unless the policy asks for it.
+pub(super) const MAX_CLOSED: Duration = Duration::from_secs(10);
 
 /// A gate that narrows with the pressure on the server, and closes at its limit. It is open while nothing is known.
 pub(crate) struct PressureGate {
     /// `None` if the policy does not set it.
     max_dirty: Option<f64>,
     view: LoadView,
-    deletes: Mutex<Deletes>,
+    deletes: RefCell<Deletes>,
+    /// The end of the last batch that was timed, and its latency.
+    last_timed: Option<(Instant, Duration)>,
+    /// The first of the waits that followed one another since the gate was last open.
+    pub(super) spared_since: Option<Instant>,
+    /// Whether one batch may go under whatever pressure.
+    pub(super) passes: bool,
 }
 
 /// The deletes of the rule beside the looks at the server.
@@ -51,9 +69,11 @@ impl PressureGate {
         (max_dirty != Some(UNWATCHED)).then(|| Self::on(max_dirty, watch.view()))
     }
 
-    pub(crate) fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
+    /// Creates a gate for what is seen in a view.
+    pub(in crate::shell::sweep) fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
         let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
-        Self { max_dirty, view, deletes: Mutex::new(deletes) }
+        let deletes = RefCell::new(deletes);
+        Self { max_dirty, view, deletes, last_timed: None, spared_since: None, passes: false }
     }
 
     /// Returns the pressure at the last look; `None` if there was none, or nothing is known.
@@ -71,41 +91,63 @@ impl PressureGate {
     pub(crate) fn batch_limit(&self, size: u32) -> u32 {
         let size = self.pressure().map_or(size, |pressure| pressure.batch_limit(size));
         let Some(most) = self.documents_per_look() else { return size };
-        let left = most.saturating_sub(self.deletes.lock().unseen());
+        let left = most.saturating_sub(self.deletes.borrow_mut().unseen());
         size.min(u32::try_from(left).unwrap_or(u32::MAX).max(ENOUGH))
     }
 
     /// Whether the documents that were sent since the last look may have used up the room.
-    pub(crate) fn is_used_up(&self) -> bool {
-        self.documents_per_look().is_some_and(|most| self.deletes.lock().unseen() >= most)
+    fn is_used_up(&self) -> bool {
+        self.documents_per_look().is_some_and(|most| self.deletes.borrow_mut().unseen() >= most)
     }
 
-    /// Asks for a look at the server before the next one is due.
-    pub(crate) fn ask_for_look(&self) {
-        self.view.ask();
+    /// Returns the time for which the server is to be left alone before it is looked at again.
+    pub(super) fn time_to_spare(&self) -> Duration {
+        if self.passes {
+            return Duration::ZERO;
+        }
+        let wait = match self.pressure() {
+            Some(pressure) if pressure.is_closed() => CHECK_INTERVAL,
+            _ if self.is_used_up() => NEXT_LOOK,
+            Some(pressure) => {
+                // The pressure may be gone before the rest is over.
+                let rested = |(ended, latency): (Instant, Duration)| pressure.rest(latency).saturating_sub(ended.elapsed());
+                self.last_timed.map_or(Duration::ZERO, rested).min(CHECK_INTERVAL)
+            }
+            None => Duration::ZERO,
+        };
+        if !wait.is_zero() {
+            self.view.ask();
+        }
+        wait
     }
 
     /// Returns the number of documents that may be deleted from one look to the next; `None` if any number may.
     fn documents_per_look(&self) -> Option<u64> {
         let seen = self.view.seen.borrow();
         let looks = seen.looks.as_ref()?;
-        let mut deletes = self.deletes.lock();
+        let mut deletes = self.deletes.borrow_mut();
         deletes.take_in(&seen);
         deletes.growth.documents_per_look(looks, self.max_dirty)
     }
 
     /// Records a batch that is sent.
-    pub(crate) fn sent(&self, documents: u64) {
-        self.deletes.lock().in_flight += documents;
+    pub(crate) fn sent(&mut self, documents: u64) {
+        self.passes = false;
+        self.deletes.borrow_mut().in_flight += documents;
     }
 
     /// Records the end of a batch that was sent.
     pub(crate) fn ended(&self, documents: u64) {
         let seen = self.view.seen.borrow();
-        let mut deletes = self.deletes.lock();
+        let mut deletes = self.deletes.borrow_mut();
         deletes.take_in(&seen);
         deletes.in_flight -= documents;
         deletes.since += documents;
+    }
+
+    /// Records the latency of a batch that has just ended.
+    pub(crate) fn timed(&mut self, latency: Duration) {
+        self.last_timed = Some((Instant::now(), latency));
     }
 
     /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: the policy does not ask for a gate, and a
@@ -133,7 +175,7 @@ mod tests {
     #[test]
     fn what_a_look_cannot_have_seen_counts_until_the_next_one() {
         let (sender, receiver) = watch::channel(seen(1, 100));
-        let gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
+        let mut gate = PressureGate::on(Some(20.0), LoadView::new(receiver));
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (800, false));
         gate.sent(500);
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (300, false));

@@ -12,6 +12,7 @@ use crate::base::stop::Stop;
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
 use crate::shell::lock::lease::Leases;
+use crate::shell::server::watch::Watches;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::sweep::{Limits, RuleSweep, RunBudget, RunContext};
@@ -37,7 +38,7 @@ async fn swept(
     let permit = budget.acquire().await;
     let (_signals, receiver) = watch::channel(None);
     let stop = Stop::by(receiver);
-    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, run_id: "run" };
+    let run = RunContext { budget: &budget, progress: &progress, stop: &stop, run_id: "run", watches: &Watches::none() };
     let outcome = crate::shell::sweep::sweep(Arc::new(sweep), run, permit).await;
     (outcome, script.sent())
 }

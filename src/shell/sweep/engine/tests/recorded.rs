@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use tokio::task::JoinError;
+use tokio::time::Instant;
 
 use super::super::*;
 use super::{sweep_of, with_engine};
 use crate::core::plan::SweepRule;
+use crate::core::plan::waits::Wait;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
 use crate::testing::made_up::{planned, with_children};
@@ -108,9 +110,9 @@ async fn documents_are_shown_as_deleted_unless_they_are_children_and_what_held_b
             sent.result.throttled = Duration::from_millis(300);
             sent.latency = Some(Duration::from_secs(2));
             engine.record(recorded(sent)).map_err(|_| "a whole batch ended the sweep").unwrap();
-            assert_eq!(engine.outcome.paused.throttle, Duration::from_millis(300));
+            assert_eq!(engine.outcome.paused[Wait::Throttle], Duration::from_millis(300));
             // Two documents took ten times as long as a batch may: the server is left alone.
-            assert_eq!(engine.rests_until - Instant::now(), engine.pace.rest());
+            assert_eq!(engine.gates.rests_until - Instant::now(), engine.pace.rest());
             assert!(!engine.pace.rest().is_zero());
             assert_eq!(engine.run.progress.tally().read().0, shown);
         })
@@ -155,23 +157,12 @@ async fn a_fixed_latency_is_told_only_if_nothing_else_held_the_sweep_back() {
         }
         let told = engine.decisive_fixed_latency().expect("the fixed latency decides");
         assert_eq!((told.batch_size, told.concurrency), (2000, engine.concurrency));
-        let others: [fn(&mut Paused) -> &mut Duration; 7] = [
-            |paused| &mut paused.lag,
-            |paused| &mut paused.oplog,
-            |paused| &mut paused.head,
-            |paused| &mut paused.pressure,
-            |paused| &mut paused.rate,
-            |paused| &mut paused.pause_file,
-            |paused| &mut paused.throttle,
-        ];
-        for (number, of) in others.into_iter().enumerate() {
-            *of(&mut engine.outcome.paused) = Duration::from_millis(1);
-            assert_eq!(engine.decisive_fixed_latency(), None, "pause {number}");
-            *of(&mut engine.outcome.paused) = Duration::ZERO;
+        for wait in Wait::ALL {
+            engine.outcome.paused[wait] = Duration::from_millis(1);
+            // The rests for the latency itself do not count.
+            assert_eq!(engine.decisive_fixed_latency().is_some(), wait == Wait::Latency, "{wait:?}");
+            engine.outcome.paused[wait] = Duration::ZERO;
         }
-        // The rests for the latency itself do not count.
-        engine.outcome.paused.latency = Duration::from_secs(9);
-        assert!(engine.decisive_fixed_latency().is_some());
     })
     .await;
 }
@@ -184,11 +175,11 @@ async fn time_for_which_the_pause_file_was_there_counts_once() {
     let counted = with_engine(&sweep, async |engine| {
         let mut counted = Vec::new();
         for (waited, paused_before, paused) in [(0, 0, 4), (10, 4, 5), (10, 4, 9)] {
-            engine.outcome.paused.pause_file += seconds(waited);
+            engine.outcome.paused[Wait::PauseFile] += seconds(waited);
             let result = BatchResult { paused: seconds(paused), ..BatchResult::default() };
             let finished = FinishedBatch { paused_before: seconds(paused_before), ..finished(Sent { result, ..whole() }) };
             assert!(engine.record(Ok(finished)).is_ok());
-            counted.push(engine.outcome.paused.pause_file.as_secs());
+            counted.push(engine.outcome.paused[Wait::PauseFile].as_secs());
         }
         counted
     });

@@ -9,7 +9,9 @@ use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
 use crate::core::plan::waits::Wait;
 use crate::shell::lock::lease::Leases;
+use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::oplog::SeenOplog;
+use crate::shell::sweep::engine::Engine;
 use crate::shell::sweep::{Limits, RunBudget, RunContext};
 use crate::testing::made_up::sweep;
 use crate::testing::scripted::{Script, ScriptedReply};
@@ -75,14 +77,15 @@ async fn sweep(gate: OplogGate, stop: &Stop, meanwhile: impl AsyncFnOnce(&Arc<Sc
     ]);
     let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
     sweep.rule.limits.max_deletes = Some(100);
-    sweep.oplog = Some(gate);
     let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
     let budget = RunBudget::new(Instant::now(), &limits);
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop };
-    let (outcome, ()) = tokio::join!(crate::shell::sweep::sweep(Arc::new(sweep), run, permit), meanwhile(&script));
+    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop, watches: &Watches::none() };
+    let mut engine = Engine::new(Arc::new(sweep), run, None);
+    engine.gates.oplog = Some(gate);
+    let (outcome, ()) = tokio::join!(engine.run(permit), meanwhile(&script));
     (outcome, script)
 }
 

@@ -1,0 +1,67 @@
+//! Waits until a batch may go: for all gates, for room among the batches in flight, and for a permit of the run.
+
+use tokio::time::Instant;
+
+use super::super::batch::archived;
+use super::super::budget::Permit;
+use super::super::gates::{Closed, Room};
+use super::Engine;
+use crate::core::plan::outcome::End;
+
+impl Engine<'_> {
+    /// Returns the room for the next batch before any gate is asked.
+    pub(super) fn room(&self, has_turn: bool) -> Room {
+        let sweep = &self.sweep;
+        let of_archive = sweep.archive.as_ref().and_then(|_| archived::batch_limit(&sweep.rule.selection));
+        // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
+        let has_cursors = sweep.deployment.facts.capabilities.cursors;
+        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero();
+        Room {
+            size: self.pace.batch_size(),
+            limit: [of_archive, self.allowance].into_iter().flatten().min().unwrap_or(u64::MAX),
+            batches: self.concurrency,
+            reads_ahead: !self.has_delete_limit() && has_cursors && is_fast,
+            has_turn,
+            gentle_size: self.pace.gentle_size(),
+        }
+    }
+
+    /// Waits until a batch may be sent. Returns only if nothing was waited for since all gates were asked.
+    pub(super) async fn admit(&mut self, mut permit: Option<Permit>) -> Result<(Permit, Room), End> {
+        loop {
+            match self.gates.ask(self.room(permit.is_some())) {
+                Err(closed) => {
+                    // Other rules take their turns meanwhile.
+                    permit = permit.filter(|_| closed.keeps_turn);
+                    self.hold_back(&closed).await?;
+                }
+                Ok(room) => {
+                    if let Some(look) = self.gates.look() {
+                        let took = self.wait(look).await?.map_err(End::Failed)?;
+                        self.gates.looked(took);
+                        continue;
+                    }
+                    self.run.progress.waits(None);
+                    if self.in_flight.len() >= room.batches {
+                        permit = None;
+                        self.join_next().await?;
+                        continue;
+                    }
+                    match permit {
+                        Some(permit) => return Ok((permit, room)),
+                        None => permit = Some(self.wait(self.run.budget.acquire()).await?),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the gates are to be asked again, and counts the time under the one that is closed.
+    async fn hold_back(&mut self, closed: &Closed) -> Result<(), End> {
+        let begun = Instant::now();
+        self.run.progress.waits(Some(&closed.why));
+        let waited = self.wait(tokio::time::sleep(closed.again)).await;
+        self.outcome.paused[closed.wait] += begun.elapsed();
+        waited
+    }
+}
