@@ -130,7 +130,7 @@ fn advice(rule: &Rule) -> Vec<String> {
     if !rule.enabled {
         return advice;
     }
-    if rule.max_deletes.is_none() && rule.max_delete_percent.is_none() {
+    if rule.limits.max_deletes.is_none() && rule.limits.max_delete_percent.is_none() {
         advice.push("neither `maxDeletes` nor `maxDeletePercent`: no limit would stop a wrong date or filter".to_owned());
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {

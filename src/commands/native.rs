@@ -121,11 +121,13 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 (ChangeStatus::Refused, deployment.facts.part.detached().map(str::to_owned))
             }
             Ok(counted) => {
-                match counted.and_then(|affected| guard::share(rule.max_delete_percent, affected.expired, affected.documents)) {
+                match counted
+                    .and_then(|affected| guard::share(rule.limits.max_delete_percent, affected.expired, affected.documents))
+                {
                     Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
                     None if target.scope == Scope::LastChange
                         && target.seconds.is_some()
-                        && rule.max_delete_percent.is_some() =>
+                        && rule.limits.max_delete_percent.is_some() =>
                     {
                         let why = "`maxDeletePercent` cannot be checked, because `_ts` is not visible; leave it out of this rule";
                         (ChangeStatus::Refused, Some(why.to_owned()))

@@ -260,5 +260,5 @@ pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
 
 /// Whether it is not the time at which a rule may delete.
 pub(super) fn is_window_closed(planned: &PlannedRule) -> bool {
-    planned.rule.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
+    planned.rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
 }

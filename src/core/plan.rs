@@ -23,8 +23,6 @@ mod tests;
 pub mod verdict;
 pub mod waits;
 
-use std::time::Duration;
-
 use bson::{DateTime, Document, RawDocumentBuf, Uuid, doc};
 
 pub use family::{ChildRule, Family, ParentKey};
@@ -37,8 +35,8 @@ use crate::core::expiry::{self, Expiry};
 use crate::core::facts::{Collection, CollectionKind, FileSize, Seen, ServerFacts, Target};
 use crate::core::flavor::Capabilities;
 use crate::core::policy::ArchiveTo;
+use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::window::Window;
 use crate::core::policy::{Expect, Rule, Variable};
 use holds::{HeldBack, KeyCondition};
 use index::IndexChoice;
@@ -110,7 +108,11 @@ pub struct SweepRule {
     pub namespace: Namespace,
     pub selection: Selection,
     pub expiry: Expiry,
-    pub limits: RuleLimits,
+    /// The limits of the policy; an approval may lower that of the deletes.
+    pub limits: Limits,
+    pub sizes: Sizes,
+    /// The index that a query for the oldest document walks; `None` if the rule has no `maxHeadMs`, or no index serves that query.
+    pub head_index: Option<String>,
     /// The destination of documents before they are deleted; `None` if they are not archived.
     pub archive: Option<ArchiveTo>,
     /// The approval of a saved plan; `None` if the run does not follow one.
@@ -123,7 +125,7 @@ impl SweepRule {
     /// Whether the documents have to be found before they are deleted where a service bills what it loads: the rule has a limit that a delete of
     /// an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to name the key.
     pub fn finds_first(&self) -> bool {
-        let RuleLimits { rate, max_request_units, max_deletes, .. } = self.limits;
+        let Limits { rate, max_request_units, max_deletes, .. } = self.limits;
         let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
         is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
     }
@@ -146,7 +148,9 @@ impl SweepRule {
             namespace: namespace.clone(),
             selection,
             expiry,
-            limits: RuleLimits::of(rule, capabilities),
+            limits: rule.limits.clone(),
+            sizes: Sizes::of(rule, capabilities),
+            head_index: None,
             archive: rule.archive.clone(),
             approved: None,
             family: None,
@@ -154,68 +158,24 @@ impl SweepRule {
     }
 }
 
-/// The limits of one rule in one namespace; `None` means no limit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RuleLimits {
+/// The sizes of a rule's batches, as far as the flavor takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
     /// Maximum number of documents per delete command.
-    pub batch_size: u32,
+    pub batch: u32,
     /// Maximum number of documents that a delete command goes through along the storage, those that stay included.
-    pub range_size: u32,
-    /// The target latency of a delete command, to which the size of batches adapts.
-    pub target_batch: Duration,
-    /// Maximum number of delete commands in flight; `None` for the default of the deployment's flavor.
-    pub concurrency: Option<u32>,
-    /// Maximum number of documents per second.
-    pub rate: Option<u32>,
-    /// Maximum number of request units per second, on services that bill them.
-    pub max_request_units: Option<u32>,
-    /// The replication lag above which the sweep pauses.
-    pub max_lag: Option<Duration>,
-    /// The time that the oplog of the primary has to cover while the rule deletes.
-    pub min_oplog_window: Option<Duration>,
-    /// The share of the server's cache in percent that may wait to be written, above which the sweep pauses.
-    pub max_dirty: Option<f64>,
-    /// The time that a query for the oldest document may take; `None` as well where no index serves that query.
-    pub max_head: Option<MaxHead>,
-    /// Maximum number of deletes: the rule's own limit, or the approved number if that is less.
-    pub max_deletes: Option<u64>,
-    /// The share of the collection in percent above which the rule is refused.
-    pub max_delete_percent: Option<f64>,
-    /// The hours in which the rule may delete.
-    pub window: Option<Window>,
+    pub range: u32,
 }
 
-impl RuleLimits {
+impl Sizes {
     fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
         let at_most = |times: u32| {
-            let size = rule.batch_size.unwrap_or(capabilities.default_batch * times);
+            let size = rule.limits.batch_size.unwrap_or(capabilities.default_batch * times);
             size.min(capabilities.largest_batch)
         };
-        Self {
-            // A batch that carries the keys of all holds costs as much for them as for many documents.
-            batch_size: at_most(if rule.holds.is_some() { 4 } else { 1 }),
-            range_size: at_most(4),
-            target_batch: rule.target_batch,
-            concurrency: rule.concurrency,
-            rate: rule.rate,
-            max_request_units: rule.max_request_units,
-            max_lag: rule.max_lag,
-            min_oplog_window: rule.min_oplog_window,
-            max_dirty: rule.max_dirty,
-            max_head: None,
-            max_deletes: rule.max_deletes,
-            max_delete_percent: rule.max_delete_percent,
-            window: rule.window.clone(),
-        }
+        // A batch that carries the keys of all holds costs as much for them as for many documents.
+        Self { batch: at_most(if rule.holds.is_some() { 4 } else { 1 }), range: at_most(4) }
     }
-}
-
-/// The limit of a query for the oldest document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MaxHead {
-    pub time: Duration,
-    /// The index that the query walks.
-    pub index: String,
 }
 
 /// The documents of a rule, and how to find them.
@@ -402,19 +362,19 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
 /// Returns warnings about keys of a rule that have no effect on this deployment.
 fn unused(rule: &Rule, sweep: &SweepRule, capabilities: &Capabilities) -> Vec<String> {
     let mut unused = Vec::new();
-    if rule.max_request_units.is_some() && !capabilities.request_charge {
+    if rule.limits.max_request_units.is_some() && !capabilities.request_charge {
         unused.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
     }
-    if rule.max_lag.is_some() && !capabilities.member_status {
+    if rule.limits.max_lag.is_some() && !capabilities.member_status {
         unused.push("`maxLag` is for replica sets and has no effect here: the service does not show its members".into());
     }
-    if rule.min_oplog_window.is_some() && !capabilities.member_status {
+    if rule.limits.min_oplog_window.is_some() && !capabilities.member_status {
         unused.push("`minOplogWindow` is for replica sets and has no effect here: the service has no oplog".into());
     }
-    if rule.max_dirty.is_some() && !capabilities.server_load {
+    if rule.limits.max_dirty.is_some() && !capabilities.server_load {
         unused.push("`maxDirty` is for MongoDB and has no effect here: the service does not show the load of its storage".into());
     }
-    if rule.max_head.is_some() && sweep.limits.max_head.is_none() {
+    if rule.limits.max_head.is_some() && sweep.head_index.is_none() {
         unused.push(if !capabilities.sorts {
             "`maxHeadMs` is for MongoDB and has no effect here: the service does not sort by an index".into()
         } else if sweep.selection.is_buckets() {
@@ -424,14 +384,14 @@ fn unused(rule: &Rule, sweep: &SweepRule, capabilities: &Capabilities) -> Vec<St
             format!("`maxHeadMs` has no effect here: no index begins with `{field}` and holds every document")
         });
     }
-    if rule.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
+    if rule.limits.concurrency.is_some_and(|concurrency| concurrency > 1) && capabilities.request_charge {
         unused.push(
             "`concurrency` has no effect here: requests go one after another over one connection, because the service shows the cost of only \
              the last request on a connection"
                 .into(),
         );
     }
-    if rule.batch_size.is_some_and(|size| size > capabilities.largest_batch) {
+    if rule.limits.batch_size.is_some_and(|size| size > capabilities.largest_batch) {
         unused.push(format!(
             "`batchSize`: batches of more than {} documents are not sent to this service",
             capabilities.largest_batch

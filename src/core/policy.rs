@@ -15,6 +15,7 @@ mod holds;
 mod key;
 mod keys;
 mod kinds;
+pub mod limits;
 pub mod loosened;
 mod mapping;
 mod mistaken;
@@ -38,9 +39,9 @@ use std::time::Duration;
 use bson::{Bson, Document};
 
 pub use holds::Holds;
+use limits::Limits;
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::{PolicyError, nearest};
-use window::Window;
 
 use crate::core::flavor::Flavor;
 
@@ -124,30 +125,7 @@ pub struct Rule {
     pub hint: Option<String>,
     pub order: Order,
     pub enabled: bool,
-    /// Documents per delete command at most.
-    pub batch_size: Option<u32>,
-    /// Documents per second at most.
-    pub rate: Option<u32>,
-    /// Delete commands in flight at most; `None` is the default of the flavor.
-    pub concurrency: Option<u32>,
-    /// Latency towards which batches grow and shrink.
-    pub target_batch: Duration,
-    /// Cosmos RU: request units per second at most.
-    pub max_request_units: Option<u32>,
-    /// Maximum number of documents that a run deletes, per namespace; the rule stops there.
-    pub max_deletes: Option<u64>,
-    /// Guard: the rule is refused above this share of the collection, in percent.
-    pub max_delete_percent: Option<f64>,
-    /// Lag of a secondary above which the sweep pauses; it pauses as well while the lag is unknown.
-    pub max_lag: Option<Duration>,
-    /// Guard: the time that the oplog of the primary covers never falls below this by the sweep.
-    pub min_oplog_window: Option<Duration>,
-    /// Share of the server's cache, in percent, that may wait to be written; above it the sweep pauses.
-    pub max_dirty: Option<f64>,
-    /// Time that a query for the oldest document may take; the sweep pauses while it takes longer.
-    pub max_head: Option<Duration>,
-    /// Hours of the day in which the rule may delete.
-    pub window: Option<Window>,
+    pub limits: Limits,
     pub allow_collection_scan: bool,
     /// Paths that no document needs to have.
     pub allow_unknown_fields: Vec<String>,

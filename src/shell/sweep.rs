@@ -119,7 +119,7 @@ impl RuleSweep {
             // Parents are listed by their `_id`s, and so is what the `_id` does not find in this order.
             let goes_along_ids = rule.family.is_none() && choice.ids_follow != Some(false);
             if goes_along_ids && rule.selection.storage == Storage::Plain {
-                rule.limits.batch_size = rule.limits.range_size;
+                rule.sizes.batch = rule.sizes.range;
             }
         }
         let of_child = |child: &ChildRule| {
@@ -281,7 +281,7 @@ mod tests {
             let counts = Counts { order: Some(choice), ..Counts::default() };
             let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
             let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
-            RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.limits.batch_size
+            RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.sizes.batch
         };
         let plain = || planned("", 4).decision.countable().unwrap().clone();
         for (rule, storage, order, ids_follow, expected) in [

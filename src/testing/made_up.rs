@@ -14,7 +14,7 @@ use crate::core::plan::findings::{Counts, Expired};
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Swept};
 use crate::core::plan::waits::Waited;
-use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, RuleLimits, Selection, Storage, SweepRule};
+use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, Selection, Sizes, Storage, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::parse::parse;
@@ -30,21 +30,6 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
     let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
-    let limits = RuleLimits {
-        batch_size: 2000,
-        range_size: 8000,
-        target_batch: rule.target_batch,
-        concurrency: None,
-        rate: None,
-        max_request_units: None,
-        max_lag: None,
-        min_oplog_window: rule.min_oplog_window,
-        max_dirty: None,
-        max_head: None,
-        max_deletes: rule.max_deletes,
-        max_delete_percent: rule.max_delete_percent,
-        window: rule.window.clone(),
-    };
     let expiry = Expiry {
         field: "at".into(),
         format: DateFormat::Date,
@@ -79,7 +64,9 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
         namespace: namespace.clone(),
         selection,
         expiry,
-        limits,
+        limits: rule.limits.clone(),
+        sizes: Sizes { batch: 2000, range: 8000 },
+        head_index: None,
         archive,
         approved: None,
         family: None,

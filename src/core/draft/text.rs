@@ -136,8 +136,8 @@ mod tests {
                     assert_eq!(policy.rules[0].namespace.to_string(), namespace);
                     assert_eq!(policy.rules[0].field.as_deref(), Some(field));
                     assert_eq!(policy.connection.expect.replica_set.as_deref(), Some("rs: #0"));
-                    assert_eq!(policy.rules[0].max_delete_percent, Some(50.0));
-                    assert_eq!(policy.rules[0].max_deletes, Some(1_000_000));
+                    assert_eq!(policy.rules[0].limits.max_delete_percent, Some(50.0));
+                    assert_eq!(policy.rules[0].limits.max_deletes, Some(1_000_000));
                 }
                 // A collection's name holds no `$`.
                 Err(error) => assert!(namespace.contains('$') && error.problems.len() == 1, "{error}\n{text}"),

@@ -3,7 +3,7 @@
 use super::family::with_one_key;
 use super::holds::HeldBack;
 use super::index::{self, IndexChoice};
-use super::{Guard, MaxHead, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
+use super::{Guard, Refusal, RunFacts, Selection, Storage, SweepRule, guard};
 use crate::core::expiry::Expiry;
 use crate::core::facts::{Collection, CollectionKind, Figures};
 use crate::core::policy::{DateFormat, Rule};
@@ -29,16 +29,16 @@ pub(super) fn bind(
         },
     };
     let selection = selection(rule, collection, figures, &expiry, index);
-    let max_head = max_head(run, rule, collection, &expiry.field);
+    let head_index = head_index(run, rule, collection, &expiry.field);
     let mut sweep = SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities);
-    sweep.limits.max_head = max_head;
+    sweep.head_index = head_index;
     Ok((sweep, refusal))
 }
 
-/// Returns the limit of a query for the oldest document; `None` as well where no index serves it.
-fn max_head(run: &RunFacts, rule: &Rule, collection: &Collection, field: &str) -> Option<MaxHead> {
-    let time = rule.max_head.filter(|_| run.server.capabilities.sorts)?;
-    Some(MaxHead { time, index: index::of_all(field, collection)? })
+/// Returns the index for a query for the oldest document; `None` if the rule has no limit for that query, or no index serves it.
+fn head_index(run: &RunFacts, rule: &Rule, collection: &Collection, field: &str) -> Option<String> {
+    rule.limits.max_head.filter(|_| run.server.capabilities.sorts)?;
+    index::of_all(field, collection)
 }
 
 /// Returns the expiry of a rule in a collection.

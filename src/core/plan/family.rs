@@ -7,10 +7,11 @@ use bson::{Bson, Document, doc};
 use super::archive::is_simple;
 use super::index::IndexChoice;
 use super::orphans::OrphanLimits;
-use super::{Guard, Refusal, RuleLimits, Selection, Storage, SweepRule, guard};
+use super::{Guard, Refusal, Selection, Storage, SweepRule, guard};
 use crate::base::values::float;
 use crate::core::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, ServerFacts, Topology};
 use crate::core::flavor::Flavor;
+use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::{Child, Rule};
 
@@ -215,8 +216,8 @@ fn rule_of(
         holds: None,
     };
     // The limits of the count are those of the parents, whose dates the children do not have.
-    let limits = RuleLimits { max_deletes: None, max_delete_percent: None, max_head: None, ..sweep.limits.clone() };
-    SweepRule { selection, limits, approved: None, family: None, ..sweep.clone() }
+    let limits = Limits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };
+    SweepRule { selection, limits, head_index: None, approved: None, family: None, ..sweep.clone() }
 }
 
 /// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name others too.
@@ -436,8 +437,7 @@ mod tests {
     fn children_have_the_pace_of_their_parents_but_none_of_the_limits_on_their_number() {
         let keys = "    maxDeletes: 7\n    maxDeletePercent: 5\n    minOplogWindow: 1h\n";
         let mut parents = planned(keys, 9).decision.countable().unwrap().clone();
-        parents.limits.max_head =
-            Some(crate::core::plan::MaxHead { time: std::time::Duration::from_secs(1), index: "at_1".into() });
+        parents.head_index = Some("at_1".into());
         parents.approved = Some(crate::core::plan::Approved::of(5));
         parents.family = crate::testing::made_up::with_children().family;
         let namespace = Namespace { database: "app".into(), collection: "d".into() };
@@ -445,8 +445,8 @@ mod tests {
         let collection = Collection::new(namespace, CollectionKind::Plain);
         let rule = rule_of(&parents, &child, Storage::Plain, &Figures::default(), None, &collection);
         let limits = &rule.limits;
-        assert_eq!((limits.max_deletes, limits.max_delete_percent, &limits.max_head), (None, None, &None));
-        assert_eq!((limits.min_oplog_window, limits.batch_size), (parents.limits.min_oplog_window, parents.limits.batch_size));
+        assert_eq!((limits.max_deletes, limits.max_delete_percent, &rule.head_index), (None, None, &None));
+        assert_eq!((limits.min_oplog_window, rule.sizes), (parents.limits.min_oplog_window, parents.sizes));
         assert_eq!((rule.approved, rule.family), (None, None));
     }
 

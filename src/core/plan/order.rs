@@ -186,7 +186,6 @@ mod tests {
         let planned = planned(keys, size / 100);
         let Decision::Sweep(mut sweep) = planned.decision else { panic!("to be swept") };
         sweep.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
-        sweep.limits.rate = planned.rule.rate;
         (planned.rule, sweep)
     }
 

@@ -1,8 +1,9 @@
 //! The limits of orphans: children that were without a parent before the sweep, which a rule with `orphans: true` deletes.
 
 use super::guard::{AGAIN, Approved, TOLERANCE_PERCENT};
-use super::{Guard, Refusal, RuleLimits};
+use super::{Guard, Refusal};
 use crate::base::text::{count, percent, plural};
+use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
 
 /// The limits of a rule as they apply to orphans; `None` means no limit.
@@ -26,7 +27,7 @@ pub struct OldOrphans {
 }
 
 impl OrphanLimits {
-    pub(super) fn of(limits: &RuleLimits) -> Self {
+    pub(super) fn of(limits: &Limits) -> Self {
         Self { max_deletes: limits.max_deletes, max_percent: limits.max_delete_percent, approved: None }
     }
 

@@ -120,7 +120,7 @@ fn a_rule_is_bound_with_its_index_its_limits_and_its_predicate() {
     let sweep = planned.decision.countable().unwrap();
     assert_eq!(sweep.selection.predicate, bson::doc! { "$and": [{ "at": { "$lte": threshold } }, { "kind": "x" }] });
     assert_eq!(sweep.selection.index.as_ref().map(|index| index.name.as_str()), Some("at_1"));
-    assert_eq!((sweep.limits.max_deletes, sweep.limits.batch_size, sweep.selection.document_count), (Some(7), 50, 9));
+    assert_eq!((sweep.limits.max_deletes, sweep.sizes.batch, sweep.selection.document_count), (Some(7), 50, 9));
     assert_eq!((sweep.approved, &sweep.namespace, &sweep.selection.namespace), (None, &namespace(), &namespace()));
 }
 
@@ -139,8 +139,8 @@ fn batches_are_as_long_as_the_service_takes_and_only_a_longer_one_that_was_asked
     ] {
         let server = ServerFacts { flavor, capabilities: flavor.capabilities(21), ..server(0) };
         let planned = planned(&server, &format!(", field: at{keys}"), seen(CollectionKind::Plain, vec![], 1));
-        let limits = &planned.decision.countable().unwrap().limits;
-        assert_eq!((limits.batch_size, limits.range_size), sizes, "{flavor:?}{keys}");
+        let found = planned.decision.countable().unwrap().sizes;
+        assert_eq!((found.batch, found.range), sizes, "{flavor:?}{keys}");
         let is_warned = planned.warnings.iter().any(|warning| warning.starts_with("`batchSize`"));
         assert_eq!(is_warned, warned, "{flavor:?}{keys}: {:?}", planned.warnings);
     }
@@ -238,10 +238,10 @@ fn the_limit_of_the_oldest_document_goes_with_an_index_that_serves_its_query() {
     let head = |server: &ServerFacts, keys: &str, kind, indexes| {
         let planned = planned(server, &format!(", maxHeadMs: 20{keys}"), seen(kind, indexes, 1));
         let Decision::Sweep(rule) = planned.decision else { panic!("{:?}", planned.decision) };
-        (rule.limits.max_head.map(|max| (max.time.as_millis(), max.index)), planned.warnings)
+        (rule.head_index, planned.warnings)
     };
     let mongodb = server(0);
-    let by_date = Some((20, "at_1".to_owned()));
+    let by_date = Some("at_1".to_owned());
     for keys in [", field: at", ", field: at, hint: x_1", ", field: at, dateFormat: iso8601", ", field: at, order: storage"] {
         let indexes = vec![index("x"), index("at")];
         assert_eq!(head(&mongodb, keys, CollectionKind::Plain, indexes), (by_date.clone(), vec![]), "{keys}");

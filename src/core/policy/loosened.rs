@@ -26,9 +26,9 @@ fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
         ("ttlField", before.ttl_field.is_some() && now.ttl_field.is_none()),
         ("exclude", before.exclude.iter().any(|pattern| !now.exclude.contains(pattern))),
         ("archive", before.archive.is_some() && now.archive.is_none()),
-        ("maxDeletes", before.max_deletes.is_some() && now.max_deletes.is_none()),
-        ("maxDeletePercent", before.max_delete_percent.is_some() && now.max_delete_percent.is_none()),
-        ("window", before.window.is_some() && now.window.is_none()),
+        ("maxDeletes", before.limits.max_deletes.is_some() && now.limits.max_deletes.is_none()),
+        ("maxDeletePercent", before.limits.max_delete_percent.is_some() && now.limits.max_delete_percent.is_none()),
+        ("window", before.limits.window.is_some() && now.limits.window.is_none()),
         ("enabled: false", !before.enabled && now.enabled),
     ];
     let lost = lost

@@ -1,10 +1,9 @@
 //! Reads one entry of `collections`, over the policy's `defaults`.
 
-use std::time::Duration;
-
 use super::duration::MAX_SECONDS;
 use super::entry::{Context, Entry};
 use super::key::AnyKey;
+use super::limits::Limits;
 use super::mapping::Mapping;
 use super::namespace::Namespace;
 use super::place::PathStep;
@@ -52,18 +51,7 @@ pub(super) fn read_rule<'a>(
         hint: map.optional(&keys::HINT),
         order: map.value(&keys::ORDER),
         enabled: map.value(&keys::ENABLED),
-        batch_size: map.optional(&keys::BATCH_SIZE),
-        rate: map.optional(&keys::RATE),
-        concurrency: map.optional(&keys::CONCURRENCY),
-        target_batch: Duration::from_millis(map.value(&keys::TARGET_BATCH_MS)),
-        max_request_units: map.optional(&keys::MAX_REQUEST_UNITS),
-        max_deletes: map.optional(&keys::MAX_DELETES),
-        max_delete_percent: map.optional(&keys::MAX_DELETE_PERCENT),
-        max_lag: map.optional(&keys::MAX_LAG),
-        min_oplog_window: map.optional(&keys::MIN_OPLOG_WINDOW),
-        max_dirty: map.optional(&keys::MAX_DIRTY),
-        max_head: map.optional(&keys::MAX_HEAD_MS).map(Duration::from_millis),
-        window: map.optional(&keys::WINDOW),
+        limits: Limits::read(&map),
         allow_collection_scan: map.value(&keys::ALLOW_COLLECTION_SCAN),
         allow_unknown_fields: map.optional(&keys::ALLOW_UNKNOWN_FIELDS).unwrap_or_default(),
         allow_unknown_types: map.optional(&keys::ALLOW_UNKNOWN_TYPES).unwrap_or_default(),

@@ -9,8 +9,8 @@ pub(crate) mod oplog;
 use super::Deployment;
 use crate::base::pause_file::PauseFile;
 use crate::core::pace::pressure::UNWATCHED;
-use crate::core::plan::RuleLimits;
 use crate::core::plan::holds::HeldBack;
+use crate::core::policy::limits::Limits;
 use holds::{HoldsWatches, ReadHolds};
 use lag::LagSource;
 use load::LoadSource;
@@ -38,7 +38,7 @@ impl Watches {
     pub(crate) async fn open<'a>(
         deployment: &Deployment,
         pause: &PauseFile,
-        limits: impl Iterator<Item = &'a RuleLimits> + Clone,
+        limits: impl Iterator<Item = &'a Limits> + Clone,
         held: Vec<(HeldBack, ReadHolds)>,
     ) -> Self {
         let mut watches = Self { pause: pause.clone(), holds: HoldsWatches::new(deployment, held), ..Self::none() };

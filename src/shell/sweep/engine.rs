@@ -59,7 +59,7 @@ impl<'a> Engine<'a> {
                 _ if capabilities.request_charge => 1,
                 concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
             },
-            pace: Pace::new(capabilities.first_batch, limits.batch_size, limits.target_batch),
+            pace: Pace::new(capabilities.first_batch, sweep.rule.sizes.batch, limits.target_batch),
             gates: Gates::open(&sweep, run),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),

@@ -105,7 +105,7 @@ impl<'a> Gates<'a> {
         Self {
             rests_until: Instant::now(),
             oplog: run.watches.oplog.as_ref().map(|watch| OplogGate::new(sweep, watch)),
-            head: limits.max_head.as_ref().map(|max| HeadGate::new(max.time)),
+            head: sweep.rule.head_index.as_ref().and(limits.max_head).map(HeadGate::new),
             pressure: PressureGate::new(limits.max_dirty, &run.watches.load),
             rate: limits.rate.map(RateLimit::new),
             is_paid: false,
@@ -255,9 +255,8 @@ impl<'a> Gates<'a> {
 
     /// Returns the search for the oldest document, if it is due before the next batch.
     pub(super) fn look(&self) -> Option<impl Future<Output = Result<Took, String>> + use<>> {
-        let max = self.sweep.rule.limits.max_head.clone().filter(|_| self.is_look_due())?;
         let sweep = self.sweep.clone();
-        Some(async move { head::look(&sweep, &max).await })
+        self.is_look_due().then_some(async move { head::look(&sweep).await })
     }
 
     /// Takes in the time that the oldest document took to find.

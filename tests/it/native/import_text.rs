@@ -74,7 +74,7 @@ fn filters_of_every_type_are_read_back_to_the_byte() {
 fn the_policy_runs_only_on_the_deployment_it_comes_from_and_has_a_limit() {
     let policy = read(&of_index_in(Some("rs: #0"), ("app", "c"), "at", None));
     assert_eq!(policy.connection.expect.replica_set.as_deref(), Some("rs: #0"));
-    assert_eq!(policy.rules[0].max_delete_percent, Some(50.0));
+    assert_eq!(policy.rules[0].limits.max_delete_percent, Some(50.0));
     assert_eq!(read(&of_index(("app", "c"), "at", None)).connection.expect.replica_set, None);
 }
 

@@ -45,8 +45,12 @@ fn the_example_is_valid_and_means_what_it_says() {
     assert_eq!(policy.rules[7].field.as_deref(), Some("uploadDate"));
     let all = &policy.rules[1];
     assert_eq!(all.filter.as_ref().unwrap().get_str("status").unwrap(), "done");
-    assert_eq!((all.batch_size, policy.rules[0].batch_size), (Some(1000), Some(2000)), "a rule's own key overrides the defaults");
-    assert_eq!((all.max_delete_percent, policy.rules[0].max_delete_percent), (Some(20.0), Some(50.0)));
+    assert_eq!(
+        (all.limits.batch_size, policy.rules[0].limits.batch_size),
+        (Some(1000), Some(2000)),
+        "a rule's own key overrides the defaults"
+    );
+    assert_eq!((all.limits.max_delete_percent, policy.rules[0].limits.max_delete_percent), (Some(20.0), Some(50.0)));
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
     assert_eq!(policy.rules[4].date_format, Some(DateFormat::Iso8601));

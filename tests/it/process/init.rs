@@ -86,7 +86,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     let rule = &written.rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("app.sessions", Some("at")));
     assert_eq!((rule.expire_after_seconds, rule.date_format), (Some(86_400), None));
-    assert_eq!((rule.max_delete_percent, rule.max_deletes), (Some(40.0), Some(1_000_000)));
+    assert_eq!((rule.limits.max_delete_percent, rule.limits.max_deletes), (Some(40.0), Some(1_000_000)));
     assert!(text.starts_with("# yaml-language-server: $schema=sweeper.schema.json\n"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 
@@ -108,13 +108,13 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     let (text, _) = answered(&uri, &file, &[], "events\n1\n90d\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.namespace.to_string().as_str(), rule.field.as_deref()), ("app.events", Some("ts")));
-    assert_eq!((rule.date_format, rule.max_delete_percent), (Some(DateFormat::EpochMillis), Some(50.0)));
+    assert_eq!((rule.date_format, rule.limits.max_delete_percent), (Some(DateFormat::EpochMillis), Some(50.0)));
 
     // The defaults match the native TTL setting of the collection.
     let (text, shown) = answered(&uri, &file, &["--max-delete-percent", "10"], "app.carts\n\n\n\n").await;
     let rule = &policy(&text).rules[0];
     assert_eq!((rule.field.as_deref(), rule.expire_after_seconds), (Some("seen"), Some(7200)));
-    assert_eq!(rule.max_delete_percent, Some(10.0));
+    assert_eq!(rule.limits.max_delete_percent, Some(10.0));
     assert!(shown.contains("`sweeper import`"), "{shown}");
 
     // A time-series collection has its own field.

@@ -25,8 +25,7 @@ fn full() -> OplogLook {
 fn the_strictest_limit_decides_how_much_one_run_deletes_and_how_long_it_takes() {
     let ids = [Bson::Int32(1)];
     let capped = |keys, run| {
-        let mut rule = rule(keys);
-        rule.limits.rate = planned(keys, 1).rule.rate;
+        let rule = rule(keys);
         let estimate = Estimate::of(&rule, &EstimateFacts { run, ..facts(50_000, &OplogLook::None, &ids) });
         (estimate.documents, estimate.seconds)
     };

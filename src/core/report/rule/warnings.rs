@@ -50,7 +50,7 @@ pub(super) fn of(
             ));
         }
     }
-    if let Some(window) = &planned.rule.window {
+    if let Some(window) = &planned.rule.limits.window {
         match outcome {
             RuleOutcome::NotSwept { window_closed: true } if status == Status::Complete => {
                 warnings.push(format!("deletes only from {window}, and it is not that time now"));

@@ -22,7 +22,7 @@ impl ByRule<'_> {
             (Some(reason), None) => reason.to_string(),
             (None, error) => error.unwrap_or_default(),
         });
-        let window = self.planned.rule.window.as_ref().filter(|_| self.window_closed);
+        let window = self.planned.rule.limits.window.as_ref().filter(|_| self.window_closed);
         verdict.or_else(|| window.map(|window| format!("it deletes only from {window}, and it is not that time now")))
     }
 

@@ -6,7 +6,7 @@ use bson::doc;
 use tokio::time::Instant;
 
 use crate::core::pace::head::Took;
-use crate::core::plan::{MaxHead, SweepRule};
+use crate::core::plan::SweepRule;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::Result;
@@ -22,14 +22,14 @@ const ON_THE_WAY: Duration = Duration::from_secs(1);
 /// that on the way.
 ///
 /// Errors: the query was refused or the connection broke.
-pub(crate) async fn time_to_find(deployment: &Deployment, rule: &SweepRule, max: &MaxHead) -> Result<Took> {
+pub(crate) async fn time_to_find(deployment: &Deployment, rule: &SweepRule) -> Result<Took> {
     let field = rule.expiry.field.as_str();
-    let limit = max.time.max(LEAST_LIMIT);
+    let limit = rule.limits.max_head.map_or(LEAST_LIMIT, |max| max.max(LEAST_LIMIT));
     let query = Query::find(&rule.selection.namespace, doc! {})
         .sort(doc! { field: 1 })
         .limit(1)
         .covered(field)
-        .hint(Some(max.index.as_str()))
+        .hint(rule.head_index.as_deref())
         .max_time(Some(limit))
         .time_limit(limit + ON_THE_WAY);
     let begun = Instant::now();

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::core::pace::head::Took;
-use crate::core::plan::MaxHead;
 use crate::shell::server::watch::head;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::retry::{Retries, retry};
@@ -48,7 +47,7 @@ impl HeadGate {
 /// Asks for the oldest document of a rule.
 ///
 /// Errors: the query failed for a reason that does not pass.
-pub(crate) async fn look(sweep: &RuleSweep, max: &MaxHead) -> Result<Took, String> {
+pub(crate) async fn look(sweep: &RuleSweep) -> Result<Took, String> {
     let namespace = &sweep.rule.namespace;
     let mut retries = Retries::patient();
     let next_wait = |cause: &ServerError| {
@@ -56,7 +55,7 @@ pub(crate) async fn look(sweep: &RuleSweep, max: &MaxHead) -> Result<Took, Strin
         warn!(%namespace, "{namespace}: looking for the oldest document: {cause}; trying again in {} ms", wait.as_millis());
         Some(wait)
     };
-    let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule, max)).await;
+    let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule)).await;
     found.map_err(|cause| format!("looking for the oldest document, as `maxHeadMs` asks: {cause}"))
 }
 
@@ -105,8 +104,9 @@ mod tests {
         let script = Script::new(answers);
         let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
         let limits = &mut sweep.rule.limits;
-        (limits.max_deletes, limits.batch_size, limits.concurrency, limits.target_batch) = (Some(100), 1, Some(1), MS(60_000));
-        limits.max_head = Some(MaxHead { time: MS(20), index: "at_1".into() });
+        (limits.max_deletes, limits.concurrency, limits.target_batch) = (Some(100), Some(1), MS(60_000));
+        limits.max_head = Some(MS(20));
+        (sweep.rule.sizes.batch, sweep.rule.head_index) = (1, Some("at_1".into()));
         let begun = Instant::now();
         let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
         let budget = RunBudget::new(begun, &limits);

@@ -75,6 +75,6 @@ impl OplogGate {
 /// Returns the bytes that the batches of a rule that may be in flight at the same time add to the oplog at most.
 pub(crate) fn oplog_in_flight(deployment: &Deployment, rule: &SweepRule, bytes_per_document: Option<f64>) -> u64 {
     let concurrency = rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency);
-    let documents = f64::from(rule.limits.batch_size) * f64::from(concurrency);
+    let documents = f64::from(rule.sizes.batch) * f64::from(concurrency);
     (documents * bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES)).ceil() as u64
 }

@@ -55,7 +55,7 @@ impl<'a> Candidates<'a> {
     /// Creates a pass. `rate` is the lowest limit, in documents per second, that applies to the rule.
     pub(crate) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
-        let fetch = sweep.rule.limits.batch_size.min(by_rate).max(1);
+        let fetch = sweep.rule.sizes.batch.min(by_rate).max(1);
         let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
         let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
             true => 0,

@@ -141,7 +141,7 @@ impl<'a> ChildPages<'a> {
     /// Returns the number of children of one reply. The server reads each of them whole, and chunks of files are large.
     fn fetch(&self) -> u32 {
         let by_size = self.sweep.rule.selection.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
-        self.sweep.rule.limits.batch_size.min(by_size).max(1)
+        self.sweep.rule.sizes.batch.min(by_size).max(1)
     }
 }
 

@@ -11,7 +11,6 @@ use super::{sweep_of, with_engine, with_engine_of};
 use crate::base::pause_file::PauseFile;
 use crate::core::pace::pressure::{Load, Looks};
 use crate::core::pace::rate::RateLimit;
-use crate::core::plan::MaxHead;
 use crate::core::plan::outcome::End;
 use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::lock::lease::Leases;
@@ -138,8 +137,8 @@ async fn what_came_up_while_a_permit_was_waited_for_is_heeded() {
             file.send_replace(Some("the pause file exists".to_owned()));
             drop(of_another_rule);
             tokio::time::sleep(MS(1000)).await;
-            // The turn is that of others meanwhile.
-            drop(budget.acquire().await);
+            let turn = tokio::time::timeout(MS(1), budget.acquire()).await;
+            drop(turn.expect("the turn is that of others meanwhile"));
             tokio::time::sleep(MS(4000)).await;
             file.send_replace(None);
         };
@@ -182,6 +181,22 @@ async fn a_batch_that_was_charged_does_not_wait_for_its_own_charge() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn documents_that_were_not_deleted_do_not_count_for_the_rates() {
+    let limits = Limits { rate: Some(10), ..Limits::default() };
+    for of_rule in [None, rate(10, 0)] {
+        let sweep = Arc::new(sweep());
+        let held_back = with_engine_of(&sweep, &limits, async |engine| {
+            engine.gates.rate = of_rule;
+            engine.gates.taken(50);
+            engine.gates.sent(50);
+            engine.gates.ended(&Ended { asked: 50, gone: 20, latency: None, rest: MS(0) });
+            admitted(engine).await
+        });
+        assert_eq!(held_back.await, (MS(2000), waited(Wait::Rate, 2000)));
+    }
+}
+
 /// Returns the answer to a read that is tried again a little later.
 fn trouble() -> ScriptedReply {
     Error(ServerError::reported(codes::PRIMARY_STEPPED_DOWN, "trouble", ""))
@@ -217,7 +232,7 @@ async fn a_batch_that_is_found_and_not_sent_leaves_its_part_of_the_limit_to_othe
     let script =
         Script::new([Batch(vec![doc! { "at": 1 }]), trouble(), trouble(), Batch(vec![doc! { "_id": 1 }]), Last, refused]);
     let mut sweep = sweep_from(&script);
-    sweep.rule.limits.max_head = Some(MaxHead { time: MS(20), index: "at_1".into() });
+    (sweep.rule.limits.max_head, sweep.rule.head_index) = (Some(MS(20)), Some("at_1".into()));
     let limits = Limits { max_deletes: Some(5), ..Limits::default() };
     with_engine_of(&Arc::new(sweep), &limits, async |engine| {
         let budget = engine.run.budget;

@@ -100,7 +100,7 @@ async fn a_delete_without_an_answer_uses_up_what_it_may_have_deleted() {
     // Two of the limit of three may be gone, of which one was counted.
     let (outcome, sent) = swept(vec![found(1..=5), lost(), deleted(1), deleted(1)], None, |sweep| {
         sweep.rule.limits.max_deletes = Some(3);
-        sweep.rule.limits.batch_size = 2;
+        sweep.rule.sizes.batch = 2;
     })
     .await;
     assert_eq!((named(&sent).iter().sum::<usize>(), outcome.deleted, outcome.uncertain), (5, 2, true));

@@ -101,7 +101,7 @@ fn unstopped() -> (watch::Sender<Option<u8>>, Stop) {
 #[tokio::test(start_paused = true)]
 async fn no_delete_goes_out_while_the_gate_is_closed() {
     let (gate, sender) = gate(Err("no answer".into()));
-    let (_signals, stop) = unstopped();
+    let (written, (_signals, stop)) = (gate.written.clone(), unstopped());
     let (outcome, script) = sweep(gate, &stop, async |script| {
         for look in [seen(900, 0, 0), Err("no answer".into()), seen(2000, 0, 0)] {
             sleep(Duration::from_secs(20)).await;
@@ -111,6 +111,7 @@ async fn no_delete_goes_out_while_the_gate_is_closed() {
     })
     .await;
     assert_eq!((deletes(&script), outcome.deleted, outcome.end), (1, 2, End::Complete));
+    assert_eq!(written.load(Ordering::Relaxed), MIB / 5, "two documents");
     assert!(outcome.paused[Wait::Oplog] >= Duration::from_secs(60), "{:?}", outcome.paused);
 }
 
