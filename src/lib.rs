@@ -68,6 +68,8 @@
 //!   history follow from the type. A test fails on a field that nobody is shown, unless it is listed as one for programs.
 //! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a line in the
 //!   dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
+//! - **A gate**, which may hold a rule back: its key with a field in `core/policy/limits.rs`, a row in `core/plan/waits.rs`, and a file in
+//!   `shell/sweep/gates`, opened and asked in `shell/sweep/gates.rs`. Report, schema, metrics and history follow from the row.
 //! - **A flavor**: a variant of [`core::flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
 //!   `tests/it/support/proxy` plays what its vendor documents; a server of the flavor runs the suites of `tests/it/support/server.rs`.
 //!
