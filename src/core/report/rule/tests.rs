@@ -32,6 +32,21 @@ fn a_dry_run_has_counts_and_nothing_of_a_sweep() {
 }
 
 #[test]
+fn a_rule_for_which_no_server_was_asked_has_what_the_policy_says_and_nothing_else() {
+    let rule = planned("    ttlField: ttl\n    holds: {collection: app.holds, key: tenant}\n", 3).rule;
+    let report = RuleReport::of_policy(&rule, vec!["beware".into()]);
+    assert_eq!(verdict(&report), (Status::Complete, String::new()));
+    let expected = RuleReport {
+        field: Some("at".into()),
+        ttl_field: Some("ttl".into()),
+        holds: Some("app.holds".into()),
+        warnings: vec!["beware".into()],
+        ..made_up::report("app.c", "app.c")
+    };
+    assert_eq!(report, expected);
+}
+
+#[test]
 fn a_sweep_has_what_it_did() {
     let mut outcome = swept(50, End::Complete);
     outcome.outcome.unconfirmed = 1;
