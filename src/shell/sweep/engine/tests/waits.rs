@@ -10,7 +10,6 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use super::gates::{MS, admitted, seen, sweep, sweep_from, waited, watched};
 use super::{sweep_of, with_engine};
 use crate::base::values::raw::RawValue;
-use crate::core::plan::MaxHead;
 use crate::core::plan::waits::Wait;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::watch::Watches;
@@ -88,7 +87,7 @@ async fn a_wait_is_told_once_however_long_it_is() {
         || ScriptedReply::Error(ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", ""));
     let script = Script::new([too_slow(), too_slow(), ScriptedReply::Batch(vec![doc! { "at": 1 }])]);
     let mut slow = sweep_from(&script);
-    slow.rule.limits.max_head = Some(MaxHead { time: MS(20), index: "at_1".into() });
+    (slow.rule.limits.max_head, slow.rule.head_index) = (Some(MS(20)), Some("at_1".into()));
     assert_eq!(warnings_of(&Arc::new(slow), |_| {}, async {}).await, 1);
     let pressed = Arc::new(sweep());
     for (better_after, told) in [(25_000, 1), (9000, 0)] {
